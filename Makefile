@@ -1,0 +1,51 @@
+# fieldwatch, from a fresh clone: `make demo`. What else there is: `make help`.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+EXTRAS ?= dev
+WORKERS ?= 2
+STAMP := .venv/.installed-$(EXTRAS)
+
+# One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
+test: export OMP_NUM_THREADS := 1
+test: export MKL_NUM_THREADS := 1
+
+.PHONY: help env demo test check format bench docs pin clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## make .venv with every pinned package (EXTRAS=dev,wandb,mlflow,clip for more; PYTHON=... for another Python)
+
+$(STAMP): pyproject.toml constraints.txt scripts/env.sh
+	@scripts/env.sh $(EXTRAS)
+	@touch $@
+
+demo: env ## train a neural video on the built-in clip, to see what a run leaves behind
+	@.venv/bin/fieldwatch train video --preset demo
+
+test: env ## run the tests (WORKERS=4 for more processes; ARGS='-k journal' to choose)
+	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: env ## lint, formatting, types, import contracts
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/pyright
+	@.venv/bin/lint-imports --no-logo
+
+format: env ## let ruff rewrite what it can
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+bench: env ## run the benchmarks and rewrite docs/benchmarks.md
+	@.venv/bin/python benchmarks/all.py
+
+docs: env ## rewrite the generated pages (docs/metrics.md)
+	@.venv/bin/fieldwatch docs
+
+pin: env ## rewrite constraints.txt (UPGRADE=1 for the newest of everything)
+	@scripts/pin.sh
+
+clean: ## remove .venv and all caches; runs/ stays
+	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

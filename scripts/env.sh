@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Makes .venv with everything that constraints.txt pins. Usage: scripts/env.sh [EXTRAS], e.g. scripts/env.sh dev,wandb
+# `make env` calls this only when pyproject.toml, constraints.txt or this script changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+extras=${1:-dev}
+log=.venv/install.log
+export PIP_CONSTRAINT=$PWD/constraints.txt       # old pip reads this for the build backend too,
+export PIP_BUILD_CONSTRAINT=$PWD/constraints.txt # new pip (>= 25.3) this
+
+# The first Python that starts, is new enough and can make a virtual environment.
+usable() { "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+find_python() {
+    local name
+    for name in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+        if usable "$name"; then echo "$name" && return; fi
+    done
+    echo "env: found no Python >= 3.11 with venv and ensurepip (looked for: ${PYTHON:-python3.11 python3.12 python3.13 python3})." >&2
+    echo "env: install one (Debian, Ubuntu: apt install python3 python3-venv) or name it: make env PYTHON=/path/to/python" >&2
+    return 1
+}
+
+# True where plain pip would bring torch with CUDA. Asks pip itself, because the answer depends on system and index.
+torch_brings_cuda() {
+    local report=.venv/torch-report.json
+    .venv/bin/pip install --dry-run --quiet --ignore-installed --report "$report" torch >>"$log" 2>&1
+    grep -qE '"name": "(nvidia|cuda|triton)' "$report"
+}
+
+has_nvidia_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
+
+install() {
+    local index=()
+    if ! has_nvidia_gpu && torch_brings_cuda; then
+        echo "env: no NVIDIA GPU here: taking torch's CPU build" # 2.13.0+cpu sorts above 2.13.0, so pip prefers it
+        index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+    fi
+    .venv/bin/pip install "${index[@]}" -e ".[$extras]" >>"$log" 2>&1
+}
+
+if ! { [ -x .venv/bin/python ] && usable .venv/bin/python; }; then
+    python=$(find_python)
+    rm -rf .venv
+    "$python" -m venv .venv
+fi
+: >"$log"
+echo "env: installing .[$extras] into .venv (minutes the first time; details in $log)"
+if ! install; then
+    tail -n 25 "$log" >&2
+    echo "env: the installation failed; the lines above end $log. Try again with: make env" >&2
+    exit 1
+fi
+echo "env: ready ($(.venv/bin/python -c 'import sys, torch; print("Python %d.%d" % sys.version_info[:2] + ", torch " + torch.__version__)'))"

@@ -1,0 +1,1 @@
+"""fieldwatch: train neural reconstructions in plain sight, and do not lose the run."""

@@ -1,0 +1,128 @@
+"""Files and folders that survive a power cut: written whole, synced, then named; deleted under another name."""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from fieldwatch.checkpoint.incident import DamageError
+
+Bytes = bytes | memoryview
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, each durable."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Make a new file of ``size`` bytes with all its blocks: a full disk shows before anything is written."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        if size:
+            os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
+
+
+def write_synced(path: Path, pieces: Iterable[Bytes]) -> None:
+    """Write a reserved or new file from its first byte on, and return when it is on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        for piece in pieces:
+            _write_all(descriptor, memoryview(piece))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    done = 0
+    while done < len(piece):
+        done += os.write(descriptor, piece[done:])
+
+
+def rename_synced(old: Path, new: Path) -> None:
+    """Rename within one folder, and return when the new name is on the disk."""
+    old.rename(new)
+    sync_folder(new.parent)
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete a folder; it loses its name first, so that a half deleted one is never taken for a whole one."""
+    trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
+    folder.rename(trash)
+    shutil.rmtree(trash)
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file for reading; a link, a pipe or a device in its place is refused.
+
+    Returns:
+        The file descriptor, to be closed by the caller.
+
+    Raises:
+        DamageError: it is missing or not a regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            raise DamageError(f"{path.name} is missing or not a regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamageError(f"{path.name} is not a regular file")
+    return descriptor
+
+
+def read_into(descriptor: int, target: memoryview, name: str) -> None:
+    """Fill ``target`` from a file's present position.
+
+    Raises:
+        DamageError: the file ends before, or the disk cannot read it.
+    """
+    done = 0
+    while done < len(target):
+        try:
+            got = os.readv(descriptor, [target[done:]])
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise DamageError(f"{name} cannot be read: {error}") from error
+            raise
+        if not got:
+            raise DamageError(f"{name} ends {len(target) - done:,} bytes early")
+        done += got
+
+
+def read_small(path: Path, largest: int) -> bytes:
+    """Read a whole regular file of at most ``largest`` bytes.
+
+    Raises:
+        DamageError: it is missing, not a regular file, or longer.
+    """
+    descriptor = open_regular(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > largest:
+            raise DamageError(f"{path.name} has {size:,} bytes, the most is {largest:,}")
+        content = bytearray(size)
+        read_into(descriptor, memoryview(content), path.name)
+        return bytes(content)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,176 @@
+"""One checkpoint's folder, written whole and read with every hash checked.
+
+``tensors.bin`` holds raw arrays, each at a multiple of 64 bytes; ``manifest.json`` says what they are; ``manifest.sha256``
+is that file's hash.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.checkpoint.array import Array
+from fieldwatch.checkpoint.files import open_regular, read_into, read_small, reserve, sync_folder, write_synced
+from fieldwatch.checkpoint.incident import DamageError
+from fieldwatch.checkpoint.manifest import ALIGNMENT, LARGEST, Entry, Manifest, aligned, decode, seal
+from fieldwatch.checkpoint.tree import Packer
+from fieldwatch.checkpoint.unpack import Unpacker
+
+TENSORS, MANIFEST, SEAL = "tensors.bin", "manifest.json", "manifest.sha256"
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What goes into a checkpoint, and what comes out.
+
+    Attributes:
+        step: the step it was made at.
+        metrics: the figures it is ranked by.
+        note: the caller's note, any tree.
+        items: each item's tree.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    note: Any
+    items: Mapping[str, Any]
+
+
+class Draft:
+    """Contents taken apart, with every array's place known: ready to be written.
+
+    Args:
+        contents: what to write.
+
+    Raises:
+        CheckpointError: it holds a value that cannot be stored; the message names its path.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        packer = Packer()
+        self._contents = contents
+        self._items = {name: packer.pack(tree, f"items[{name!r}]") for name, tree in contents.items.items()}
+        self._note = packer.pack(contents.note, "note")
+        self._arrays = packer.arrays
+        self.nbytes = sum(aligned(array.raw.size) for array in self._arrays)
+
+    def write(self, folder: Path) -> None:
+        """Write all files into an empty folder and return when they are on the disk.
+
+        Raises:
+            OSError: the disk is full or fails.
+        """
+        reserve(folder / TENSORS, self.nbytes)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            sums = [pool.submit(_sha256, array.raw) for array in self._arrays]
+            write_synced(folder / TENSORS, _padded(self._arrays))
+            manifest = self._manifest([future.result() for future in sums]).encode()
+        write_synced(folder / MANIFEST, [manifest])
+        write_synced(folder / SEAL, [seal(manifest)])
+        sync_folder(folder)
+
+    def _manifest(self, sums: Sequence[str]) -> Manifest:
+        offset, entries = 0, list[Entry]()
+        for array, sha256 in zip(self._arrays, sums, strict=True):
+            nbytes = array.raw.size
+            entries.append(Entry(dtype=array.dtype, shape=array.shape, offset=offset, nbytes=nbytes, sha256=sha256))
+            offset = aligned(offset + nbytes)
+        return Manifest(
+            step=self._contents.step,
+            created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            metrics=dict(self._contents.metrics),
+            note=self._note,
+            items=self._items,
+            tensors=tuple(entries),
+        )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a checkpoint's manifest, checking its hash, every field and the size of the tensors' file.
+
+    Raises:
+        DamageError: something is wrong with it.
+        CheckpointError: it was written by a newer fieldwatch.
+    """
+    text = read_small(folder / MANIFEST, LARGEST)
+    if read_small(folder / SEAL, 1024) != seal(text):
+        raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
+    manifest = decode(text)
+    check_size(folder, manifest)
+    return manifest
+
+
+def check_size(folder: Path, manifest: Manifest) -> None:
+    """Check that the tensors' file is as long as the manifest says.
+
+    Raises:
+        DamageError: it is not, or is missing.
+    """
+    last = manifest.tensors[-1:]
+    wanted = aligned(last[0].offset + last[0].nbytes) if last else 0
+    descriptor = open_regular(folder / TENSORS)
+    size = os.fstat(descriptor).st_size
+    os.close(descriptor)
+    if size != wanted:
+        raise DamageError(f"{TENSORS} has {size:,} bytes, the manifest wants {wanted:,}")
+
+
+def read_folder(folder: Path) -> Contents:
+    """Read a checkpoint into memory, checking every hash.
+
+    Raises:
+        DamageError: something is wrong with it.
+        CheckpointError: it was written by a newer fieldwatch.
+    """
+    manifest = read_manifest(folder)
+    unpacker = Unpacker(_read_arrays(folder / TENSORS, manifest.tensors))
+    items = {name: unpacker.unpack(node) for name, node in manifest.items.items()}
+    return Contents(step=manifest.step, metrics=manifest.metrics, note=unpacker.unpack(manifest.note), items=items)
+
+
+def _padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
+    zeros = memoryview(bytes(ALIGNMENT))
+    for array in arrays:
+        yield array.raw.data
+        yield zeros[: aligned(array.raw.size) - array.raw.size]
+
+
+def _read_arrays(path: Path, entries: Sequence[Entry]) -> list[Array]:
+    arrays, sums = list[Array](), list[Future[str]]()
+    descriptor = open_regular(path)
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for entry in entries:
+                arrays.append(_read_array(descriptor, entry))
+                sums.append(pool.submit(_sha256, arrays[-1].raw))
+    finally:
+        os.close(descriptor)
+    for i, (entry, future) in enumerate(zip(entries, sums, strict=True)):
+        if future.result() != entry.sha256:
+            raise DamageError(
+                f"{path.name}: array {i} ({entry.dtype} {entry.shape}) does not have the hash written with it"
+            )
+    return arrays
+
+
+def _read_array(descriptor: int, entry: Entry) -> Array:
+    whole = np.empty(aligned(entry.nbytes), np.uint8)
+    read_into(descriptor, whole.data, TENSORS)
+    data = whole[: entry.nbytes]
+    if whole[entry.nbytes :].any():
+        raise DamageError(f"{TENSORS} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
+    if entry.dtype == "bool" and data.size and data.max() > 1:
+        raise DamageError(f"{TENSORS} holds a bool that is neither 0 nor 1")
+    return Array(dtype=entry.dtype, shape=entry.shape, raw=data)
+
+
+def _sha256(data: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(data.data).hexdigest()

@@ -1,0 +1,176 @@
+"""``manifest.json``: what a checkpoint holds and where; decoding trusts nothing."""
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn, cast
+
+from fieldwatch.checkpoint.array import TORCH_DTYPES, expected_nbytes
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError
+
+FORMAT = "fieldwatch checkpoint"
+VERSION = 1
+ALIGNMENT = 64
+LARGEST = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where one array lies in ``tensors.bin``.
+
+    Attributes:
+        dtype: its name.
+        shape: its sizes.
+        offset: its first byte, a multiple of 64.
+        nbytes: its length.
+        sha256: of its bytes, in hexadecimal.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What one checkpoint holds.
+
+    Attributes:
+        step: the step it was made at.
+        created: when, ISO 8601 in UTC.
+        metrics: the figures it is ranked by.
+        note: JSON of the caller's note.
+        items: JSON of each item's tree.
+        tensors: the stored arrays, in the order of their places.
+    """
+
+    step: int
+    created: str
+    metrics: dict[str, float]
+    note: Any
+    items: dict[str, Any]
+    tensors: tuple[Entry, ...]
+
+    def encode(self) -> bytes:
+        """Write it as JSON.
+
+        Raises:
+            CheckpointError: it would be longer than can be read back.
+        """
+        fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
+        text = json.dumps({"format": FORMAT, "version": VERSION} | fields, allow_nan=False, separators=(",", ":"))
+        if len(text) > LARGEST:
+            advice = "keep long lists of numbers as tensors or numpy arrays"
+            raise CheckpointError(f"the manifest would take {len(text):,} bytes, the most is {LARGEST:,}: {advice}")
+        return text.encode("ascii")
+
+
+def aligned(offset: int) -> int:
+    """Round up to the next multiple of 64."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def seal(manifest: bytes) -> bytes:
+    """Return the line of ``manifest.sha256``, in the form that ``sha256sum -c`` reads."""
+    return f"{hashlib.sha256(manifest).hexdigest()}  manifest.json\n".encode("ascii")
+
+
+def decode(text: bytes) -> Manifest:
+    """Read a manifest, checking every field.
+
+    Raises:
+        DamageError: it is not one; the message says which field is wrong.
+        CheckpointError: it was written by a newer fieldwatch.
+    """
+    try:
+        fields = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DamageError(f"the manifest is not JSON: {error}") from error
+    if not isinstance(fields, dict) or cast("dict[str, Any]", fields).get("format") != FORMAT:
+        raise DamageError(f"the manifest does not say that it is a {FORMAT}")
+    return _manifest(cast("dict[str, Any]", fields))
+
+
+def _manifest(fields: dict[str, Any]) -> Manifest:
+    version = _whole(fields.get("version"), "version")
+    if version != VERSION:
+        raise CheckpointError(f"it has format version {version}, this fieldwatch reads {VERSION}: use a newer one")
+    if not isinstance(fields.get("created"), str):
+        raise DamageError("the manifest's created is not a time")
+    items, tensors = fields.get("items"), fields.get("tensors")
+    if not isinstance(items, dict) or not isinstance(tensors, list) or "note" not in fields:
+        raise DamageError("the manifest lacks its items, its tensors or its note")
+    return Manifest(
+        step=_whole(fields.get("step"), "step"),
+        created=fields["created"],
+        metrics=_metrics(fields.get("metrics")),
+        note=fields["note"],
+        items=cast("dict[str, Any]", items),
+        tensors=_entries(cast("list[Any]", tensors)),
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _whole(value: object, name: str) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, not a whole number from 0 to 2**63 - 1")
+    return value
+
+
+def _metrics(fields: object) -> dict[str, float]:
+    if not isinstance(fields, dict):
+        raise DamageError("the manifest's metrics are not an object")
+    texts = cast("dict[str, Any]", fields)
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise DamageError("the manifest's metrics are not numbers written as text")
+    try:
+        return {name: float(text) for name, text in texts.items()}
+    except ValueError as error:
+        raise DamageError(f"the manifest's metrics are not numbers: {error}") from error
+
+
+def _entries(nodes: list[Any]) -> tuple[Entry, ...]:
+    """Read the places of all arrays, which must follow one another without a hole or an overlap."""
+    end, entries = 0, list[Entry]()
+    for i, node in enumerate(nodes):
+        entry = _entry(node, f"tensors[{i}]")
+        if entry.offset != aligned(end):
+            raise DamageError(
+                f"the manifest's tensors[{i}] starts at {entry.offset}, not at {aligned(end)} after the one before"
+            )
+        end = entry.offset + entry.nbytes
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _entry(node: object, name: str) -> Entry:
+    if not isinstance(node, dict):
+        raise DamageError(f"the manifest's {name} is not an object")
+    fields = cast("dict[str, Any]", node)
+    dtype, shape, sha256 = fields.get("dtype"), fields.get("shape"), fields.get("sha256")
+    if not isinstance(dtype, str) or dtype not in TORCH_DTYPES:
+        raise DamageError(f"the manifest's {name} has the unknown dtype {str(dtype)[:40]!r}")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise DamageError(f"the manifest's {name} has no sha256 of 64 hexadecimal digits")
+    sizes = _shape(shape, name)
+    offset, nbytes = _whole(fields.get("offset"), f"{name} offset"), _whole(fields.get("nbytes"), f"{name} nbytes")
+    if nbytes != expected_nbytes(dtype, sizes):
+        raise DamageError(f"the manifest's {name} of {dtype} {sizes} cannot take {nbytes} bytes")
+    return Entry(dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
+
+
+def _shape(value: object, name: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > 64:
+        raise DamageError(f"the manifest's {name} has no shape of at most 64 sizes")
+    sizes = tuple(_whole(size, f"{name} shape") for size in cast("list[Any]", value))
+    if math.prod(max(size, 1) for size in sizes) >= 2**60:
+        raise DamageError(f"the manifest's {name} has the impossible shape {sizes}")
+    return sizes

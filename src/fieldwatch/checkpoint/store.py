@@ -1,0 +1,330 @@
+"""Checkpoints on disk: whole and verified, or not there at all."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced, sync_folder, write_synced
+from fieldwatch.checkpoint.folder import Contents, Draft, read_folder, read_manifest
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
+from fieldwatch.checkpoint.items import Item, gather, put_back
+from fieldwatch.checkpoint.retention import Candidate, Retention
+
+_NAME = re.compile(r"step_(\d{10,19})(?:\.(\d{1,9}))?")
+_KEEP = Retention()
+_PINNED = "pinned"
+
+Which = int | Literal["last", "best"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A stored checkpoint.
+
+    Attributes:
+        step: the step it was made at.
+        path: its folder.
+        created: when, ISO 8601 in UTC.
+        metrics: the figures it was saved with.
+        pinned: retention leaves it alone.
+    """
+
+    step: int
+    path: Path
+    created: str
+    metrics: Mapping[str, float]
+    pinned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """What ``Checkpoints.restore`` found.
+
+    Attributes:
+        step: the step of the checkpoint that was put back.
+        note: the note it was saved with.
+        fell_back: the damaged checkpoints that were passed over, newest first.
+    """
+
+    step: int
+    note: Any
+    fell_back: tuple[Incident, ...] = ()
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    A checkpoint is a folder ``step_0000000400`` of three files (``tensors.bin``, ``manifest.json``,
+    ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One process at a time may
+    save (see ``OneWriter``).
+
+    Args:
+        folder: where they lie; made at the first save.
+        keep: which of them stay.
+
+    Attributes:
+        incidents: what was survived so far: damage, abandoned branches, folders that could not be deleted.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _KEEP) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+        self.incidents: list[Incident] = []
+        self._verified: set[Path] = set()
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, in order; damaged ones are among them until they are read."""
+        return sorted(self._folders())
+
+    def latest(self) -> Saved | None:
+        """Return the highest step whose manifest is sound, without reading its tensors."""
+        return next((saved for saved in reversed(self._sound())), None)
+
+    def save(
+        self, step: int, items: Mapping[str, Item], *, metrics: Mapping[str, float] | None = None, note: Any = None
+    ) -> Path:
+        """Write a checkpoint; when this returns, it is on the disk and a power cut cannot take it.
+
+        Checkpoints of higher steps belong to a branch that was left: they are renamed ``abandoned-step_...`` and stay.
+
+        Args:
+            step: the number of finished steps, by which checkpoints are ordered.
+            items: what to keep, by name.
+            metrics: figures by which ``keep.metric`` ranks it.
+            note: any tree of plain values, e.g. ``{"epoch": 3}``.
+
+        Returns:
+            Its folder.
+
+        Raises:
+            CheckpointError: a value cannot be stored, or the disk is full or fails; earlier checkpoints are untouched.
+        """
+        if type(step) is not int or not 0 <= step < 2**63:
+            raise CheckpointError(f"save(step={step!r}): a step is a whole number from 0 on")
+        figures = {name: float(value) for name, value in (metrics or {}).items()}
+        draft = Draft(Contents(step=step, metrics=figures, note=note, items=gather(items)))
+        try:
+            final = self._write(step, draft)
+        except OSError as error:
+            raise CheckpointError(self._explain(step, draft.nbytes, error)) from error
+        self._verified.add(final)
+        self._prune()
+        return final
+
+    def restore(self, items: Mapping[str, Item], *, step: Which = "last") -> Restored:
+        """Put a checkpoint back into the items, after every hash has been checked.
+
+        A damaged one is set aside as ``damaged-step_...`` and the previous good one is used; a step asked for by number
+        is never replaced by another.
+
+        Raises:
+            CheckpointError: there is no good one, or it does not fit the items; the message says which and what to do.
+        """
+        fell_back = list[Incident]()
+        for folder in self._choose(step):
+            contents = self._read_or_set_aside(folder, fell_back)
+            if contents is not None:
+                put_back(items, contents.items)
+                self._verified.add(folder)
+                return Restored(step=contents.step, note=contents.note, fell_back=tuple(fell_back))
+        reasons = "; ".join(f"step {one.step}: {one.reason} (now {one.path.name})" for one in fell_back)
+        rest = f"steps {self.steps()} are left" if self.steps() else "none is left"
+        raise CheckpointError(f"no good checkpoint for step {step!r} in {self.folder}: {reasons}; {rest}")
+
+    def read(self, step: Which = "last") -> dict[str, Any]:
+        """Return the stored tree of every item, tensors on the CPU; for evaluation and inference, nothing is touched.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged; it is neither moved nor replaced by another.
+        """
+        folder = self._choose(step)[0]
+        try:
+            return dict(_read(folder).items)
+        except DamageError as damage:
+            others = [other for other in self.steps() if self._folders()[other] != folder]
+            raise DamageError(f"{folder} is damaged: {damage}; other steps are {others}: read(one of them)") from damage
+
+    def pin(self, step: int) -> None:
+        """Keep a checkpoint whatever the retention says, until ``unpin``."""
+        folder = self._choose(step)[0]
+        write_synced(folder / _PINNED, [])
+        sync_folder(folder)
+
+    def unpin(self, step: int) -> None:
+        """Hand a checkpoint back to the retention."""
+        folder = self._choose(step)[0]
+        (folder / _PINNED).unlink(missing_ok=True)
+        sync_folder(folder)
+
+    def _folders(self) -> dict[int, Path]:
+        """Find the folder of every step; of two with the same step the one made later."""
+        if not self.folder.is_dir():
+            return {}
+        found: dict[int, tuple[int, Path]] = {}
+        for path in self.folder.iterdir():
+            name = _NAME.fullmatch(path.name)
+            if name is not None:
+                step, turn = int(name[1]), int(name[2] or 1)
+                found[step] = max(found.get(step, (0, path)), (turn, path))
+        return {step: path for step, (_, path) in found.items()}
+
+    def _sound(self) -> list[Saved]:
+        """List the checkpoints whose manifest and file size are right, by step."""
+        return [saved for _, path in sorted(self._folders().items()) if (saved := self._look(path)) is not None]
+
+    def _look(self, path: Path) -> Saved | None:
+        try:
+            manifest = read_manifest(path)
+        except DamageError:
+            return None
+        pinned = (path / _PINNED).exists()
+        return Saved(step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned)
+
+    def _candidates(self, sound: Sequence[Saved]) -> list[Candidate]:
+        return [
+            Candidate(step=one.step, metrics=one.metrics, pinned=one.pinned, verified=one.path in self._verified)
+            for one in sound
+        ]
+
+    def _choose(self, which: Which) -> list[Path]:
+        """Return the folders to try, in order.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        folders = self._folders()
+        if not folders:
+            raise CheckpointError(f"there is no checkpoint in {self.folder.absolute()}")
+        if which == "last":
+            return [folders[step] for step in sorted(folders, reverse=True)]
+        if which == "best":
+            return self._choose_best(folders)
+        if which not in folders:
+            raise CheckpointError(
+                f"there is no checkpoint of step {which!r} in {self.folder}: there are {sorted(folders)}"
+            )
+        return [folders[which]]
+
+    def _choose_best(self, folders: Mapping[int, Path]) -> list[Path]:
+        sound = self._sound()
+        ranked = self.keep.ranked(self._candidates(sound))
+        if not ranked:
+            known = sorted({name for one in sound for name in one.metrics})
+            wanted = f"Retention(metric={self.keep.metric!r})"
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} has the metric of {wanted}: they have {known or 'no metrics'}"
+            )
+        return [folders[one.step] for one in ranked]
+
+    def _read_or_set_aside(self, folder: Path, fell_back: list[Incident]) -> Contents | None:
+        try:
+            return _read(folder)
+        except DamageError as damage:
+            reason = str(damage)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be read: {error}; nothing was touched") from error
+        target = _name_beside(folder, "damaged")
+        try:
+            rename_synced(folder, target)
+        except OSError as error:
+            target, reason = folder, f"{reason}; it could not be set aside: {error}"
+        fell_back.append(Incident(step=_step_of(folder), what="damaged", reason=reason, path=target))
+        self.incidents.append(fell_back[-1])
+        return None
+
+    def _write(self, step: int, draft: Draft) -> Path:
+        make_folder(self.folder)
+        self._sweep()
+        temporary = self.folder / f".tmp-step_{step:010d}-{os.getpid()}-{os.urandom(4).hex()}"
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, temporary, ignore_errors=True)
+            temporary.mkdir()
+            if step in self._folders() and (self._folders()[step] / _PINNED).exists():
+                write_synced(temporary / _PINNED, [])
+            draft.write(temporary)
+            self._abandon(step)
+            final = self._fresh_name(step)
+            rename_synced(temporary, final)
+        return final
+
+    def _sweep(self) -> None:
+        """Delete what killed processes left behind, so that it takes no space."""
+        for path in self.folder.iterdir():
+            if path.name.startswith((".tmp-step_", ".trash-step_")):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _abandon(self, step: int) -> None:
+        """Rename the checkpoints of later steps, which would otherwise be taken for this run's last."""
+        for later, folder in sorted(self._folders().items()):
+            if later > step:
+                target = _name_beside(folder, "abandoned")
+                rename_synced(folder, target)
+                reason = f"the run went back and saved step {step}"
+                self.incidents.append(Incident(step=later, what="abandoned", reason=reason, path=target))
+
+    def _fresh_name(self, step: int) -> Path:
+        """Name the folder of a step: never an existing one, so that no moment is without the old or the new."""
+        plain = self.folder / f"step_{step:010d}"
+        present = self._folders().get(step)
+        if present is None:
+            return plain
+        name = _NAME.fullmatch(present.name)
+        return plain.with_name(f"{plain.name}.{int(name[2] or 1) + 1 if name else 2}")
+
+    def _prune(self) -> None:
+        """Delete what no rule wants; that this fails is no reason to stop a run."""
+        try:
+            doomed = self._doomed()
+        except OSError as error:
+            reason = f"older checkpoints could not be looked through: {error}"
+            self.incidents.append(Incident(step=-1, what="kept", reason=reason, path=self.folder))
+            return
+        for path in doomed:
+            try:
+                delete_folder(path)
+            except OSError as error:
+                reason = f"it could not be deleted: {error}"
+                self.incidents.append(Incident(step=_step_of(path), what="kept", reason=reason, path=path))
+
+    def _doomed(self) -> list[Path]:
+        sound = self._sound()
+        kept = self.keep.kept(self._candidates(sound))
+        current = set(self._folders().values())
+        replaced = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path not in current]
+        return [*replaced, *(one.path for one in sound if one.step not in kept)]
+
+    def _explain(self, step: int, nbytes: int, error: OSError) -> str:
+        try:
+            free, steps = f"{_free_bytes(self.folder):,}", str(self.steps())
+        except OSError:
+            free, steps = "an unknown number", "there"
+        space, rest = f"{nbytes:,} bytes wanted, {free} free", f"earlier checkpoints {steps} are untouched"
+        advice = "free space or lower Retention.last, the next save starts anew"
+        return f"step {step} was not saved to {self.folder.absolute()}: {error}; {space}; {rest}; {advice}"
+
+
+def _read(folder: Path) -> Contents:
+    contents = read_folder(folder)
+    if contents.step != _step_of(folder):
+        raise DamageError(f"the folder {folder.name} holds step {contents.step}: it was renamed")
+    return contents
+
+
+def _name_beside(folder: Path, what: str) -> Path:
+    target = folder.with_name(f"{what}-{folder.name}")
+    return target.with_name(f"{target.name}-{os.urandom(4).hex()}") if target.exists() else target
+
+
+def _step_of(folder: Path) -> int:
+    name = _NAME.search(folder.name)
+    return int(name[1]) if name else -1
+
+
+def _free_bytes(folder: Path) -> int:
+    near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(near).free

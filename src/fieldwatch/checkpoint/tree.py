@@ -1,0 +1,115 @@
+"""Trees of plain values and tensors, taken apart into JSON and raw arrays. No pickle.
+
+JSON holds what it can hold exactly. Everything else is an object with a ``"$"`` key that says what it stands for:
+``tuple``, ``bytes``, ``int`` (beyond 64 bit), ``float`` (not finite), ``dict`` / ``ordered`` / ``counter`` (pairs), and
+``tensor`` / ``ndarray`` / ``scalar`` (the number of a stored array).
+"""
+
+import base64
+import math
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fieldwatch.checkpoint.array import Array, array_of
+from fieldwatch.checkpoint.incident import CheckpointError
+
+DEEPEST = 100
+MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+_KEY_TYPES = (str, int, float, bool, type(None), tuple)
+_ADVICE = (
+    "a checkpoint holds tensors, numpy arrays, numbers, str, bytes, None, tuple, list and dict; convert it in "
+    "state_dict(), e.g. list(a_set), dict(a_defaultdict), an_enum.value, or the name of an object"
+)
+
+
+class Packer:
+    """Turns values into JSON and collects their arrays; a tensor met twice is stored once."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self._sources: list[Tensor] = []  # alive until the end, so that no address is used twice
+        self._places: dict[Hashable, int] = {}
+
+    def pack(self, value: object, path: str, depth: int = 0) -> Any:
+        """Return the JSON value that stands for ``value``.
+
+        Args:
+            value: the tree.
+            path: how to name it in an error, e.g. ``items['model']``.
+            depth: how deep it lies.
+
+        Raises:
+            CheckpointError: it holds a value of another type, or itself; the message names its path.
+        """
+        if depth > DEEPEST:
+            raise CheckpointError(f"{path[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
+        if isinstance(value, Tensor):
+            return {"$": "tensor", "at": self._tensor(value, path)}
+        if isinstance(value, np.ndarray | np.generic):
+            self.arrays.append(array_of(cast("np.generic", value), path))
+            return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": len(self.arrays) - 1}
+        if type(value) in MAPPINGS:
+            return self._mapping(cast("Mapping[object, object]", value), path, depth)
+        if type(value) in (list, tuple, torch.Size):
+            members = self._members(cast("Sequence[object]", value), path, depth)
+            return members if type(value) is list else {"$": "tuple", "items": members}
+        return _plain(value, path)
+
+    def _members(self, values: Sequence[object], path: str, depth: int) -> list[Any]:
+        return [self.pack(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(values)]
+
+    def _mapping(self, mapping: Mapping[object, object], path: str, depth: int) -> dict[str, Any]:
+        kind = MAPPINGS[type(mapping)]
+        values = [self.pack(value, f"{path}[{key!r}]", depth + 1) for key, value in mapping.items()]
+        if kind == "dict" and "$" not in mapping and all(type(key) is str for key in mapping):
+            return dict(zip(cast("Mapping[str, object]", mapping), values, strict=True))
+        keys = [self._key(key, path, depth) for key in mapping]
+        node: dict[str, Any] = {"$": kind, "pairs": [list(pair) for pair in zip(keys, values, strict=True)]}
+        metadata = getattr(mapping, "_metadata", None)  # nn.Module.state_dict() hangs the modules' versions there
+        if metadata is not None:
+            node["metadata"] = self.pack(dict(metadata), f"{path}._metadata", depth + 1)
+        return node
+
+    def _key(self, key: object, path: str, depth: int) -> Any:
+        if type(key) not in _KEY_TYPES:
+            wanted = "str, int, float, bool, None or a tuple of these"
+            raise CheckpointError(f"{path} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
+        if type(key) is tuple:
+            members = cast("tuple[object, ...]", key)
+            return {"$": "tuple", "items": [self._key(member, path, depth + 1) for member in members]}
+        return _plain(key, f"a key of {path}")
+
+    def _tensor(self, tensor: Tensor, path: str) -> int:
+        key = _identity(tensor)
+        if key is None or key not in self._places:
+            self.arrays.append(array_of(tensor, path))
+            self._sources.append(tensor)
+            self._places[key or len(self.arrays)] = len(self.arrays) - 1
+            return len(self.arrays) - 1
+        return self._places[key]
+
+
+def _identity(tensor: Tensor) -> Hashable:
+    """Tell two tensors apart by the memory they show; None where they cannot be compared."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta" or not tensor.numel():
+        return None
+    view = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg())
+    return (str(tensor.device), tensor.data_ptr(), view)
+
+
+def _plain(value: object, path: str) -> Any:
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else {"$": "int", "hex": hex(value)}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
+    if type(value) is bytes:
+        return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}
+    raise CheckpointError(f"{path} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}")

@@ -1,0 +1,103 @@
+"""The way back from JSON and raw arrays to trees of values; whatever is not of the known forms is damage."""
+
+import base64
+import binascii
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fieldwatch.checkpoint.array import Array
+from fieldwatch.checkpoint.incident import DamageError
+from fieldwatch.checkpoint.tree import DEEPEST
+
+_Node = dict[str, Any]
+
+
+class Unpacker:
+    """Builds values from JSON; an array named twice becomes one tensor with two names."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._arrays = arrays
+        self._made: dict[tuple[str, int], Tensor | NDArray[np.generic]] = {}
+
+    def unpack(self, node: Any, depth: int = 0) -> Any:
+        """Return the value that a JSON value stands for.
+
+        Raises:
+            DamageError: it is none of the forms that ``Packer`` writes.
+        """
+        if depth > 2 * DEEPEST:
+            raise DamageError(f"the manifest's values are nested more than {2 * DEEPEST} deep")
+        if isinstance(node, list):
+            return self._members(cast("list[Any]", node), depth)
+        if not isinstance(node, dict):
+            return node
+        tree = cast("_Node", node)
+        if "$" not in tree:
+            return {key: self.unpack(value, depth + 1) for key, value in tree.items()}
+        return self._tagged(tree, depth)
+
+    def _tagged(self, node: _Node, depth: int) -> Any:
+        try:
+            return self._build(node, depth)
+        except (ValueError, TypeError, binascii.Error, struct.error) as error:
+            raise DamageError(f"the manifest holds a malformed {str(node['$'])[:40]}: {error}") from error
+
+    def _build(self, node: _Node, depth: int) -> Any:
+        value: Any
+        match node["$"]:
+            case "tuple":
+                value = tuple(self._members(_field(node, "items", list), depth))
+            case "bytes":
+                value = base64.b64decode(_field(node, "base64", str), validate=True)
+            case "int":
+                value = int(_field(node, "hex", str), 16)
+            case "float":
+                value = struct.unpack(">d", bytes.fromhex(_field(node, "bits", str)))[0]
+            case "dict":
+                value = dict(self._pairs(node, depth))
+            case "counter":
+                value = Counter(dict(self._pairs(node, depth)))
+            case "ordered":
+                value = self._ordered(node, depth)
+            case "tensor" | "ndarray" as kind:
+                value = self._array(node, kind)
+            case "scalar":
+                value = self._array(node, "ndarray")[()]
+            case form:
+                raise DamageError(f"the manifest holds a value of the unknown form {str(form)[:40]!r}")
+        return value
+
+    def _members(self, nodes: list[Any], depth: int) -> list[Any]:
+        return [self.unpack(node, depth + 1) for node in nodes]
+
+    def _pairs(self, node: _Node, depth: int) -> list[tuple[Any, Any]]:
+        pairs = _field(node, "pairs", list)
+        return [(self.unpack(key, depth + 1), self.unpack(value, depth + 1)) for key, value in pairs]
+
+    def _ordered(self, node: _Node, depth: int) -> OrderedDict[Any, Any]:
+        ordered = OrderedDict(self._pairs(node, depth))
+        if "metadata" in node:
+            ordered._metadata = self.unpack(node["metadata"], depth + 1)  # type: ignore[attr-defined]  # noqa: SLF001 - where nn.Module looks for it
+        return ordered
+
+    def _array(self, node: _Node, kind: str) -> Any:
+        at = int(_field(node, "at", int))
+        if not 0 <= at < len(self._arrays):
+            raise DamageError(f"the manifest refers to array {at}, and there are {len(self._arrays)}")
+        if (kind, at) not in self._made:
+            array = self._arrays[at]
+            self._made[kind, at] = array.tensor() if kind == "tensor" else array.ndarray()
+        return self._made[kind, at]
+
+
+def _field(node: _Node, name: str, wanted: type) -> Any:
+    value = node.get(name)
+    if type(value) is not wanted:
+        raise DamageError(f"the manifest's {node['$']} has no {name} of type {wanted.__name__}")
+    return value

@@ -1,0 +1,49 @@
+"""Gradient clipping on the device, by total norm or per watched group, with the norms of before already recorded."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Clip: TypeAlias = float | Mapping[str, float]
+"""A limit for the norm of all gradients together, or one per watched group."""
+
+
+def clip_gradients(clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Mapping[str, Tensor], total: Tensor) -> None:
+    """Scale gradients in place so that no norm exceeds its limit; gradients below it keep their bits (factor 1).
+
+    Args:
+        clip: one limit, or a limit per group.
+        gradients: the gradients of each group.
+        norms: the norm of each group, from before.
+        total: the norm of all gradients, from before.
+
+    Raises:
+        ValueError: a limit is not positive, or names a group that is not watched.
+    """
+    if isinstance(clip, Mapping):
+        _refuse_unknown(clip, norms)
+        for group, limit in clip.items():
+            if group in gradients:
+                _scale(gradients[group], _positive(limit), norms[group])
+        return
+    _scale([g for group in gradients.values() for g in group], _positive(clip), total)
+
+
+def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
+    with torch.no_grad():
+        factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
+        torch._foreach_mul_(gradients, factor)  # noqa: SLF001  the fused call that torch's own clipping uses
+
+
+def _positive(limit: float) -> float:
+    if not limit > 0:
+        raise ValueError(f"clip limit must be a positive norm, got {limit}: use clip=None for no clipping")
+    return limit
+
+
+def _refuse_unknown(clip: Mapping[str, float], norms: Mapping[str, Tensor]) -> None:
+    unknown = sorted(clip.keys() - norms.keys())
+    if unknown:
+        raise ValueError(f"clip names group {unknown[0]!r}, but the watched groups are {sorted(norms)}: run.watch(...) it first")

@@ -1,0 +1,81 @@
+"""Reads refused updates off the record, names their culprit, and says when there are too many in a row."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fieldwatch.record import Block
+
+REFUSED = "Guard/refused"
+
+
+class Streak(NamedTuple):
+    """An unbroken run of refused updates: its first step, how many there are so far, and what was not finite."""
+
+    first: int
+    length: int
+    culprit: str
+
+
+class Refusals:
+    """A reader of blocks that reports every refused step, with the terms, groups and samples that were not finite.
+
+    Args:
+        limit: this many refusals in a row mean that the run has diverged.
+        report: called once per refusal with an event: step, terms, groups, samples.
+    """
+
+    def __init__(self, limit: int, report: Callable[[Mapping[str, Any]], None]) -> None:
+        self._limit = limit
+        self._report = report
+        self._streak: Streak | None = None
+        self.count = 0
+        self.diverged: Streak | None = None
+
+    def __call__(self, block: Block) -> None:
+        """Read one block."""
+        if block.axis != "step" or REFUSED not in block.columns:
+            return
+        refused = block.values[:, block.columns.index(REFUSED)] > 0
+        if not refused.any():
+            self._streak = None
+            return
+        for row in range(len(block)):
+            self._read(block, row, refused=bool(refused[row]))
+
+    def _read(self, block: Block, row: int, *, refused: bool) -> None:
+        if not refused:
+            self._streak = None
+            return
+        step = int(block.steps[row])
+        event = {"kind": "refusal", "step": step, "seconds": float(block.seconds[row]), **culprit(block, row)}
+        self.count += 1
+        self._streak = self._longer(step, describe(event))
+        self._report(event)
+        if self.diverged is None and self._streak.length >= self._limit:
+            self.diverged = self._streak
+
+    def _longer(self, step: int, reason: str) -> Streak:
+        streak = self._streak
+        return Streak(streak.first, streak.length + 1, reason) if streak else Streak(step, 1, reason)
+
+
+def culprit(block: Block, row: int) -> dict[str, list[str]]:
+    """Which loss terms, parameter groups and samples of a row were not finite."""
+    bad = [name for name, ok in zip(block.columns, np.isfinite(block.values[row]), strict=True) if not ok]
+    terms = [name.removeprefix("Loss/component_") for name in bad if name.startswith("Loss/component_")]
+    groups = [name[len("Gradients/") : -len("_norm")] for name in bad if _is_group_norm(name)]
+    samples = list(block.samples[row]) if block.samples else []
+    guilty = [samples[int(name.split("/")[1])] for name in bad if name.startswith("Sample/")]
+    return {"terms": terms, "groups": groups, "samples": guilty or samples}
+
+
+def describe(event: Mapping[str, Any]) -> str:
+    """One phrase: term, group and sample."""
+    parts = [f"{kind} {', '.join(event[f'{kind}s'])}" for kind in ("term", "group", "sample") if event[f"{kind}s"]]
+    return "; ".join(parts) or "the total loss"
+
+
+def _is_group_norm(name: str) -> bool:
+    return name.startswith("Gradients/") and name.endswith("_norm") and name != "Gradients/total_norm"

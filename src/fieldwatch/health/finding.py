@@ -1,0 +1,89 @@
+"""A finding: what a rule saw, since which step, and what to do about it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+Severity = Literal["note", "warning", "error"]
+_RANKS: tuple[Severity, ...] = get_args(Severity)
+_REQUIRED = ("rule", "step", "severity", "message", "remedy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a rule found.
+
+    Attributes:
+        rule: name of the rule.
+        step: first step at which the condition had held for the rule's patience (0-based).
+        severity: ``"note"`` (worth knowing), ``"warning"`` (look at it) or ``"error"`` (the run is spoilt).
+        message: what was seen, with numbers.
+        remedy: what to do.
+        subject: the term, group, sample or metric it concerns; empty where the rule has only one.
+
+    Raises:
+        ValueError: a negative step, an unknown severity, or an empty rule name.
+    """
+
+    rule: str
+    step: int
+    severity: Severity
+    message: str
+    remedy: str
+    subject: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no rule can mean."""
+        if not self.rule:
+            raise ValueError("a finding came without a rule name: name the rule that found it")
+        if self.step < 0:
+            raise ValueError(f"finding of {self.rule}: step {self.step}: wanted a 0-based step index, 0 or more")
+        if self.severity not in _RANKS:
+            raise ValueError(f"finding of {self.rule}: severity {self.severity!r}: wanted one of {', '.join(_RANKS)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Finding":
+        """Read a finding from a JSON object (for instance a ``finding`` event); other keys are left alone.
+
+        Raises:
+            ValueError: a key is missing, or a value is not possible.
+        """
+        missing = [key for key in _REQUIRED if key not in data]
+        if missing:
+            raise ValueError(f"a finding lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
+        texts = {key: str(data[key]) for key in ("rule", "message", "remedy")}
+        return cls(**texts, step=int(data["step"]), severity=data["severity"], subject=str(data.get("subject", "")))
+
+    def __str__(self) -> str:
+        """Return the finding on one line."""
+        about = f" [{self.subject}]" if self.subject else ""
+        return f"{self.severity}: {self.rule}{about} at step {self.step}: {self.message} {self.remedy}"
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """Return the gravest severity among the findings, None if there are none."""
+    return max((finding.severity for finding in findings), key=_RANKS.index, default=None)
+
+
+def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:
+    """Return the exit status of a command that examined a run.
+
+    Args:
+        findings: all findings of the run.
+        stopped: whether the run was stopped because it could not go on.
+
+    Returns:
+        0 for nothing above a note, 1 for warnings or errors, 3 for a stopped run.
+    """
+    if stopped:
+        return 3
+    return 0 if worst(findings) in (None, "note") else 1
+
+
+def graver(one: Severity, other: Severity) -> bool:
+    """Tell whether the first severity is graver than the second."""
+    return _RANKS.index(one) > _RANKS.index(other)

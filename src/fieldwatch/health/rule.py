@@ -1,0 +1,55 @@
+"""What a rule is: any callable that looks at a history; ours are frozen dataclasses with one base."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.record import History
+
+Found = Finding | tuple[Finding, ...] | None
+Rule = Callable[[History], Found]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthRule(ABC):
+    """Base of the rules that come with the toolkit.
+
+    A rule holds thresholds only, never state: the same history always gives the same findings, and there is
+    nothing to resume. The first line of a rule's docstring says what it sees.
+
+    Raises:
+        ValueError: a threshold is negative or not finite, or a patience, window or count below 1.
+    """
+
+    severity: ClassVar[Severity] = "warning"
+    remedy: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Check the thresholds."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int | float):
+                continue
+            least = 1 if field.name in {"patience", "window", "count", "block", "head"} else 0
+            if not math.isfinite(value) or value < least:
+                wanted = f"wanted a finite number of at least {least}"
+                raise ValueError(f"{self.name}({field.name}={value}): {wanted}; leave it out for the default")
+
+    @property
+    def name(self) -> str:
+        """The rule's name, as findings carry it."""
+        return type(self).__name__
+
+    @abstractmethod
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return what is wrong in the history: at most one finding per subject and phase."""
+
+    def finding(self, step: int, message: str, *, subject: str = "", severity: Severity | None = None) -> Finding:
+        """Make a finding of this rule."""
+        grade = severity or self.severity
+        return Finding(
+            rule=self.name, step=step, severity=grade, message=message, remedy=self.remedy, subject=subject
+        )

@@ -1,0 +1,130 @@
+"""Values that are not finite, and updates that were refused because of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, first_held, phases, spans
+from fieldwatch.record import History
+
+_TERM = "Loss/component_"
+_NORMS = ("Gradients/", "Train/Gradients/")
+_LOSSES = ("Train/Loss/", "Train_Batch/")
+_Bad = Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFinite(HealthRule):
+    """A loss term, the total or a gradient norm is NaN or infinite; names term, group, sample and the exact step."""
+
+    severity: ClassVar[Severity] = "error"
+    remedy: ClassVar[str] = (
+        "Look at that sample's data and at divisions, logarithms and square roots in the named term (guard the "
+        "argument, do not replace NaN by 0); keep the guard on, so that such an update is refused."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first refused and the first unrefused non-finite step of each phase."""
+        bad = {name: steps for name in history.names() if _is_watched(name) and len(steps := _bad_steps(history, name))}
+        if not bad:
+            return ()
+        steps = np.unique(np.concatenate(list(bad.values())))
+        lost = np.isin(steps, _refused_steps(history))
+        return tuple(
+            self._describe(history, bad, int(part[0]), refused=refused)
+            for first, last in phases(history)
+            for refused, kept in ((False, ~lost), (True, lost))
+            if len(part := steps[kept & (steps >= first) & (steps <= last)])
+        )
+
+    def _describe(self, history: History, bad: _Bad, step: int, *, refused: bool) -> Finding:
+        culprits = [name for name, steps in bad.items() if step in steps]
+        terms = [name.removeprefix(_TERM) for name in culprits if name.startswith(_TERM)]
+        groups = [group for name in culprits if (group := _group(name))]
+        parts = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
+        what = ", ".join(parts or culprits)
+        sample = _sample_at(history, step)
+        where = f", sample '{sample}'" if sample else ""
+        end = "the update was refused, training went on." if refused else "no update was refused: the parameters took it."
+        subject = (terms or groups or culprits)[0]
+        grade: Severity = "warning" if refused else "error"
+        return self.finding(step, f"{what} not finite at step {step}{where}; {end}", subject=subject, severity=grade)
+
+
+def _is_watched(name: str) -> bool:
+    if name.startswith("Loss/"):
+        return name == "Loss/total" or name.startswith(_TERM)
+    return name.endswith("_norm") if name.startswith(_NORMS) else name.startswith(_LOSSES) and name.endswith("_loss")
+
+
+def _bad_steps(history: History, name: str) -> NDArray[np.float64]:
+    series = history[name]
+    finite = np.isfinite(series.values)
+    return series.steps[:0] if finite.all() else series.steps[~finite]
+
+
+def _refused_steps(history: History) -> NDArray[np.float64]:
+    if "Guard/refused" not in history:
+        return np.empty(0)
+    series = history["Guard/refused"]
+    return series.steps[series.values > 0]
+
+
+def _group(name: str) -> str:
+    """Return the parameter group of a gradient norm, empty for the total and for other metrics."""
+    group = name.rpartition("/")[2].removesuffix("_norm")
+    return group if name.startswith(_NORMS) and group != "total" else ""
+
+
+def _sample_at(history: History, step: int) -> str:
+    """Return the sample with a non-finite loss at a step, else the only sample of that step, else nothing."""
+    seen: list[str] = []
+    for name, series in history.sample_losses().items():
+        at = int(np.searchsorted(series.steps, step))
+        if at < len(series) and series.steps[at] == step:
+            if not np.isfinite(series.values[at]):
+                return name
+            seen.append(name)
+    return seen[0] if len(seen) == 1 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedUpdates(HealthRule):
+    """Many updates are refused: the run computes, but hardly trains."""
+
+    count: int = integer("RefusedUpdates", "count")
+    share: float = number("RefusedUpdates", "share")
+    standstill: float = number("RefusedUpdates", "standstill")
+    window: int = integer("RefusedUpdates", "window")
+    settled: int = integer("RefusedUpdates", "settled")
+    remedy: ClassVar[str] = (
+        "Find the cause that NonFinite names; lower the learning rate or clip harder if the values overflow; "
+        "with loss scaling, lower the initial scale."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where refusals became many, and where they became the rule."""
+        return tuple(found for span in spans(history, "Guard/refused") if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        refused = span.values > 0
+        if np.count_nonzero(refused) < self.count:
+            return None
+        sums = np.concatenate(([0], np.cumsum(refused)))
+        ends = np.arange(1, len(sums))
+        starts = np.maximum(ends - self.window, 0)
+        lost, share = sums[ends] - sums[starts], (sums[ends] - sums[starts]) / (ends - starts)
+        many = (lost >= self.count) & (share >= self.share)
+        stopped = many & (share >= self.standstill) & (ends >= self.settled)
+        at = first_held(stopped if stopped.any() else many)
+        if at is None:
+            return None
+        grade: Severity = "error" if stopped.any() else "warning"
+        text = f"{lost[at]} of the last {ends[at] - starts[at]} updates were refused ({share[at]:.0%})."
+        return self.finding(span.step(at), text, severity=grade)

@@ -1,0 +1,238 @@
+"""Gradient norms, their balance, and the updates that come of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, between, first_held, named, on_steps, phases, spans, trailing_mean
+from fieldwatch.record import History, Series
+
+TOTAL_NORM = ("Gradients/total_norm",)
+
+
+def group_norms(history: History) -> Mapping[str, str]:
+    """Return the recorded gradient norms of parameter groups: group -> metric."""
+    norms = named(history, "Gradients/", "_norm")
+    norms.pop("total", None)
+    return norms
+
+
+def decayed(history: History, group: str, steps: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
+    """Tell for each step whether the group's learning rate is below a share of its highest so far."""
+    name = f"LearningRate/{group}"
+    if name not in history:
+        return np.zeros(len(steps), np.bool_)
+    rates = history[name]
+    highest = np.maximum.accumulate(rates.values)
+    places = np.searchsorted(rates.steps, steps, side="right") - 1
+    return (places >= 0) & (rates.values[places] < share * highest[places])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientVanishing(HealthRule):
+    """The gradient norm is so small that nothing is learnt."""
+
+    metrics: Sequence[str] = TOTAL_NORM
+    low: float = number("GradientVanishing", "low")
+    warmup: int = integer("GradientVanishing", "warmup")
+    patience: int = integer("GradientVanishing", "patience")
+    remedy: ClassVar[str] = (
+        "Look for saturated activations, a term scaled down by a mean over too many elements, detached tensors or "
+        "float16 underflow; raise the loss scale or the weight."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where each norm had been too small for too long."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        at = first_held(span.values < self.low, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
+        return self.finding(span.step(at), text, subject=span.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientExploding(HealthRule):
+    """The gradient norm is far above what it was, or beyond any use."""
+
+    metrics: Sequence[str] = TOTAL_NORM
+    high: float = number("GradientExploding", "high")
+    ratio: float = number("GradientExploding", "ratio")
+    ceiling: float = number("GradientExploding", "ceiling")
+    window: int = integer("GradientExploding", "window")
+    warmup: int = integer("GradientExploding", "warmup")
+    patience: int = integer("GradientExploding", "patience")
+    remedy: ClassVar[str] = "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where each norm had been too large for too long."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        values = span.values
+        if np.count_nonzero(values > self.high) < self.patience:
+            return None
+        high = values > self.high
+        if self.ratio > 0:
+            base = trailing_mean(values, self.window, least=min(self.warmup, self.window), lag=self.patience)
+            high &= (values > self.ratio * base) | (values > self.ceiling)
+        at = first_held(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} is exploding: {values[at]:.4g}, above {self.high:g} {self.patience} times in a row."
+        return self.finding(span.step(at), text, subject=span.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupImbalance(HealthRule):
+    """Two parameter groups (heads) learn at very different rates: the ratio of their gradient norms says so.
+
+    Attributes:
+        metrics: recorded ratios to judge.
+        groups: groups whose recorded norms are compared pair by pair; groups of different units
+            (positions, opacities) are never alike, so there is no default.
+    """
+
+    metrics: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    low: float = number("GroupImbalance", "low")
+    high: float = number("GroupImbalance", "high")
+    warmup: int = integer("GroupImbalance", "warmup")
+    patience: int = integer("GroupImbalance", "patience")
+    remedy: ClassVar[str] = (
+        "Change the weight of the term behind the weaker group until the ratio lies within 0.1 to 10, or give the groups "
+        "learning rates of their own."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where each ratio had been out of balance for too long."""
+        found = [self._judge(span, span.values, span.name) for span in spans(history, *self.metrics)]
+        for one, other in combinations(self.groups, 2):
+            name = f"Gradients/{other}_norm"
+            for span in spans(history, f"Gradients/{one}_norm"):
+                below = on_steps(history[name], span.series.steps) if name in history else span.values * np.nan
+                ratio = np.divide(span.values, below, out=np.full(len(below), np.nan), where=below > 0)
+                found.append(self._judge(span, ratio, f"{one}/{other}"))
+        return tuple(finding for finding in found if finding)
+
+    def _judge(self, span: Span, ratio: NDArray[np.float64], subject: str) -> Finding | None:
+        out = (ratio < self.low) | (ratio > self.high)
+        at = first_held(out, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"gradient ratio {subject} is {ratio[at]:.3g}, outside {self.low:g} to {self.high:g}: out of balance."
+        return self.finding(span.step(at), text, subject=subject)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadGroup(HealthRule):
+    """A parameter group that was learning gets no gradient any more."""
+
+    patience: int = integer("DeadGroup", "patience")
+    remedy: ClassVar[str] = (
+        "Check that the group still takes part in the render (replaced parameters that nothing watches? a detach, a "
+        "saturated activation?); freeze it on purpose at a phase border instead."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per group and phase, where it had been without gradient for too long."""
+        groups = group_norms(history)
+        if not groups:
+            return ()
+        bounds = phases(history)
+        parts = [
+            (group, last, part)
+            for group, name in groups.items()
+            for first, last in bounds
+            if len(part := between(history[name], first, last))
+        ]
+        return tuple(found for group, last, part in parts if (found := self._judge(group, part, last)))
+
+    def _judge(self, group: str, series: Series, last: int) -> Finding | None:
+        alive = np.flatnonzero(series.values != 0)
+        if not len(alive):
+            return None
+        known = int(series.steps[-1])
+        if last - known >= self.patience:
+            text = f"group '{group}' had a gradient until step {known}, and no gradient at all since."
+            return self.finding(known + self.patience, text, subject=group)
+        if len(alive) == len(series):
+            return None
+        dead = series.values == 0
+        dead[: alive[0]] = False
+        at = first_held(dead, patience=self.patience)
+        if at is None:
+            return None
+        text = f"the gradient of group '{group}' was exactly 0 {self.patience} times in a row after it had been active."
+        return self.finding(int(series.steps[at]), text, subject=group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateRatio(HealthRule):
+    """A group's updates are as large as its parameters, or too small to change them."""
+
+    high: float = number("UpdateRatio", "high")
+    low: float = number("UpdateRatio", "low")
+    warmup: int = integer("UpdateRatio", "warmup")
+    patience: int = integer("UpdateRatio", "patience")
+    decayed: float = number("UpdateRatio", "decayed")
+    remedy: ClassVar[str] = "Set the group's learning rate so that an update is about a thousandth of the parameters."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per group and phase, where the ratio had been out of range for too long."""
+        groups = {name: group for group, name in named(history, "Gradients/update_ratio_").items()}
+        found = (self._judge(history, groups[span.name], span) for span in spans(history, *groups))
+        return tuple(finding for finding in found if finding)
+
+    def _judge(self, history: History, group: str, span: Span) -> Finding | None:
+        values = span.values
+        at = first_held(values > self.high, patience=self.patience, warmup=self.warmup)
+        if at is not None:
+            text = f"updates of group '{group}' are too large: {values[at]:.3g} times its parameters."
+            return self.finding(span.step(at), text, subject=group)
+        small = values < self.low
+        if first_held(small, patience=self.patience, warmup=self.warmup) is None:
+            return None
+        small &= ~decayed(history, group, span.series.steps, self.decayed)
+        at = first_held(small, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"updates of group '{group}' are too small: {values[at]:.3g} times its parameters."
+        return self.finding(span.step(at), text, subject=group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermConflict(HealthRule):
+    """Two loss terms pull a group in opposite directions for a long time."""
+
+    severity: ClassVar[Severity] = "note"
+    cosine: float = number("TermConflict", "cosine")
+    window: int = integer("TermConflict", "window")
+    warmup: int = integer("TermConflict", "warmup")
+    patience: int = integer("TermConflict", "patience")
+    remedy: ClassVar[str] = (
+        "Lower one of the two weights, or give the terms phases of their own; if both must stay, this is the price."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per pair of terms and phase, where the moving mean had been strongly negative for too long."""
+        pairs = {name: pair for pair, name in named(history, "Gradients/cosine_").items()}
+        found = (self._judge(span, pairs[span.name]) for span in spans(history, *pairs))
+        return tuple(finding for finding in found if finding)
+
+    def _judge(self, span: Span, pair: str) -> Finding | None:
+        means = trailing_mean(span.values, self.window, least=self.warmup)
+        at = first_held(means < -self.cosine, patience=self.patience)
+        if at is None:
+            return None
+        text = f"terms pull in opposite directions ({pair}): their gradients' cosine averages {means[at]:.2f}."
+        return self.finding(span.step(at), text, subject=pair)

@@ -1,0 +1,190 @@
+"""The course of the total loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, excused, first_held, named, on_steps, spans, trailing_mean
+from fieldwatch.record import History
+
+TOTAL = ("Loss/total",)
+RESETS = ("reset",)
+
+
+def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell for each pair of steps whether a term's weight rose by half or more between them."""
+    risen = np.zeros(len(after), np.bool_)
+    for name in named(history, "Loss/weight_").values():
+        series = history[name]
+        places = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
+        old, new = np.where(places < 0, 0.0, series.values[np.maximum(places, 0)])
+        risen |= new > 1.5 * old
+    return risen
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSpike(HealthRule):
+    """The total loss is many times its moving baseline for a moment, then comes back."""
+
+    metrics: Sequence[str] = TOTAL
+    excuses: Sequence[str] = RESETS
+    ratio: float = number("LossSpike", "ratio")
+    window: int = integer("LossSpike", "window")
+    warmup: int = integer("LossSpike", "warmup")
+    patience: int = integer("LossSpike", "patience")
+    grace: int = integer("LossSpike", "grace")
+    remedy: ClassVar[str] = (
+        "Look at the sample of that step (SampleSpike names it where samples are named); clip gradients, so that "
+        "one batch cannot move the parameters far."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first spike of each phase."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        values, steps = span.values, span.series.steps
+        base = trailing_mean(values, self.window, least=self.warmup)
+        high = np.isfinite(values) & (base > 0) & (values > self.ratio * base)
+        if not high.any():
+            return None
+        high &= ~excused(history, self.excuses, steps, self.grace)
+        for at in np.flatnonzero(high):
+            back = values[at + 1 : at + 1 + self.patience]
+            if (back < 0.5 * self.ratio * base[at]).any():
+                text = f"{span.name} was {values[at]:.4g}, {values[at] / base[at]:.0f} times its baseline {base[at]:.4g}."
+                return self.finding(span.step(at), text, subject=span.name)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossJump(HealthRule):
+    """The total loss rises to a multiple of its moving baseline, or above 100, and stays there."""
+
+    metrics: Sequence[str] = TOTAL
+    excuses: Sequence[str] = RESETS
+    ratio: float = number("LossJump", "ratio")
+    limit: float = number("LossJump", "limit")
+    window: int = integer("LossJump", "window")
+    warmup: int = integer("LossJump", "warmup")
+    patience: int = integer("LossJump", "patience")
+    grace: int = integer("LossJump", "grace")
+    remedy: ClassVar[str] = (
+        "Go back to the last checkpoint before that step with a lower learning rate; look at what changed there (a "
+        "schedule, a new sample, a term's weight) and declare a planned change as a phase or a reset."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first jump of each phase."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        values, steps = span.values, span.series.steps
+        base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
+        far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
+        high = np.isfinite(values) & (base > 0) & far
+        if first_held(high, patience=self.patience) is None:
+            return None
+        earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
+        high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
+        at = first_held(high, patience=self.patience)
+        if at is None:
+            return None
+        reach = "above the limit, " if values[at] > self.limit else ""
+        text = f"{span.name} jumped from {base[at]:.4g} to {values[at]:.4g} and stayed ({reach}{self.patience} steps)."
+        grade = "error" if values[at] > self.limit else "warning"
+        return self.finding(span.step(at), text, subject=span.name, severity=grade)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossNotDecreasing(HealthRule):
+    """The total loss is no lower than it was when the run began."""
+
+    metrics: Sequence[str] = TOTAL
+    drop: float = number("LossNotDecreasing", "drop")
+    head: int = integer("LossNotDecreasing", "head")
+    window: int = integer("LossNotDecreasing", "window")
+    warmup: int = integer("LossNotDecreasing", "warmup")
+    patience: int = integer("LossNotDecreasing", "patience")
+    remedy: ClassVar[str] = (
+        "Check that the optimizer holds the parameters that the loss depends on, that nothing is detached, and the "
+        "learning rate (try ten times more, then ten times less)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where the first phase had gone on too long without progress."""
+        first = (span for span in spans(history, *self.metrics) if span.start == 0 and span.whole)
+        return tuple(found for span in first if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        values, steps = span.values, span.series.steps
+        if len(values) < self.warmup + self.patience:
+            return None
+        head = values[: self.head]
+        began = float(np.mean(head[np.isfinite(head)])) if np.isfinite(head).any() else np.nan
+        means = trailing_mean(values, self.window, least=min(self.window, self.head))
+        stuck = (means >= (1 - self.drop) * began) & (began > 0)
+        if first_held(stuck, patience=self.patience, warmup=self.warmup) is None:
+            return None
+        stuck &= ~_reweighted(history, np.full(len(steps), steps[0]), steps)
+        at = first_held(stuck, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} averages {means[at]:.4g}, no lower than the {began:.4g} of its first {self.head} recordings."
+        return self.finding(span.step(at), text, subject=span.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOscillating(HealthRule):
+    """The total loss swings up and down by more than its own size, averaged over blocks of steps."""
+
+    metrics: Sequence[str] = TOTAL
+    block: int = integer("LossOscillating", "block")
+    window: int = integer("LossOscillating", "window")
+    swing: float = number("LossOscillating", "swing")
+    reversals: int = integer("LossOscillating", "reversals")
+    warmup: int = integer("LossOscillating", "warmup")
+    patience: int = integer("LossOscillating", "patience")
+    remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or take larger batches."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where each phase began to swing."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        means, lasts = self._blocks(span)
+        if len(means) < self.window + self.warmup:
+            return None
+        views = sliding_window_view(means, self.window)
+        middle, extent = views.mean(axis=1), views.max(axis=1) - views.min(axis=1)
+        if not (extent > self.swing * middle).any():
+            return None
+        moves = np.diff(views, axis=1)
+        large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
+        turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
+        wild = (extent > self.swing * middle) & (turns >= self.reversals)
+        at = first_held(wild, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times within {self.window} blocks."
+        return self.finding(int(lasts[at + self.window - 1]), text, subject=span.name)
+
+    def _blocks(self, span: Span) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the means over whole blocks of steps, and the last step of each."""
+        finite = np.isfinite(span.values)
+        values, steps = span.values[finite], span.series.steps[finite]
+        if self.block == 1:
+            return values, steps
+        starts = np.flatnonzero(np.diff(steps // self.block, prepend=-1))
+        if len(starts) < 2:
+            return np.empty(0), np.empty(0)
+        sums = np.add.reduceat(values, starts)
+        counts = np.diff(starts, append=len(values))
+        return (sums / counts)[:-1], steps[starts[1:] - 1]

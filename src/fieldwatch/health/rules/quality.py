@@ -1,0 +1,185 @@
+"""Quality on training and validation data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, first_held, on_steps, spans
+from fieldwatch.record import History
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overfitting(HealthRule):
+    """Training quality is far above validation quality."""
+
+    metrics: Sequence[str] = ("Eval/Gap/psnr_gap",)
+    gap: float = number("Overfitting", "gap")
+    warmup: int = integer("Overfitting", "warmup")
+    patience: int = integer("Overfitting", "patience")
+    remedy: ClassVar[str] = (
+        "Use more views or frames, a smaller model, or an encoding that interpolates (fewer frequency levels); stop at "
+        "the best validation checkpoint."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where each gap had been too large for too long."""
+        found: list[Finding] = []
+        for span in spans(history, *self.metrics):
+            at = first_held(span.values > self.gap, patience=self.patience, warmup=self.warmup)
+            if at is not None:
+                text = f"{span.name} is {span.values[at]:.1f} dB (more than {self.gap:g}): the run is overfitting."
+                found.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overtraining(HealthRule):
+    """Validation gets worse while training still gets better."""
+
+    train: str = "Eval/Frame/train_psnr"
+    validation: str = "Eval/Frame/val_psnr"
+    worse: float = number("Overtraining", "worse")
+    better: float = number("Overtraining", "better")
+    patience: int = integer("Overtraining", "patience")
+    remedy: ClassVar[str] = "Stop here and keep the best validation checkpoint; regularise, or take more data."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where validation had fallen behind its best for too long."""
+        return tuple(found for span in spans(history, self.validation) if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        if self.train not in history:
+            return None
+        values = span.values
+        train = on_steps(history[self.train], span.series.steps)
+        best = np.maximum.accumulate(values)
+        at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
+        over = (values < best - self.worse) & (train > train[at_best] + self.better)
+        at = first_held(over, patience=self.patience)
+        if at is None:
+            return None
+        text = f"validation fell from {best[at]:.2f} to {values[at]:.2f} dB since step {span.step(at_best[at])} while training improved."
+        return self.finding(span.step(at), text, subject=span.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoorSemantics(HealthRule):
+    """Predicted CLIP embeddings of validation frames are far from the true ones, or no better than their mean."""
+
+    metric: str = "Eval/Frame/val_clip_sim"
+    baseline: str = "Eval/Baseline/val_clip_sim_mean"
+    term: str = "clip"
+    active: str = "Train/clip_loss_active"
+    low: float = number("PoorSemantics", "low")
+    warmup: int = integer("PoorSemantics", "warmup")
+    patience: int = integer("PoorSemantics", "patience")
+    remedy: ClassVar[str] = "Raise the weight of the CLIP term, begin it earlier, or give its head more capacity."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where the similarity had been poor for too long, or had not passed the mean embedding's."""
+        return tuple(found for span in spans(history, self.metric) if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        begun = span.series.steps >= self._begin(history)
+        warmup = int(np.argmax(begun)) + self.warmup if begun.any() else len(begun)
+        values = span.values
+        at = first_held(values < self.low, patience=self.patience, warmup=warmup)
+        if at is not None:
+            text = f"{span.name} is {values[at]:.3f}, below {self.low:g}: poor semantic learning."
+            return self.finding(span.step(at), text, subject=span.name)
+        if self.baseline not in history:
+            return None
+        mean = on_steps(history[self.baseline], span.series.steps)
+        at = first_held(values <= mean, patience=self.patience, warmup=warmup)
+        if at is None:
+            return None
+        text = f"{span.name} is {values[at]:.3f}, no better than always answering the mean embedding ({mean[at]:.3f})."
+        return self.finding(span.step(at), text, subject=span.name, severity="note")
+
+    def _begin(self, history: History) -> float:
+        """Return the step at which the CLIP term began; infinity if it is known not to have begun."""
+        if self.term in history.windows:
+            return history.windows[self.term][0]
+        if self.active not in history:
+            return 0
+        series = history[self.active]
+        on = series.values > 0
+        return float(series.steps[np.argmax(on)]) if on.any() else np.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedNothing(HealthRule):
+    """Training quality is no better than showing the mean frame for every frame."""
+
+    metric: str = "Train/PSNR"
+    reference: str = "Reference/mean_frame_psnr"
+    margin: float = number("LearnedNothing", "margin")
+    warmup: int = integer("LearnedNothing", "warmup")
+    patience: int = integer("LearnedNothing", "patience")
+    remedy: ClassVar[str] = (
+        "The network ignores its input: check the encoding and the frame index that it gets, the learning rate, and that "
+        "the output range matches the images'."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where training had been below the reference for too long."""
+        if self.reference not in history:
+            return ()
+        bar = float(history[self.reference].values[-1])
+        found: list[Finding] = []
+        for span in spans(history, self.metric):
+            at = first_held(span.values <= bar + self.margin, patience=self.patience, warmup=self.warmup)
+            if at is not None:
+                text = f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone reaches {bar:.2f} dB: nothing was learnt."
+                found.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collapse(HealthRule):
+    """Quality suddenly drops far below its best and stays there."""
+
+    severity: ClassVar[Severity] = "error"
+    metrics: Sequence[str] = ("Train/PSNR",)
+    drop: float = number("Collapse", "drop")
+    warmup: int = integer("Collapse", "warmup")
+    patience: int = integer("Collapse", "patience")
+    remedy: ClassVar[str] = (
+        "Resume from the best checkpoint with half the learning rate, or start with another seed; clip gradients."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where quality had been down for too long."""
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        values = np.where(np.isfinite(span.values), span.values, -np.inf)
+        best = np.maximum.accumulate(values)
+        at = first_held(values < best - self.drop, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} collapsed from {best[at]:.2f} to {span.values[at]:.2f} dB and stayed there."
+        return self.finding(span.step(at), text, subject=span.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoValidation(HealthRule):
+    """There are no validation frames: generalisation is not measured."""
+
+    severity: ClassVar[Severity] = "note"
+    metric: str = "Eval/Info/num_val_frames"
+    remedy: ClassVar[str] = "Take a split that holds frames out (9_9_10 instead of 9_10_10)."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where an evaluation found no validation frames."""
+        found: list[Finding] = []
+        for span in spans(history, self.metric):
+            at = first_held(span.values == 0)
+            if at is not None:
+                found.append(self.finding(span.step(at), "the evaluation has no validation frames (the split holds out 0)."))
+        return tuple(found)

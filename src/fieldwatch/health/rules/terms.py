@@ -1,0 +1,137 @@
+"""Loss terms against what was declared about them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, between, first_held, named, on_steps, spans
+from fieldwatch.record import History, Series
+
+COMPONENT = "Loss/component_"
+WEIGHTED = "Loss/weighted_"
+PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "clip", "normal", "mask", "depth", "data")
+
+
+def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]:
+    """Yield the terms that are declared for some past step: name, first and last step so far, recordings there."""
+    for term, (first, last) in history.windows.items():
+        end = min(last, history.step)
+        if first <= end:
+            name = COMPONENT + term
+            yield term, first, end, between(history[name], first, end) if name in history else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredButZero(HealthRule):
+    """A loss term that is declared active is exactly zero for a long time."""
+
+    patience: int = integer("DeclaredButZero", "patience")
+    remedy: ClassVar[str] = (
+        "The term computes nothing: check its mask or selection (is it ever non-empty?), its inputs, and that the "
+        "surface it needs exists by then; otherwise declare its window later."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per term, where it had been zero for too long."""
+        found: list[Finding] = []
+        for term, first, _, series in _declared(history):
+            zero = None if series is None else first_held(series.values == 0, patience=self.patience)
+            if series is not None and zero is not None:
+                text = f"term '{term}', declared active from step {first}, was exactly 0 {self.patience} times in a row."
+                found.append(self.finding(int(series.steps[zero]), text, subject=term))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredButAbsent(HealthRule):
+    """A loss term that is declared active is not recorded for a long time."""
+
+    patience: int = integer("DeclaredButAbsent", "patience")
+    remedy: ClassVar[str] = (
+        "Add the term to the step's terms inside its window (a name spelt differently? a branch never taken, an "
+        "exception swallowed?), or correct the declared window."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per term, where it had been missing for too long."""
+        found: list[Finding] = []
+        for term, first, end, series in _declared(history):
+            known = first - 1 if series is None or not len(series) else int(series.steps[-1])
+            if end - known >= self.patience:
+                text = f"term '{term}', declared active from step {first}, was last recorded {_when(known, first)}."
+                found.append(self.finding(known + self.patience, text, subject=term))
+        return tuple(found)
+
+
+def _when(known: int, first: int) -> str:
+    return "never" if known < first else f"at step {known}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndeclaredTerm(HealthRule):
+    """A loss term is recorded outside its declared window, or was never declared while others were."""
+
+    severity: ClassVar[Severity] = "note"
+    remedy: ClassVar[str] = "Declare when the term is active, so that its absence and its phase border can be told."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per term, its first undeclared step."""
+        if not history.windows:
+            return ()
+        found: list[Finding] = []
+        for term, name in named(history, COMPONENT).items():
+            first, last = history.windows.get(term, (0, -1))
+            steps = history[name].steps
+            outside = (steps < first) | (steps > last)
+            if outside.any():
+                why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
+                step = int(steps[outside][0])
+                found.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermDominates(HealthRule):
+    """A regulariser adds several times more to the total than the largest data term."""
+
+    primary: Sequence[str] = PRIMARY
+    ratio: float = number("TermDominates", "ratio")
+    warmup: int = integer("TermDominates", "warmup")
+    patience: int = integer("TermDominates", "patience")
+    remedy: ClassVar[str] = (
+        "Lower the regulariser's weight until it stays below the data term, or give the rule your data terms by name "
+        "(TermDominates(primary=(...)))."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per regulariser and phase, where it had dominated for too long."""
+        terms = named(history, WEIGHTED)
+        data = [history[name] for term, name in terms.items() if term in self.primary]
+        others = [name for term, name in terms.items() if term not in self.primary]
+        if not data:
+            return ()
+        return tuple(found for span in spans(history, *others) if (found := self._judge(span, data)))
+
+    def _judge(self, span: Span, data: Sequence[Series]) -> Finding | None:
+        main = _largest([on_steps(series, span.series.steps) for series in data])
+        high = (main > 0) & (np.abs(span.values) > self.ratio * main)
+        at = first_held(high, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        term = span.name.removeprefix(WEIGHTED)
+        share = abs(span.values[at]) / main[at]
+        text = f"regulariser '{term}' adds {span.values[at]:.4g} to the total, {share:.1f} times the largest data term."
+        return self.finding(span.step(at), text, subject=term)
+
+
+def _largest(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    largest = np.abs(parts[0])
+    for part in parts[1:]:
+        largest = np.fmax(largest, np.abs(part))
+    return largest

@@ -1,0 +1,151 @@
+"""Where the time goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_mean
+from fieldwatch.record import History, Series
+
+STEP_TIME = "Time/step"
+PAUSES = ("evaluation", "checkpoint", "pause")
+CLOCK = "Loss/total"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataStarved(HealthRule):
+    """Steps spend more than half of their time waiting for data."""
+
+    data: str = "Time/data"
+    total: str = STEP_TIME
+    share: float = number("DataStarved", "share")
+    least: float = number("DataStarved", "least")
+    window: int = integer("DataStarved", "window")
+    warmup: int = integer("DataStarved", "warmup")
+    patience: int = integer("DataStarved", "patience")
+    remedy: ClassVar[str] = (
+        "Load ahead with more workers, keep decoded data in memory, or do the costly preparation once before training."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where waiting had taken most of the time for too long."""
+        if self.total not in history:
+            return ()
+        return tuple(found for span in spans(history, self.data) if (found := self._judge(history[self.total], span)))
+
+    def _judge(self, total: Series, span: Span) -> Finding | None:
+        wait = trailing_mean(span.values, self.window, least=self.warmup)
+        if not (wait > self.least).any():
+            return None
+        step = trailing_mean(on_steps(total, span.series.steps), self.window, least=self.warmup)
+        starved = (wait > self.share * step) & (wait > self.least)
+        at = first_held(starved, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        text = f"{span.name} averages {wait[at]:.1f} of {step[at]:.1f} ms per step: training is starved of data."
+        return self.finding(span.step(at), text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StalledTraining(HealthRule):
+    """Training stood still for far longer than a step takes.
+
+    Attributes:
+        metric: its recordings' times are the clock.
+        excuses: kinds of events that explain a pause.
+    """
+
+    metric: str = CLOCK
+    excuses: Sequence[str] = PAUSES
+    ratio: float = number("StalledTraining", "ratio")
+    least: float = number("StalledTraining", "least")
+    warmup: int = integer("StalledTraining", "warmup")
+    remedy: ClassVar[str] = (
+        "Look at what ran there (data on a network drive? another process on the device? swapping?); record planned pauses "
+        "as 'evaluation', 'checkpoint' or 'pause' events."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first stand-still of each phase."""
+        return tuple(found for span in spans(history, self.metric) if (found := self._judge(history, span)))
+
+    def _judge(self, history: History, span: Span) -> Finding | None:
+        gaps = np.diff(span.series.seconds)
+        long = gaps > self.least
+        if not long.any():
+            return None
+        events = [event["step"] for kind in self.excuses for event in history.events(kind)]
+        for at in np.flatnonzero(long):
+            before = gaps[:at]
+            usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
+            first, last = span.step(at), span.step(at + 1)
+            if gaps[at] > self.ratio * usual and not any(first <= step <= last for step in events):
+                text = f"training stalled: {gaps[at]:.0f} s passed between steps {first} and {last} (usual: {usual:.3g} s)."
+                return self.finding(last, text)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowStart(HealthRule):
+    """The first step ended very late."""
+
+    severity: ClassVar[Severity] = "note"
+    metric: str = CLOCK
+    least: float = number("SlowStart", "least")
+    ratio: float = number("SlowStart", "ratio")
+    settled: int = integer("SlowStart", "settled")
+    remedy: ClassVar[str] = "Cache what is prepared before training (decoded images, compiled kernels, point clouds)."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first step if it came late."""
+        if self.metric not in history:
+            return ()
+        series = between(history[self.metric], 0, np.inf)
+        if series.steps[0] > 0 or len(series) <= self.settled or series.seconds[0] <= self.least:
+            return ()
+        usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
+        if series.seconds[0] <= self.ratio * usual:
+            return ()
+        text = f"the first step ended after {series.seconds[0]:.0f} s, later ones take {usual:.3g} s."
+        return (self.finding(int(series.steps[self.settled]), text),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutlier(HealthRule):
+    """Many steps take several times as long as the usual one."""
+
+    severity: ClassVar[Severity] = "note"
+    metric: str = STEP_TIME
+    ratio: float = number("StepOutlier", "ratio")
+    count: int = integer("StepOutlier", "count")
+    window: int = integer("StepOutlier", "window")
+    warmup: int = integer("StepOutlier", "warmup")
+    least: float = number("StepOutlier", "least")
+    remedy: ClassVar[str] = (
+        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, or run "
+        "it less often."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where outliers had become many."""
+        return tuple(found for span in spans(history, self.metric) if (found := self._judge(span)))
+
+    def _judge(self, span: Span) -> Finding | None:
+        values = span.values
+        usual = trailing_mean(values, self.window, least=self.warmup)
+        slow = (values > self.ratio * usual) & (values > usual + self.least)
+        if np.count_nonzero(slow) < self.count:
+            return None
+        sums = np.concatenate(([0], np.cumsum(slow)))
+        ends = np.arange(1, len(sums))
+        many = (sums[ends] - sums[np.maximum(ends - self.window, 0)]) >= self.count
+        at = first_held(many)
+        if at is None:
+            return None
+        text = f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual {usual[at]:.3g} ms."
+        return self.finding(span.step(at), text)

@@ -1,0 +1,52 @@
+"""Which loss term pulls a group of parameters, how hard, and against which other term."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from fieldwatch.measure.terms import Terms
+from fieldwatch.measure.watched import Watched
+
+
+def attribute_terms(terms: Terms, watched: Watched) -> dict[str, Tensor]:
+    """Gradient of each weighted term by itself, compared per watched group. Call it before ``backward``.
+
+    The graph is kept and no ``.grad`` is touched, so training goes on bit for bit as without it. It costs one backward
+    pass per term: do it on a cadence.
+
+    Returns:
+        ``Gradients/share_<group>_<term>``: norm of the term's gradient over the sum of all terms' norms (0..1);
+        ``Gradients/cosine_<group>_<a>_<b>``: -1 when two terms pull in opposite directions.
+        Terms that do not reach a group are absent there.
+    """
+    groups = {name: watched.read(name) for name in watched.names()}
+    flat = [parameter for group in groups.values() for parameter in group]
+    pulls: dict[str, dict[str, Tensor]] = {name: {} for name in groups}
+    for term, (weight, value) in terms.items():
+        if not value.requires_grad:
+            continue
+        gradients = iter(torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True))
+        for group, parameters in groups.items():
+            own = [next(gradients) for _ in parameters]
+            if any(gradient is not None for gradient in own):
+                pulls[group][term] = _flat(own, parameters)
+    found: dict[str, Tensor] = {}
+    for group, by_term in pulls.items():
+        found |= _compare(group, by_term)
+    return found
+
+
+def _flat(gradients: list[Tensor | None], parameters: list[Tensor]) -> Tensor:
+    pairs = zip(gradients, parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1).float() for g, p in pairs])
+
+
+def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
+    norms = {term: torch.linalg.vector_norm(pull) for term, pull in by_term.items()}
+    whole = sum(norms.values(), start=torch.zeros(())).clamp_min(1e-30) if norms else torch.ones(())
+    found = {f"Gradients/share_{group}_{term}": norm / whole for term, norm in norms.items()}
+    for a, b in combinations(by_term, 2):
+        length = (norms[a] * norms[b]).clamp_min(1e-30)
+        found[f"Gradients/cosine_{group}_{a}_{b}"] = torch.dot(by_term[a], by_term[b]) / length
+    return found

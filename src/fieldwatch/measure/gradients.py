@@ -1,0 +1,52 @@
+"""Gradient norms by group, without a host read and without a loop over parameters."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch.measure.watched import Watched
+
+MAX_TAG = "Gradients/max"
+TOTAL_TAG = "Gradients/total_norm"
+
+
+class GradientNorms(NamedTuple):
+    """L2 norms of the gradients of one step, as device scalars; groups without any gradient are absent."""
+
+    total: Float[Tensor, ""]
+    groups: dict[str, Tensor]
+    gradients: list[Tensor]
+    counts: list[int]
+
+    def by_group(self) -> dict[str, list[Tensor]]:
+        """The gradients of each group."""
+        rest = iter(self.gradients)
+        return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
+
+
+def gradient_norms(watched: Watched) -> GradientNorms | None:
+    """Norm of every watched group and of all gradients together; None when there is no gradient at all.
+
+    Two fused calls do the work: one over all gradients, one over the per-group slices of the result. Nothing is summed
+    over a group border, so a NaN stays in the group that made it. Squares overflow float32 above about 1.8e19: such a
+    norm reads as infinite, and its step is refused.
+    """
+    names, counts, gradients = watched.gradients()
+    if not gradients:
+        return None
+    with torch.no_grad():
+        norms = torch.stack(torch._foreach_norm(gradients))  # noqa: SLF001  the fused call that torch's own clipping uses
+        if len(names) == 1:
+            total = torch.linalg.vector_norm(norms)
+            return GradientNorms(total, {names[0]: total}, gradients, counts)
+        by_group = torch._foreach_norm(norms.split(counts))  # noqa: SLF001
+        groups = dict(zip(names, by_group, strict=True))
+        return GradientNorms(torch.linalg.vector_norm(norms), groups, gradients, counts)
+
+
+def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
+    """Largest absolute entry of all gradients."""
+    with torch.no_grad():
+        return torch.stack(torch._foreach_norm(gradients, float("inf"))).max()  # noqa: SLF001

@@ -1,0 +1,52 @@
+"""Takes each step's values to the writer thread: device values through the ring, rows of other axes in order with them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fieldwatch.measure.ring import Heading, Ring
+from fieldwatch.record import Writer
+
+
+class Recorder:
+    """The training thread's end of the record.
+
+    The first recorded tensor decides the ring's device. A scalar that lives on the CPU of a CUDA run is read at once,
+    which costs no synchronisation.
+
+    Args:
+        writer: the thread that reads the rows.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._ring: Ring | None = None
+
+    def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
+        """Keep one row, and hand the collected rows over when they are due."""
+        ring = self._ring or self._make_ring(device_values)
+        if any(value.device != ring.device for value in device_values.values()):
+            strays = {name: value for name, value in device_values.items() if value.device != ring.device}
+            device_values = {name: value for name, value in device_values.items() if name not in strays}
+            host_values = {**host_values, **{name: float(value) for name, value in strays.items()}}
+        if device_values or host_values:
+            ring.write(heading, device_values, host_values)
+        if ring.due():
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Send the rows collected so far on their way."""
+        transfer = self._ring.take() if self._ring is not None else None
+        if transfer is not None:
+            self._writer.submit(transfer)
+
+    def drain(self) -> None:
+        """Wait until every row so far has been read: before a checkpoint, at a crash, at the end."""
+        self.hand_over()
+        self._writer.drain()
+
+    def _make_ring(self, device_values: Mapping[str, Tensor]) -> Ring:
+        device = next((value.device for value in device_values.values()), torch.device("cpu"))
+        self._ring = Ring(device)
+        return self._ring

@@ -1,0 +1,158 @@
+"""The sync-free recorder: values stay on the device, a block of rows goes to the host in one asynchronous copy."""
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fieldwatch.record import Axis, Block
+
+ROWS = 32
+"""Steps between two transfers."""
+
+PATIENCE_SECONDS = 1.0
+"""A slow run is shown at least this often."""
+
+Names = tuple[str, ...]
+
+
+class _Line(NamedTuple):
+    """What the host knows of one ring row."""
+
+    axis: Axis
+    step: int
+    position: int
+    seconds: float
+    samples: tuple[str, ...]
+    device_names: Names
+    host_names: Names
+    host_values: tuple[float, ...]
+
+
+class Heading(NamedTuple):
+    """Where a row belongs: its axis, the step it was recorded in, its place on the axis, when, and its samples."""
+
+    axis: Axis
+    step: int
+    position: int
+    seconds: float
+    samples: tuple[str, ...] = ()
+
+
+class RingTransfer:
+    """A block of ring rows on its way to the host."""
+
+    def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_Line], arrived: Any = None) -> None:
+        self._values = values
+        self._lines = lines
+        self._arrived = arrived
+
+    def ready(self) -> bool:
+        """Whether the copy has arrived; asks the device's event, never waits for it."""
+        return self._arrived is None or bool(self._arrived.query())
+
+    def blocks(self) -> list[Block]:
+        """The rows, one block per run of steps that recorded the same metrics."""
+        values = self._values.numpy()
+        blocks: list[Block] = []
+        first = 0
+        for _, run in groupby(self._lines, key=_kind):
+            lines = list(run)
+            blocks.append(_block(lines, values[first : first + len(lines)]))
+            first += len(lines)
+        return blocks
+
+
+def _kind(line: _Line) -> tuple[Axis, Names, Names, bool]:
+    return line.axis, line.device_names, line.host_names, bool(line.samples)
+
+
+def _block(lines: list[_Line], values: NDArray[np.float32]) -> Block:
+    head = lines[0]
+    device = values[:, : len(head.device_names)].astype(np.float64)
+    host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
+    return Block(
+        axis=head.axis,
+        columns=head.device_names + head.host_names,
+        steps=np.array([line.step for line in lines], np.int64),
+        seconds=np.array([line.seconds for line in lines], np.float64),
+        positions=np.array([line.position for line in lines], np.int64),
+        values=np.concatenate([device, host], axis=1),
+        samples=tuple(line.samples for line in lines) if head.samples else (),
+    )
+
+
+class Ring:
+    """Collects one row of scalars per step on their own device.
+
+    Writing a row is one fused ``stack`` into preallocated memory: no host read, no allocation. Metrics may come and go
+    from step to step; what each row holds is kept on the host beside it.
+
+    Args:
+        device: where the recorded tensors live.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._width = 64
+        self._values = self._fresh()
+        self._lines: list[_Line] = []
+        self._handed_over = time.monotonic()
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def write(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
+        """Keep one row; the caller takes the ring's rows when they are ``due``."""
+        if device_values:
+            values = list(device_values.values())
+            row = self._row(len(values))
+            with torch.no_grad():
+                torch.stack(values, out=row)
+        self._lines.append(_Line(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values())))
+
+    def due(self) -> bool:
+        """Whether the ring is full, or its oldest row has waited long enough."""
+        full = len(self._lines) >= ROWS
+        return full or (bool(self._lines) and time.monotonic() - self._handed_over > PATIENCE_SECONDS)
+
+    def take(self) -> RingTransfer | None:
+        """Start the copy of all rows to the host and begin anew; None when there is no row."""
+        self._handed_over = time.monotonic()
+        if not self._lines:
+            return None
+        lines, self._lines = self._lines, []
+        rows = self._values[: len(lines)]
+        if self._stream is None:
+            return RingTransfer(rows.clone(), lines)
+        return self._start_copy(rows, lines)
+
+    def _start_copy(self, rows: Tensor, lines: list[_Line]) -> RingTransfer:
+        host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+        current = torch.cuda.current_stream(self.device)
+        assert self._stream is not None  # noqa: S101  only called with a stream
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            host.copy_(rows, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(self._stream)
+        rows.record_stream(self._stream)
+        self._values = self._fresh()
+        return RingTransfer(host, lines, arrived)
+
+    def _row(self, count: int) -> Tensor:
+        if count > self._width or len(self._lines) >= len(self._values):
+            self._enlarge(count)
+        return self._values[len(self._lines), :count]
+
+    def _enlarge(self, count: int) -> None:
+        kept, self._width = self._values, self._width if count <= self._width else max(count, 2 * self._width)
+        self._values = self._fresh(2 * len(self._lines))
+        self._values[: len(kept), : kept.shape[1]] = kept
+
+    def _fresh(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
+        return torch.zeros(max(rows, 2 * ROWS), self._width, device=self.device)

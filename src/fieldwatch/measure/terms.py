@@ -1,0 +1,128 @@
+"""Loss terms by name: each with its weight, each seen on its own, summed once."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """The steps during which something is active: ``first <= step <= last``.
+
+    Args:
+        first: first active step, 0-based.
+        last: last active step, inclusive; None for "to the end".
+
+    Raises:
+        ValueError: ``first`` is negative or ``last`` is before ``first``.
+    """
+
+    first: int
+    last: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse windows that hold no step."""
+        if self.first < 0 or (self.last is not None and self.last < self.first):
+            raise ValueError(f"window {self.first}..{self.last} holds no step: wanted 0 <= first <= last")
+
+    def __contains__(self, step: int) -> bool:
+        """Whether the step lies in the window."""
+        return step >= self.first and (self.last is None or step <= self.last)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named stretch of training, e.g. ``Phase("warm-up", Window(0, 499))``."""
+
+    name: str
+    window: Window
+
+
+class Term(NamedTuple):
+    """One weighted error: ``weight * value`` enters the total."""
+
+    weight: float | Tensor
+    value: Tensor
+
+
+class Terms:
+    """The weighted loss terms of one step. A term that is not active is left out, not given as zero.
+
+    Args:
+        **terms: name to ``(weight, value)``; the value a scalar tensor, the weight a number or a scalar tensor.
+
+    Raises:
+        TypeError: a term is not a ``(weight, tensor)`` pair.
+        ValueError: a value is not a scalar.
+
+    Example:
+        >>> terms = Terms(colour=(1.0, torch.tensor(0.5)), eikonal=(0.1, torch.tensor(2.0)))
+        >>> float(terms.total)
+        0.699999988079071
+    """
+
+    __slots__ = ("_terms", "_total")
+
+    def __init__(self, **terms: tuple[float | Tensor, Tensor]) -> None:
+        self._terms = {name: _checked(name, pair) for name, pair in terms.items()}
+        self._total: Tensor | None = None
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of ``weight * value``, in the order the terms were given.
+
+        Raises:
+            ValueError: there is no term.
+        """
+        if self._total is None:
+            self._total = _weighted_sum(self._terms.values())
+        return self._total
+
+    def __or__(self, other: "Terms") -> "Terms":
+        """Join two sets of terms; a name in both is an error, since one would hide the other."""
+        both = self._terms.keys() & other._terms.keys()
+        if both:
+            raise ValueError(f"term {sorted(both)[0]!r} is given twice: name the second one differently, or add them up")
+        joined = Terms()
+        joined._terms = {**self._terms, **other._terms}
+        return joined
+
+    def __getitem__(self, name: str) -> Term:
+        """Look up one term."""
+        return self._terms[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._terms)
+
+    def __len__(self) -> int:
+        """Count the terms."""
+        return len(self._terms)
+
+    def items(self) -> Iterable[tuple[str, Term]]:
+        """Names with their weighted values."""
+        return self._terms.items()
+
+
+def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
+    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor)):
+        raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {type(pair).__name__}: write {name}=(1.0, error)")
+    if pair[1].ndim != 0:
+        shape = tuple(pair[1].shape)
+        raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: reduce it (.mean() or .sum()) first")
+    return Term(*pair)
+
+
+def _weighted_sum(terms: Iterable[Term]) -> Tensor:
+    total: Tensor | None = None
+    for weight, value in terms:
+        weighted = value if isinstance(weight, float | int) and weight == 1 else weight * value
+        total = weighted if total is None else total + weighted
+    if total is None:
+        raise ValueError("no loss term is active at this step: give at least one, or end the training before it")
+    return total
+
+

@@ -1,0 +1,130 @@
+"""Parameter groups by owner: who owns a parameter is asked again at every step, so densification cannot fool it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Owner: TypeAlias = nn.Module | Mapping[str, Tensor] | Sequence[Tensor]
+"""Whatever holds parameters: a module, a dict of tensors, or a list of them."""
+
+OTHER = "other"
+"""The group of parameters that an optimizer steps and nobody watches."""
+
+
+class _Slot(NamedTuple):
+    """Where a parameter is kept. A replaced parameter is found by looking into the slot again."""
+
+    container: Any
+    key: Any
+
+
+class Watched:
+    """Named, disjoint groups of parameters, held by their owners.
+
+    Parameters that are swapped inside their owner (densification, pruning) are seen at the very next read.
+    Parameters or modules that are *added* are seen at the next :meth:`rescan`.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[str, Owner] = {}
+        self._slots: dict[str, list[_Slot]] = {}
+        self._optimizers: tuple[Optimizer, ...] = ()
+
+    def add(self, **owners: Owner) -> None:
+        """Watch more groups.
+
+        Raises:
+            ValueError: a name is taken, a group is empty, or two groups share a parameter.
+        """
+        for name, owner in owners.items():
+            if name in self._owners or name == OTHER:
+                raise ValueError(f"group {name!r} is already watched: choose another name")
+            self._owners[name] = owner
+        self.rescan()
+        for name in owners:
+            if not self.read(name):
+                raise ValueError(f"group {name!r} holds no parameter: watch the object that owns the trained tensors")
+
+    def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:
+        """Say which optimizers step, so that parameters nobody watches are counted too, under ``other``."""
+        if optimizers != self._optimizers:
+            self._optimizers = optimizers
+            self.rescan()
+
+    def rescan(self) -> None:
+        """Ask every owner anew which parameters it has."""
+        self._slots = {name: _slots_of(owner) for name, owner in self._owners.items()}
+        holder = self._refuse_overlap()
+        rest = [
+            _Slot(group["params"], i)
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for i, parameter in enumerate(group["params"])
+            if id(parameter) not in holder
+        ]
+        if rest:
+            self._slots[OTHER] = rest
+
+    def names(self) -> tuple[str, ...]:
+        """The groups, in the order they were named."""
+        return tuple(self._slots)
+
+    def read(self, name: str) -> list[Tensor]:
+        """The parameters a group holds at this moment."""
+        return [container[key] for container, key in self._slots[name]]
+
+    def gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
+        """Every gradient there is: the groups that have any, how many each has, and all of them in that order."""
+        try:
+            return self._gradients()
+        except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
+            self.rescan()
+            return self._gradients()
+
+    def _gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
+        names: list[str] = []
+        counts: list[int] = []
+        found: list[Tensor] = []
+        for name, slots in self._slots.items():
+            before = len(found)
+            for container, key in slots:
+                gradient = container[key].grad
+                if gradient is not None:
+                    found.append(gradient)
+            if len(found) > before:
+                names.append(name)
+                counts.append(len(found) - before)
+        return names, counts, found
+
+    def _refuse_overlap(self) -> dict[int, str]:
+        holder: dict[int, str] = {}
+        for name in self._slots:
+            for parameter in self.read(name):
+                other = holder.setdefault(id(parameter), name)
+                if other != name:
+                    raise ValueError(
+                        f"groups {other!r} and {name!r} share a parameter of shape {tuple(parameter.shape)}: "
+                        "watch disjoint objects, so that no gradient is counted twice"
+                    )
+        return holder
+
+
+def _slots_of(owner: Owner) -> list[_Slot]:
+    if isinstance(owner, nn.Module):
+        return _module_slots(owner)
+    if isinstance(owner, Mapping):
+        return [_Slot(owner, key) for key, value in owner.items() if value.requires_grad]
+    return [_Slot(owner, i) for i, value in enumerate(owner) if value.requires_grad]
+
+
+def _module_slots(module: nn.Module) -> list[_Slot]:
+    seen: set[int] = set()
+    slots: list[_Slot] = []
+    for part in module.modules():
+        for key, parameter in part._parameters.items():  # noqa: SLF001  the dict itself is the slot that survives swaps
+            if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                slots.append(_Slot(part._parameters, key))  # noqa: SLF001
+    return slots

@@ -1,0 +1,163 @@
+"""Decoder parts of the NeRV family: stem, upsampling blocks, and the stack of both."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .options import ModelOptions
+
+
+class Sine(nn.Module):
+    """sin(x), as an activation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sine of every element."""
+        return torch.sin(x)
+
+
+def activation(name: str) -> nn.Module:
+    """Activation by the original scripts' name (see `options.ACTIVATIONS`)."""
+    return {
+        "relu": nn.ReLU,
+        "leaky": nn.LeakyReLU,
+        "leaky01": lambda: nn.LeakyReLU(0.1),
+        "relu6": nn.ReLU6,
+        "gelu": nn.GELU,
+        "sin": Sine,
+        "swish": nn.SiLU,
+        "softplus": nn.Softplus,
+        "hardswish": nn.Hardswish,
+    }[name]()
+
+
+def normalisation(name: str, channels: int) -> nn.Module:
+    """Normalisation by name: "none", "bn" (batch) or "in" (instance)."""
+    return {"none": nn.Identity, "bn": nn.BatchNorm2d, "in": nn.InstanceNorm2d}[name](channels)
+
+
+class Stem(nn.Module):
+    """1x1 convolution to channels * height * width values, then norm and activation, laid out as a feature map."""
+
+    def __init__(self, channels_in: int, channels: int, size: tuple[int, int], options: ModelOptions) -> None:
+        super().__init__()
+        self.size = size
+        self.conv = nn.ModuleDict({"downconv": nn.Conv2d(channels_in, channels * size[0] * size[1], 1)})
+        self.norm = normalisation(options.norm, channels * size[0] * size[1])
+        self.act = activation(options.act)
+
+    def forward(self, x: Float[Tensor, "units code rows columns"]) -> Float[Tensor, "units channels height width"]:
+        """Every input pixel becomes a block of `size` pixels (channel-major, then row, then column)."""
+        x = self.act(self.norm(self.conv["downconv"](x)))
+        units, values, rows, columns = x.shape
+        height, width = self.size
+        x = x.reshape(units, values // (height * width), height, width, rows, columns)
+        return x.permute(0, 1, 4, 2, 5, 3).reshape(units, -1, rows * height, columns * width)
+
+
+class UpBlock(nn.Module):
+    """Enlarge by `stride`, then norm and activation.
+
+    "pshuffel": convolution to stride^2 * channels, then pixel shuffle (Shi et al. 2016); "conv": transposed
+    convolution; "interpolate": bilinear enlargement, then convolution.
+    """
+
+    def __init__(self, channels_in: int, channels: int, *, stride: int, kernel: int, options: ModelOptions) -> None:
+        super().__init__()
+        build = {"pshuffel": _shuffle, "conv": _transposed, "interpolate": _interpolate}[options.conv_type[1]]
+        self.stride = stride
+        self.conv = nn.ModuleDict({"upconv": build(channels_in, channels, stride, kernel)})
+        self.norm = normalisation(options.norm, channels)
+        self.act = activation(options.act)
+
+    def forward(self, x: Float[Tensor, "units before rows columns"]) -> Float[Tensor, "units channels height width"]:
+        """Feature map of `stride` times the size."""
+        size = (self.stride * x.shape[-2], self.stride * x.shape[-1])
+        return self.act(self.norm(_fit(self.conv["upconv"](x), size)))
+
+
+def _shuffle(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Sequential:
+    convolution = nn.Conv2d(channels_in, channels * stride**2, kernel, padding=(kernel - 1) // 2)
+    return nn.Sequential(convolution, nn.PixelShuffle(stride) if stride > 1 else nn.Identity())
+
+
+def _transposed(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Module:
+    return nn.ConvTranspose2d(channels_in, channels, kernel + stride, stride, math.ceil(kernel / 2))
+
+
+def _interpolate(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Sequential:
+    enlarge = nn.Upsample(scale_factor=stride, mode="bilinear", align_corners=False)
+    padding = math.ceil((kernel + stride - 1) / 2)
+    return nn.Sequential(enlarge, nn.Conv2d(channels_in, channels, kernel + stride, padding=padding))
+
+
+def _fit(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Crop or repeat the last row and column: "conv" ends one pixel short, "interpolate" one over (even kernels)."""
+    missing = (size[0] - x.shape[-2], size[1] - x.shape[-1])
+    if max(missing) > 0:
+        x = functional.pad(x, (0, max(missing[1], 0), 0, max(missing[0], 0)), mode="replicate")
+    return x[..., : size[0], : size[1]]
+
+
+def build_decoder(
+    channels_in: int, fc_dim: int, size: tuple[int, int], strides: tuple[int, ...], options: ModelOptions
+) -> tuple[nn.ModuleList, int]:
+    """Stem and stages in running order, and the width of the last feature map.
+
+    Args:
+        channels_in: channels of the code that enters the stem.
+        fc_dim: channels of the first feature map.
+        size: height and width of the block that the stem makes of one code.
+        strides: enlargement per stage.
+        options: kernels, width reduction, blocks per stage, norm, activation, block type.
+    """
+    layers: list[nn.Module] = [Stem(channels_in, fc_dim, size, options)]
+    first, largest = options.kernels
+    width = fc_dim
+    for i, stride in enumerate(strides):
+        divisor = math.sqrt(stride) if options.reduce == -1 else options.reduce
+        narrower = max(round(width / divisor), options.lower_width)
+        for j in range(options.blocks[1]):
+            step = {"stride": stride if j == 0 else 1, "kernel": min(first + 2 * i, largest), "options": options}
+            layers.append(UpBlock(width, narrower, **step))
+            width = narrower
+    return nn.ModuleList(layers), width
+
+
+class OutputMap(nn.Module):
+    """Map of the RGB head's output to colours: (tanh + 1) / 2, sigmoid, or a constant added."""
+
+    def __init__(self, out_bias: str) -> None:
+        super().__init__()
+        self.out_bias = out_bias
+
+    def forward(self, x: Float[Tensor, "units 3 height width"]) -> Float[Tensor, "units 3 height width"]:
+        """Colours of every pixel."""
+        if self.out_bias == "tanh":
+            return (torch.tanh(x) + 1) / 2
+        if self.out_bias == "sigmoid":
+            return torch.sigmoid(x)
+        return x + float(self.out_bias)
+
+
+class ClipHead(nn.Sequential):
+    """Mean over each patch of the feature map -> linear C -> 2C -> ReLU -> linear -> unit norm.
+
+    Layers 0 and 1 pool and flatten, so that the linear layers carry the original checkpoint's names (2 and 4).
+    """
+
+    def __init__(self, channels: int, clip_dim: int, *, rows: int = 1, columns: int = 1) -> None:
+        super().__init__(
+            nn.AdaptiveAvgPool2d((rows, columns)),
+            nn.Flatten(2),
+            nn.Linear(channels, 2 * channels),
+            nn.ReLU(),
+            nn.Linear(2 * channels, clip_dim),
+        )
+
+    def forward(self, features: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units patches dim"]:
+        """Embedding of every patch, row-major."""
+        pooled = self[1](self[0](features)).transpose(1, 2)
+        return functional.normalize(self[4](self[3](self[2](pooled))), dim=-1)

@@ -1,0 +1,100 @@
+"""Record: what happened during a run, written once and read back by rules, reports and sinks."""
+
+from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
+from fieldwatch.record.events import EVENTS, Events
+from fieldwatch.record.history import History
+from fieldwatch.record.journal import JOURNAL, Journal
+from fieldwatch.record.layout import Chart, Layout, Margin, Tab, default_layout
+from fieldwatch.record.lines import CorruptRecord
+from fieldwatch.record.manifest import (
+    ConfigMismatch,
+    Manifest,
+    NotARun,
+    State,
+    config_differences,
+    flat,
+    git_state,
+    holds_run,
+    new_segment,
+    plain,
+    read_manifest,
+    refuse_mismatch,
+    versions,
+)
+from fieldwatch.record.metric import BOOKKEEPING, Axis, Better, Kind, Metric, shown_columns
+from fieldwatch.record.reading import Segment, read_blocks, read_events, read_history, read_segments
+from fieldwatch.record.row import Block, Row
+from fieldwatch.record.series import SampleLosses, Series
+from fieldwatch.record.sink import (
+    Closable,
+    Flushable,
+    Rewindable,
+    ShowsConfig,
+    ShowsHistograms,
+    ShowsImages,
+    ShowsLayout,
+    ShowsText,
+    Sink,
+    TakesEvents,
+)
+from fieldwatch.record.toolkit_metrics import TOOLKIT
+from fieldwatch.record.writer import Transfer, Writer, WriterFailed
+
+__all__ = [
+    "BOOKKEEPING",
+    "EVENTS",
+    "JOURNAL",
+    "TOOLKIT",
+    "Axis",
+    "Better",
+    "Block",
+    "Catalogue",
+    "Chart",
+    "Closable",
+    "ConfigMismatch",
+    "CorruptRecord",
+    "DuplicateMetric",
+    "Events",
+    "Flushable",
+    "History",
+    "Journal",
+    "Kind",
+    "Layout",
+    "Manifest",
+    "Margin",
+    "Metric",
+    "NotARun",
+    "Rewindable",
+    "Row",
+    "SampleLosses",
+    "Segment",
+    "Series",
+    "ShowsConfig",
+    "ShowsHistograms",
+    "ShowsImages",
+    "ShowsLayout",
+    "ShowsText",
+    "Sink",
+    "State",
+    "Tab",
+    "TakesEvents",
+    "Transfer",
+    "UndeclaredMetric",
+    "Writer",
+    "WriterFailed",
+    "config_differences",
+    "default_layout",
+    "flat",
+    "git_state",
+    "holds_run",
+    "new_segment",
+    "plain",
+    "read_blocks",
+    "read_events",
+    "read_history",
+    "read_manifest",
+    "read_segments",
+    "refuse_mismatch",
+    "shown_columns",
+    "versions",
+]

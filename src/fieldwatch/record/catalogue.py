@@ -1,0 +1,106 @@
+"""The catalogue: every metric a run may record, looked up by the name that a row carries."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+
+from fieldwatch.record.metric import Metric
+
+_PLACEHOLDER = re.compile(r"<[^<>/]+>")
+
+
+class DuplicateMetric(ValueError):  # noqa: N818  says what was found
+    """One name is declared twice."""
+
+
+class UndeclaredMetric(LookupError):  # noqa: N818  says what was found
+    """A name is recorded that no metric declares."""
+
+
+class Catalogue:
+    """A set of declared metrics, found by exact name first and by ``<...>`` pattern second.
+
+    Where several patterns fit a name, the one with the most literal characters wins
+    (``Gradients/update_ratio_<group>`` before ``Gradients/<group>_norm``). Every answer is kept, so
+    that looking a name up again costs one dict access.
+
+    Args:
+        metrics: the metrics, in the order in which they are listed and documented.
+
+    Raises:
+        DuplicateMetric: a name is declared twice.
+    """
+
+    def __init__(self, metrics: Iterable[Metric] = ()) -> None:
+        self._metrics = tuple(metrics)
+        self._found: dict[str, Metric | None] = {}
+        for metric in self._metrics:
+            if metric.name in self._found:
+                raise DuplicateMetric(f"metric '{metric.name}' is declared twice: declare each tag in one place only")
+            self._found[metric.name] = metric
+        patterns = [metric for metric in self._metrics if _PLACEHOLDER.search(metric.name)]
+        patterns.sort(key=lambda metric: len(_PLACEHOLDER.sub("", metric.name)), reverse=True)
+        self._patterns = [(re.compile(tag_pattern(metric.name)), metric) for metric in patterns]
+
+    def find(self, name: str) -> Metric | None:
+        """Return the metric that declares ``name``, or None."""
+        if name not in self._found:
+            self._found[name] = next((metric for regex, metric in self._patterns if regex.fullmatch(name)), None)
+        return self._found[name]
+
+    def require(self, name: str) -> Metric:
+        """Return the metric that declares ``name``.
+
+        Raises:
+            UndeclaredMetric: nothing declares it; the message names the nearest declared names.
+        """
+        metric = self.find(name)
+        if metric is None:
+            near = difflib.get_close_matches(name, [metric.name for metric in self._metrics], n=3, cutoff=0.5)
+            hint = (
+                f"nearest declared: {', '.join(repr(one) for one in near)}" if near else "nothing similar is declared"
+            )
+            raise UndeclaredMetric(f"metric '{name}' is not declared ({hint}): add Metric(name='{name}', ...) once")
+        return metric
+
+    def markdown(self) -> str:
+        """Render the reference: one table per first path part, in the order of declaration."""
+        groups: dict[str, list[Metric]] = {}
+        for metric in self._metrics:
+            groups.setdefault(metric.name.split("/", 1)[0], []).append(metric)
+        return "\n".join(_table(group, metrics) for group, metrics in groups.items())
+
+    def __add__(self, other: "Catalogue") -> "Catalogue":
+        return Catalogue((*self._metrics, *other))
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._metrics)
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
+
+
+def tag_pattern(name: str) -> str:
+    """Return the regular expression (anchored at its end) for the tags that a declared name stands for."""
+    return "[^/]+".join(re.escape(part) for part in _PLACEHOLDER.split(name)) + "$"
+
+
+def _table(group: str, metrics: list[Metric]) -> str:
+    head = "| Tag | Unit | Better | Axis | Meaning | Healthy |\n|---|---|---|---|---|---|"
+    rows = [
+        f"| `{metric.name}` | {metric.unit or '-'} | {metric.better} | {_axis(metric)} "
+        f"| {_cell(metric.meaning)} | {_cell(metric.expected)} |"
+        for metric in metrics
+    ]
+    return "\n".join([f"## {group}", "", head, *rows, ""])
+
+
+def _axis(metric: Metric) -> str:
+    return metric.axis if metric.kind == "scalar" else f"{metric.axis} ({metric.kind})"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ") or "-"

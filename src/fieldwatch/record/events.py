@@ -1,0 +1,95 @@
+"""The events of a run: findings, refusals, phases, checkpoints, evaluations, one JSON line each."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+import orjson
+
+from fieldwatch.record.journal import segment_line
+from fieldwatch.record.lines import LineFile, read_lines
+
+EVENTS = "events.jsonl"
+
+
+class Events:
+    """Writer of ``events.jsonl`` in a run's folder.
+
+    An event is a mapping with at least ``kind`` (text) and ``step`` (0-based index of the step during which it
+    happened); the rest is the kind's own. Non-finite numbers are written as the strings ``"nan"``, ``"inf"`` and
+    ``"-inf"``, like in the journal. Two kinds mean something to :class:`History`: ``phase`` (its step starts a named
+    phase) and ``windows`` (``{"windows": {term: [first, last]}}`` declares when each loss term is active).
+    A line ``{"segment": 2, "resume": 400, ...}`` voids earlier events with step >= 400.
+
+    Args:
+        folder: the run's folder; made if missing.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        path = Path(folder) / EVENTS
+        self._file = LineFile(path)
+        marks = read_lines(path, prefix=b'{"segment"')
+        self._segments = max((line["segment"] for _, line in marks), default=1)
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Write one event.
+
+        Raises:
+            ValueError: ``kind`` or ``step`` is missing or of the wrong type.
+            TypeError: a value is not a number, text, list or mapping.
+        """
+        check_event(event)
+        try:
+            line = orjson.dumps(_plain(event), option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:
+            kind = event["kind"]
+            raise TypeError(
+                f"event '{kind}' holds what JSON cannot ({error}): give numbers, texts, lists or mappings"
+            ) from error
+        self._file.append(line + b"\n")
+
+    def segment(self, resume_step: int) -> None:
+        """Mark that the run goes on from ``resume_step``: earlier events with that step or a later one are void."""
+        self._segments += 1
+        self._file.append(segment_line(self._segments, resume_step))
+
+    def flush(self, *, fsync: bool = False) -> None:
+        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
+        if fsync:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def check_event(event: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the event says what it is (``kind``) and when it happened (``step``)."""
+    kind, step = event.get("kind"), event.get("step")
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"an event came with kind {kind!r}: wanted a text such as 'finding', 'phase' or 'note'")
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
+        raise ValueError(f"event '{kind}' came with step {step!r}: wanted the 0-based index of the step it happened in")
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy numbers and arrays into plain ones, and non-finite numbers into their names."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {key: _plain(item) for key, item in items}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in cast("Sequence[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value

@@ -1,0 +1,168 @@
+"""The history: what the rules of a live run, and the reports of a finished one, read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record.events import check_event
+from fieldwatch.record.row import Block
+from fieldwatch.record.series import SampleLosses, Series, later_wins
+from fieldwatch.record.table import ARRIVAL, POSITION, SECONDS, STEP, Table
+
+
+class History:
+    """The recorded past, per metric, together with the events and the declared phases.
+
+    Appending a block copies it once (amortised constant time per value); series are put together when they are
+    asked for, and kept until something new arrives. A series, once handed out, never changes. Not thread-safe: read it
+    from the thread that extends it.
+
+    Args:
+        capacity: how many values to keep per metric (the last ones, so that a metric that comes once in a while
+            keeps its long past); None keeps all. The same bound holds per kind of event.
+
+    Attributes:
+        step: the last step seen, -1 before the first.
+        windows: per loss term the declared first and last active step; the ``windows`` event fills it.
+
+    Raises:
+        ValueError: the capacity is not positive.
+    """
+
+    def __init__(self, capacity: int | None = 4096) -> None:
+        if capacity is not None and capacity < 1:
+            raise ValueError(f"History(capacity={capacity}): wanted at least 1, or None to keep everything")
+        self.step = -1
+        self.windows: dict[str, tuple[int, int]] = {}
+        self._capacity = capacity
+        self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
+        self._of_name: dict[str, list[Table]] = {}
+        self._series: dict[str, Series] = {}
+        self._orders: dict[tuple[int, ...], _Order] = {}
+        self._sample_codes: dict[str, int] = {}
+        self._samples: SampleLosses | None = None
+        self._events: dict[str, list[Mapping[str, Any]]] = {}
+        self._arrived = 0
+
+    def extend(self, block: Block) -> None:
+        """Append the rows of a block."""
+        if not len(block):
+            return
+        table = self._tables.get((block.axis, block.columns))
+        if table is None:
+            table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
+            for name in block.columns:
+                self._of_name.setdefault(name, []).append(table)
+        table.append(block, self._arrived)
+        self._arrived += len(block)
+        self.step = max(self.step, int(block.steps[-1]))
+        self._forget_series()
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Take an event in; ``windows`` events declare when terms are active, ``phase`` events start named phases.
+
+        Raises:
+            ValueError: the event has no ``kind`` or no ``step``.
+        """
+        check_event(event)
+        kept = self._events.setdefault(event["kind"], [])
+        kept.append(event)
+        if event["kind"] == "windows":
+            declared = cast("Mapping[str, Sequence[int]]", event["windows"])
+            self.windows.update({term: (int(first), int(last)) for term, (first, last) in declared.items()})
+        elif self._capacity is not None and event["kind"] != "phase" and len(kept) > 2 * self._capacity:
+            del kept[: -self._capacity]
+
+    def discard(self, step: int) -> None:
+        """Forget all rows and events of ``step`` and later ones: the run goes on from there a second time."""
+        for table in self._tables.values():
+            table.discard(step)
+        for kind, kept in self._events.items():
+            self._events[kind] = [event for event in kept if event["step"] < step]
+        self.step = max((table.last_step() for table in self._tables.values()), default=-1)
+        self._forget_series()
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all metrics with at least one value, in order of first appearance."""
+        return tuple(name for name in self._of_name if name in self)
+
+    def events(self, kind: str) -> Sequence[Mapping[str, Any]]:
+        """Return the events of one kind in the order in which they came."""
+        kept = self._events.get(kind, [])
+        return tuple(kept if self._capacity is None or kind == "phase" else kept[-self._capacity :])
+
+    def sample_losses(self) -> Mapping[str, Series]:
+        """Return the loss of each named sample.
+
+        From the columns ``Sample/<k>/loss`` (k = place in the batch) where a row has them, else from ``Loss/total``
+        of the rows that name a single sample.
+        """
+        if self._samples is None:
+            parts = [part for table in self._tables.values() for part in table.sample_rows()]
+            codes = np.concatenate([np.empty(0), *(part for part, _ in parts)])
+            rows = np.concatenate([np.empty((5, 0)), *(part for _, part in parts)], axis=1)
+            named = codes >= 0
+            self._samples = SampleLosses(list(self._sample_codes), codes[named].astype(np.intp), rows[:, named])
+        return self._samples
+
+    def phase_start(self, step: int) -> int:
+        """Return the first step of the phase that ``step`` lies in.
+
+        A phase is a longest interval with the same set of declared-active terms that no ``phase`` event divides.
+        """
+        borders = [border for first, last in self.windows.values() for border in (first, last + 1)]
+        borders += [int(event["step"]) for event in self._events.get("phase", ())]
+        return max((border for border in borders if 0 <= border <= step), default=0)
+
+    def __getitem__(self, name: str) -> Series:
+        """Return the series of a metric.
+
+        Raises:
+            KeyError: nothing was recorded under this name.
+        """
+        series = self._series.get(name)
+        if series is None:
+            tables = [table for table in self._of_name.get(name, ()) if len(table)]
+            if not tables:
+                known = ", ".join(sorted(self.names())) or "nothing"
+                raise KeyError(f"nothing was recorded as '{name}'; recorded: {known}")
+            series = self._series[name] = self._merged(name, tables)
+        return series
+
+    def __contains__(self, name: object) -> bool:
+        return any(len(table) for table in self._of_name.get(cast("str", name), ()))
+
+    def _merged(self, name: str, tables: list[Table]) -> Series:
+        key = tuple(map(id, tables))
+        if key not in self._orders:
+            self._orders[key] = _Order.of(tables, self._capacity)
+        order = self._orders[key]
+        values = np.concatenate([table.column(name) for table in tables])[order.index]
+        return Series(steps=order.steps, seconds=order.seconds, positions=order.positions, values=values)
+
+    def _forget_series(self) -> None:
+        self._series.clear()
+        self._orders.clear()
+        self._samples = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """How the rows of several tables follow each other; the same for all metrics that these tables hold."""
+
+    index: NDArray[np.intp] | slice
+    steps: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    positions: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, tables: list[Table], capacity: int | None) -> "_Order":
+        head = np.concatenate([table.head() for table in tables], axis=1)
+        if len(tables) == 1 and tables[0].ascending():
+            return cls(index=slice(None), steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])
+        index = later_wins(head[ARRIVAL], head[STEP], head[POSITION])
+        index = index if capacity is None else index[-capacity:]
+        return cls(index=index, steps=head[STEP, index], seconds=head[SECONDS, index], positions=head[POSITION, index])

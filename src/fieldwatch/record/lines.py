@@ -1,0 +1,126 @@
+"""An append-only file of lines, of which only the last can ever be torn."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+_TAIL = 1 << 16
+
+
+class CorruptRecord(ValueError):  # noqa: N818  says what was found
+    """A line that is not the last cannot be read."""
+
+
+class LineFile:
+    """Appends whole lines to one file, each call with one write to the system, nothing held back.
+
+    Opening cuts off a torn last line (a process that was killed while writing, a disk that lost power).
+    A write that fails half way (disk full) is taken back before the error is raised, so that the file
+    always ends with a whole line.
+
+    Args:
+        path: the file; it and its folder are made if missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+        self._size = whole_size(path)
+        if self._size < path.stat().st_size:
+            os.ftruncate(self._file.fileno(), self._size)
+
+    def append(self, lines: bytes) -> None:
+        """Write lines, each of which ends with a newline.
+
+        Raises:
+            OSError: the system refused; the file is as it was before.
+        """
+        view = memoryview(lines)
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), self._size)
+            raise
+        self._size += len(lines)
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; more than once is fine."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def whole_size(path: Path) -> int:
+    """Return the size in bytes of the file up to the end of its last readable line."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        end = _last_newline(file.fileno(), size) + 1
+        start = _last_newline(file.fileno(), end - 1) + 1
+        return start if end > start and _parse(os.pread(file.fileno(), end - start, start)) is None else end
+
+
+def _last_newline(file: int, end: int) -> int:
+    """Return the place of the last newline before ``end``, or -1."""
+    while end > 0:
+        start = max(0, end - _TAIL)
+        place = os.pread(file, end - start, start).rfind(b"\n")
+        if place >= 0:
+            return start + place
+        end = start
+    return -1
+
+
+def _parse(line: bytes) -> Any | None:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def read_lines(path: Path, prefix: bytes = b"") -> Iterator[tuple[int, Any]]:
+    """Yield 1-based line numbers and parsed lines; a torn last line is left out, a missing file is empty.
+
+    Args:
+        path: the file.
+        prefix: only lines that start with this are parsed and yielded.
+
+    Raises:
+        CorruptRecord: a line before the last is not JSON; the message names file and line.
+    """
+    if not path.exists():
+        return
+    whole = whole_size(path)
+    with path.open("rb") as file:
+        read = 0
+        for number, line in enumerate(file, start=1):
+            read += len(line)
+            if read > whole:
+                return
+            if not line.startswith(prefix):
+                continue
+            value = _parse(line)
+            if value is None:
+                raise corrupt(path, number, "is not a line of JSON")
+            yield number, value
+
+
+def corrupt(path: Path, number: int, problem: str) -> CorruptRecord:
+    """Make the error that names file and line and says what to do."""
+    return CorruptRecord(
+        f"{path}, line {number}: {problem}. Only the last line may be torn; "
+        f"restore the file from a copy, or delete line {number} to give that row up"
+    )

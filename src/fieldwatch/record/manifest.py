@@ -1,0 +1,164 @@
+"""run.json: what a run is, so that its folder explains itself."""
+
+import dataclasses
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+State = Literal["running", "finished", "interrupted", "failed", "diverged"]
+PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
+
+
+class NotARun(ValueError):  # noqa: N818  says what the folder is
+    """The folder holds no run, or its run.json cannot be read."""
+
+
+class ConfigMismatch(ValueError):  # noqa: N818  says what is wrong
+    """The stored config and the given one differ; continuing would be another experiment."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The contents of run.json.
+
+    Attributes:
+        config: the resolved configuration, as plain JSON values.
+        preset_difference: what differs from the preset, key to ``[preset, chosen]``.
+        windows: declared active window per loss term, ``[first, last]``, last inclusive.
+        phases: named phases, ``[name, first, last]``.
+        versions: python, platform and package versions.
+        git: commit and whether the tree was dirty; empty outside a checkout.
+        segments: one entry per start: when, at which step, by which process.
+        state: how the last segment stands or ended.
+        about: whatever else the pipeline wants a reader to know (its name, data, teacher).
+    """
+
+    config: Mapping[str, Any]
+    preset_difference: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    windows: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
+    phases: tuple[tuple[str, int, int | None], ...] = ()
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    git: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    segments: tuple[Mapping[str, Any], ...] = ()
+    state: State = "running"
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Replace run.json in one piece."""
+        path, draft = folder / "run.json", folder / f".run.json.{os.getpid()}"
+        with draft.open("wb") as file:
+            file.write(orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was started in this folder."""
+    return (folder / "run.json").is_file()
+
+
+def read_manifest(folder: str | Path) -> Manifest:
+    """Read a run folder's run.json.
+
+    Raises:
+        NotARun: there is none, or it is not one of ours.
+    """
+    path = Path(folder) / "run.json"
+    try:
+        stored = orjson.loads(path.read_bytes())
+        return Manifest(**stored)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotARun(
+            f"{folder} holds no run (no run.json): give the folder that `fieldwatch train` printed"
+        ) from error
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise NotARun(
+            f"{path} is not a fieldwatch run.json ({error}): restore it from a copy, or start a new run"
+        ) from error
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A config (dataclass or mapping) as plain JSON values; None becomes empty."""
+    if config is None:
+        return {}
+    return orjson.loads(orjson.dumps(config, default=str, option=orjson.OPT_NON_STR_KEYS))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config with one level of dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def config_differences(stored: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Leaves that differ, by dotted key: ``(stored, given)``; a missing leaf is None."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(stored.keys() | given.keys()):
+        old, new = stored.get(key), given.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found |= config_differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found[f"{prefix}{key}"] = (old, new)
+    return found
+
+
+def refuse_mismatch(folder: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise when a run would be continued with another config.
+
+    Raises:
+        ConfigMismatch: names every key that differs, and what to do.
+    """
+    changed = config_differences(stored, given)
+    if changed:
+        lines = "\n".join(f"  {key}: stored {old!r}, given {new!r}" for key, (old, new) in changed.items())
+        raise ConfigMismatch(
+            f"{folder} holds a run with another config:\n{lines}\n"
+            f"Continue it as it is with `fieldwatch resume {folder}`, or choose another folder with --out"
+        )
+
+
+def versions() -> dict[str, str]:
+    """Python, platform and the packages that decide the numbers."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def git_state() -> dict[str, Any]:
+    """Commit and dirtiness of the checkout the process works in; empty where there is none."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def new_segment(step: int) -> dict[str, Any]:
+    """Describe the start of one process's part of a run."""
+    return {
+        "step": step,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "command": sys.argv,
+    }
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603

@@ -1,0 +1,126 @@
+"""The rows of one set of columns, kept as one array that grows by doubling and then keeps its last part."""
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record.row import Block
+
+ARRIVAL, STEP, SECONDS, POSITION = range(4)
+_HEAD = 4
+_FIRST_ROWS = 64
+_SAMPLE = re.compile(r"Sample/(\d+)/loss")
+_TOTAL = "Loss/total"
+_RAMP = np.arange(4096.0)
+
+
+class Table:
+    """Array ``[4 + slots + columns, rows]``: arrival (running count), step, seconds, position, sample codes, values.
+
+    A slot is a place in the batch whose sample's loss is known: one per column ``Sample/<k>/loss``, or one for
+    ``Loss/total``, which is the loss of a row's only sample. What is handed out is a view, good until the next append.
+
+    Args:
+        columns: the metric names.
+        capacity: how many rows must be kept (up to twice as many are); None keeps all.
+        codes: sample name to code, shared by all tables of a history.
+    """
+
+    def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
+        matches = {name: match for name in columns if (match := _SAMPLE.fullmatch(name))}
+        slots = [(int(match[1]), name) for name, match in matches.items()]
+        self._lone = not slots and _TOTAL in columns
+        self._slots = [(0, _TOTAL)] if self._lone else slots
+        self._first = _HEAD + len(self._slots)
+        self._places = {name: self._first + i for i, name in enumerate(columns)}
+        self._capacity = capacity
+        self._codes = codes
+        self._array = np.empty((self._first + len(columns), _FIRST_ROWS))
+        self._used = 0
+        self._uncoded: list[tuple[NDArray[np.float64], tuple[tuple[str, ...], ...]]] = []
+        self._checked = 0
+        self._ascending = True
+
+    def __len__(self) -> int:
+        return self._used
+
+    def append(self, block: Block, arrival: int) -> None:
+        """Append a block of these columns whose first row is the run's ``arrival``-th."""
+        count = len(block)
+        if self._used + count > self._array.shape[1]:
+            self._make_room(count)
+        part = self._array[:, self._used : self._used + count]
+        part[ARRIVAL] = range(arrival, arrival + count) if count > len(_RAMP) else _RAMP[:count] + arrival
+        part[STEP] = block.steps
+        part[SECONDS] = block.seconds
+        part[POSITION] = block.positions
+        part[self._first :] = block.values.T
+        if self._slots:
+            part[_HEAD : self._first] = -1
+            if block.samples:
+                self._uncoded.append((part[_HEAD : self._first], block.samples))
+        self._used += count
+
+    def ascending(self) -> bool:
+        """Whether every row's step is larger than that of the row before."""
+        steps = self._array[STEP, max(0, self._checked - 1) : self._used]
+        self._ascending = self._ascending and bool((steps[1:] > steps[:-1]).all())
+        self._checked = self._used
+        return self._ascending
+
+    def head(self) -> NDArray[np.float64]:
+        """Return ``[4, n]``: arrival, step, seconds, position."""
+        return self._array[:_HEAD, self._kept()]
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return the ``[n]`` values of a metric."""
+        return self._array[self._places[name], self._kept()]
+
+    def last_step(self) -> int:
+        """Return the largest step, -1 if there is no row."""
+        return int(self._array[STEP, : self._used].max(initial=-1))
+
+    def discard(self, step: int) -> None:
+        """Drop the rows of ``step`` and later ones."""
+        self._code_samples()
+        keep = np.flatnonzero(self._array[STEP, : self._used] < step)
+        self._array[:, : len(keep)] = self._array[:, keep]
+        self._used, self._checked = len(keep), 0
+
+    def sample_rows(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Return per slot the ``[n]`` sample codes (-1: none) and ``[5, n]`` arrival, step, seconds, position, loss."""
+        self._code_samples()
+        head, kept = self.head(), self._kept()
+        return [
+            (self._array[_HEAD + i, kept], np.vstack((head, self.column(name))))
+            for i, (_, name) in enumerate(self._slots)
+        ]
+
+    def _code_samples(self) -> None:
+        """Fill in the codes that ``append`` has put off (it is in the hot path, this is not)."""
+        for part, samples in self._uncoded:
+            for row, (place, _) in zip(part, self._slots, strict=True):
+                row[:] = self._coded(samples, place)
+        self._uncoded.clear()
+
+    def _coded(self, samples: tuple[tuple[str, ...], ...], place: int) -> list[int]:
+        codes = self._codes
+        if self._lone:
+            return [codes.setdefault(names[0], len(codes)) if len(names) == 1 else -1 for names in samples]
+        return [codes.setdefault(names[place], len(codes)) if len(names) > place else -1 for names in samples]
+
+    def _kept(self) -> slice:
+        return slice(0 if self._capacity is None else max(0, self._used - self._capacity), self._used)
+
+    def _make_room(self, count: int) -> None:
+        """Move the last rows to the front where the capacity allows, else to an array twice as large."""
+        self._code_samples()
+        kept, size = self._used, self._array.shape[1]
+        if self._capacity is not None and size >= 2 * self._capacity:
+            kept = min(kept, self._capacity)
+        while size < kept + count:
+            size *= 2
+        array = self._array if size == self._array.shape[1] else np.empty((len(self._array), size))
+        array[:, :kept] = self._array[:, self._used - kept : self._used]
+        self._array, self._used, self._checked = array, kept, 0

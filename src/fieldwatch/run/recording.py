@@ -1,0 +1,182 @@
+"""The record of a run while it is made: everything that reads its rows, in order, on the writer thread."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor
+
+from fieldwatch.guard import Diverged, Refusals
+from fieldwatch.health import Examiner, Finding, Rule
+from fieldwatch.measure import Heading, Recorder
+from fieldwatch.record import (
+    Block,
+    Catalogue,
+    Closable,
+    Events,
+    Flushable,
+    History,
+    Journal,
+    Rewindable,
+    ShowsEvents,
+    Sink,
+    Writer,
+    derive_block,
+    read_history,
+)
+
+Mark = Mapping[str, Any]
+
+
+class Recording:
+    """Journal, events, sinks, history and rules of one run, fed by one thread.
+
+    Args:
+        folder: the run folder.
+        sinks: where rows go besides the journal.
+        rules: what looks at the history at every 32nd step.
+        metrics: the declared metrics; None lets any name through.
+        max_refusals: this many refused updates in a row mean divergence.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sinks: Sequence[Sink],
+        rules: Sequence[Rule],
+        metrics: Catalogue | None,
+        max_refusals: int,
+    ) -> None:
+        self.folder = folder
+        self.sinks = tuple(sinks)
+        self.findings: list[Finding] = []
+        self._metrics = metrics
+        self._declared: set[tuple[str, ...]] = set()
+        self._examiner = Examiner(rules)
+        self.refusals = Refusals(max_refusals, self._event)
+        self.history = History()
+        self._journal = Journal(folder)
+        self._events = Events(folder)
+        self._writer = Writer([self._read])
+        self._recorder = Recorder(self._writer)
+
+    def begin(self, step: int, mark: Mark | None) -> float:
+        """Start a segment at ``step``: forget what was recorded from there on, in the journal and in every sink.
+
+        Args:
+            step: the first step of this segment.
+            mark: what :meth:`mark` returned when the checkpoint of that step was made; None at a fresh start.
+
+        Returns:
+            The training seconds recorded so far.
+        """
+        marks = (mark or {}).get("sinks", {})
+        for number, sink in enumerate(self.sinks):
+            if isinstance(sink, Rewindable):
+                sink.rewind(marks.get(_name(number, sink)))
+        self._journal.segment(step)
+        self._events.segment(step)
+        self.history = read_history(self.folder, capacity=self.history.capacity)
+        self.findings = [Finding.from_event(event) for event in self.history.events("finding")]
+        self._examiner.recall(self.findings)
+        self.refusals.count = len(self.history.events("refusal"))
+        return float((mark or {}).get("seconds", 0.0))
+
+    def event(self, kind: str, step: int, **facts: Any) -> None:
+        """Record that something happened, in order with the rows."""
+        self._recorder.hand_over()
+        self._writer.submit(lambda: self._event({"kind": kind, "step": step, **facts}))
+
+    def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
+        """Record one row; tensors stay on their device until their block is due."""
+        self._recorder.write(heading, device_values, host_values)
+
+    def show(self, capability: type, method: str, *arguments: Any) -> None:
+        """Give an image, histogram, text, config or layout to every sink that can show it."""
+        self._recorder.hand_over()
+        able = [sink for sink in self.sinks if isinstance(sink, capability)]
+        for sink in able:
+            self._writer.submit(lambda sink=sink: getattr(sink, method)(*arguments))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped the writer, if anything did."""
+        return self._writer.failure
+
+    def raise_divergence(self, resume: str) -> None:
+        """Stop a run whose updates are refused again and again.
+
+        Raises:
+            Diverged: names the first refused step, the culprit, and how to resume.
+        """
+        streak = self.refusals.diverged
+        if streak is not None:
+            raise Diverged(
+                f"{streak.length} updates in a row were refused from step {streak.first} on, because of {streak.culprit}; "
+                f"parameters are as they were before step {streak.first}. {resume}",
+                streak.first,
+            )
+
+    def mark(self, seconds: float) -> Mark:
+        """Everything so far on disk, and where each sink stands: kept in the checkpoint, used to rewind to it."""
+        self.flush(fsync=True)
+        marks = {_name(n, sink): sink.mark() for n, sink in enumerate(self.sinks) if isinstance(sink, Rewindable)}
+        return {"seconds": seconds, "sinks": marks}
+
+    def flush(self, *, fsync: bool = False) -> None:
+        """Wait until every row so far is read, and pass it on to the system (with ``fsync``, to the disk)."""
+        self._recorder.drain()
+        self._journal.flush(fsync=fsync)
+        self._events.flush(fsync=fsync)
+        for sink in self.sinks:
+            if isinstance(sink, Flushable):
+                sink.flush()
+
+    def finish(self) -> None:
+        """Look at the history once more, for what ended between two looks."""
+        self._recorder.drain()
+        self._look()
+
+    def close(self) -> None:
+        """End the thread and close every file; safe while an exception is on its way."""
+        self._writer.close()
+        for sink in self.sinks:
+            if isinstance(sink, Closable):
+                sink.close()
+        self._journal.close()
+        self._events.close()
+
+    def _read(self, block: Block) -> None:
+        self._refuse_undeclared(block)
+        block = derive_block(block)
+        self._journal.append(block)
+        for sink in self.sinks:
+            sink(block)
+        self.refusals(block)
+        for part, boundary in self._examiner.parts(block):
+            self.history.extend(part)
+            if boundary:
+                self._look()
+
+    def _look(self) -> None:
+        for finding in self._examiner.look(self.history):
+            self.findings.append(finding)
+            self._event(finding.as_event())
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        self._events.append(event)
+        self.history.add_event(event)
+        for sink in self.sinks:
+            if isinstance(sink, ShowsEvents):
+                sink.event(event)
+
+    def _refuse_undeclared(self, block: Block) -> None:
+        if self._metrics is not None and block.columns not in self._declared:
+            for name in block.columns:
+                self._metrics.require(name)
+            self._declared.add(block.columns)
+
+
+def _name(number: int, sink: Sink) -> str:
+    return f"{number}-{cast('object', sink).__class__.__name__}"

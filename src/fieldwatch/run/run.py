@@ -1,0 +1,309 @@
+"""Run: the order of things in a training run, and nothing else."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
+from fieldwatch.guard import Diverged
+from fieldwatch.health import GENERAL, Rule, worst
+from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
+from fieldwatch.record import (
+    Axis,
+    Catalogue,
+    Layout,
+    ShowsConfig,
+    ShowsHistograms,
+    ShowsImages,
+    ShowsLayout,
+    Sink,
+    State,
+    default_layout,
+    encode_png,
+    flat,
+    holds_run,
+    plain,
+    read_manifest,
+)
+from fieldwatch.record.sinks import default_sinks
+from fieldwatch.run.crash import write_crash
+from fieldwatch.run.recording import Recording
+from fieldwatch.run.start import FOREVER, Resume, check_folder, describe_run, end_state
+from fieldwatch.run.stored_random_state import StoredRandomState
+from fieldwatch.run.step import Step
+
+Item = TypeVar("Item")
+RESCAN_EVERY = 64
+"""Steps after which the owners are asked whether they got new parameters."""
+
+
+class Interrupted(SystemExit):
+    """SIGTERM or SIGINT came: the step was finished and saved. Exits with 143 or 130."""
+
+
+class Run:
+    """A training run in a folder: recorded, guarded, saved, resumed. Use it with ``with``, around any loop.
+
+    Args:
+        folder: where everything goes; made if missing. A folder that holds a run is continued.
+        config: the resolved configuration (dataclass or mapping); a resumed run must have the same.
+        preset: the configuration it was derived from, so that the difference is recorded.
+        rules: the health rules.
+        sinks: where rows go besides the journal; None for TensorBoard and ``log.txt``.
+        checkpoint_every: steps between checkpoints; None saves only at the end and on signals.
+        keep: which checkpoints stay.
+        max_refusals: refused updates in a row after which the run stops with :class:`Diverged`.
+        detail_every: cadence of the largest gradient, parameter statistics and update sizes, in steps.
+        resume: ``auto`` continues a run found in the folder, ``must`` needs one, ``never`` refuses one.
+        windows: per loss term, when it is meant to be active; a term that is silent then is a finding.
+        phases: named stretches of training.
+        metrics: the declared metrics; with them, a name that is not declared is an error.
+        layout: how TensorBoard's custom-scalar tab is arranged; None derives one from the metrics.
+        about: more facts for ``run.json``.
+
+    Raises:
+        ConfigMismatch: the folder holds a run with another config (the message lists the difference).
+        FileExistsError, FileNotFoundError: ``resume`` does not fit what the folder holds.
+    """
+
+    def __init__(  # noqa: PLR0913  each is one decision about the run
+        self,
+        folder: str | Path,
+        *,
+        config: Any = None,
+        preset: Any = None,
+        rules: Sequence[Rule] = GENERAL,
+        sinks: Sequence[Sink] | None = None,
+        checkpoint_every: int | None = 1000,
+        keep: Retention | None = None,
+        max_refusals: int = 10,
+        detail_every: int = 50,
+        resume: Resume = "auto",
+        windows: Mapping[str, Window] | None = None,
+        phases: Sequence[Phase] = (),
+        metrics: Catalogue | None = None,
+        layout: Layout | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder, self.config = Path(folder), plain(config)
+        self._resuming = check_folder(self.folder, self.config, resume)
+        self._facts = {"preset": preset, "windows": windows or {}, "phases": phases, "about": about or {}}
+        self._recorded = {"rules": rules, "sinks": sinks, "metrics": metrics, "max_refusals": max_refusals}
+        self._layout = layout or (default_layout(metrics) if metrics else None)
+        self._checkpoint_every, self._detail_every = checkpoint_every, detail_every
+        self._lock, self._stop = OneWriter(self.folder), StopRequest()
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", keep=keep or Retention())
+        self.watched, self.clock = Watched(), Clock()
+        self.start, self.step_index = 0, -1
+        self._kept: dict[str, Any] = {}
+        self._random = StoredRandomState()
+        self._mark: Mapping[str, Any] | None = None
+        self._open: tuple[Step, float] | None = None
+        self._save_with: Mapping[str, float] | None = None
+        self._saved_at = -1
+
+    def watch(self, **groups: Owner) -> None:
+        """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
+        self.watched.add(**groups)
+
+    def keep(self, **items: Any) -> None:
+        """Say what a checkpoint holds; when resuming, everything is restored here. Call it once, before the loop.
+
+        Args:
+            **items: objects with ``state_dict``/``load_state_dict``, tensors, or mappings of tensors.
+
+        Raises:
+            ValueError: it was called before.
+            CheckpointError: no checkpoint of the run could be restored.
+        """
+        if self._kept:
+            raise ValueError("run.keep(...) was already called: give it everything a checkpoint holds in one call")
+        self._kept = {**items, "random_state": self._random}
+        if self._resuming and self.checkpoints.steps():
+            restored = self.checkpoints.restore(self._kept)
+            self.start, self._mark = restored.step, restored.note
+            for incident in restored.fell_back:
+                self.recording.event("incident", restored.step, what=incident.what, reason=incident.reason)
+
+    def steps(self, total: int) -> Iterator[Step]:
+        """Give out the steps from the first (or the resumed) one to ``total - 1``.
+
+        What belongs to the end of a step happens when the loop asks for the next one: a ``continue`` cannot skip it.
+
+        Raises:
+            Diverged: too many updates in a row were refused.
+            Interrupted: a signal came; the step was finished and saved.
+            WriterFailed: the record could not be written.
+        """
+        self._begin(total)
+        for index in range(self.start, total):
+            step, self.step_index = Step(self, index), index
+            self._open = (step, time.perf_counter())
+            yield step
+            self._end_step()
+
+    def batches(self, source: Iterable[Item]) -> Iterator[Item]:
+        """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
+        while True:
+            count = 0
+            iterator = iter(source)
+            while True:
+                with self.clock.span("data"):
+                    batch = next(iterator, _END)
+                if batch is _END:
+                    break
+                count += 1
+                yield batch  # pyright: ignore[reportReturnType]  only the end marker is not an Item
+            if count == 0:
+                raise ValueError("run.batches(...) was given nothing to iterate over: check the data set and its split")
+
+    def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
+        """Record values outside a step, e.g. of an evaluation after the loop.
+
+        Args:
+            values: metric name to number.
+            axis: what ``position`` counts.
+            position: where they stand on that axis; the last step if left out.
+        """
+        step = max(self.step_index, 0)
+        heading = Heading(axis, step, step if position is None else position, self.seconds())
+        self.recording.write(heading, {}, values)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Record that something happened at the current step."""
+        self.recording.event(kind, max(self.step_index, 0), seconds=self.seconds(), **facts)
+
+    def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
+        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        height, width = pixels.shape[:2]
+        self.recording.show(ShowsImages, "image", name, position, encode_png(pixels), width, height)
+
+    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
+        """Show the distribution of some values in every sink that can."""
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        self.recording.show(ShowsHistograms, "histogram", name, position, array)
+
+    def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
+        """Save a checkpoint at the end of this step, ranked by ``metrics``."""
+        self._save_with = metrics or {}
+
+    def detail_due(self, index: int) -> bool:
+        """Whether this step records the costlier details."""
+        return (index + 1) % self._detail_every == 0
+
+    def seconds(self) -> float:
+        """Training time so far, over all segments."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing worse than a note was found, else 1."""
+        return 0 if worst(self.recording.findings) in (None, "note") else 1
+
+    def __enter__(self) -> Self:
+        """Take the folder for this process, start the record, and listen for SIGTERM and SIGINT."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock.__enter__()
+        sinks = self._recorded.pop("sinks")
+        self.recording = Recording(self.folder, sinks=default_sinks(self.folder) if sinks is None else sinks, **self._recorded)
+        self._began, self._seconds_before = time.monotonic(), 0.0
+        self._stop.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Save and finish, or leave a crash folder behind; the exception goes on its way."""
+        try:
+            self._close_step()
+            if error is None:
+                self.recording.finish()
+                self._save_if_new()
+            elif not isinstance(error, Interrupted):
+                self._leave_crash(error)
+            self._describe(end_state(error, diverged=isinstance(error, Diverged)))
+        finally:
+            self.recording.close()
+            self._stop.__exit__(kind, error, at)
+            self._lock.__exit__(kind, error, at)
+
+    def _begin(self, total: int) -> None:
+        self._began, self._total = time.monotonic(), total
+        self._seconds_before = self.recording.begin(self.start, self._mark)
+        self._describe("running", segment=True)
+        windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self._facts["windows"].items()}
+        self.recording.event("windows", self.start, windows=windows)
+        for phase in self._facts["phases"]:
+            self.recording.event("phase", phase.window.first, name=phase.name)
+        if self._layout is not None:
+            self.recording.show(ShowsLayout, "layout", self._layout)
+        self.recording.show(ShowsConfig, "config", flat(self.config), ())
+        self._random.apply()
+
+    def _end_step(self) -> None:
+        self._close_step()
+        self.recording.raise_divergence(self._how_to_resume())
+        done = self.step_index + 1
+        if done % RESCAN_EVERY == 0:
+            self.watched.rescan()
+        if self._stop.requested:
+            self.save()
+            self.event("interrupted", signal=self._stop.requested)
+            raise Interrupted(self._stop.exit_code)
+        if self._save_with is not None or (self._checkpoint_every and done % self._checkpoint_every == 0):
+            self.save()
+
+    def _close_step(self) -> None:
+        if self._open is None:
+            return
+        (step, began), self._open = self._open, None
+        spans = self.clock.take()
+        spans["Time/step"] = (time.perf_counter() - began) * 1e3
+        heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
+        self.recording.write(heading, step.device_values, step.host_values | spans)
+
+    def save(self) -> None:
+        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`."""
+        metrics, self._save_with = self._save_with, None
+        if self._kept:
+            mark = self.recording.mark(self.seconds())
+            path = self.checkpoints.save(self.step_index + 1, self._kept, metrics=metrics, note=mark)
+            self._saved_at = self.step_index + 1
+            self.event("checkpoint", path=str(path.relative_to(self.folder)), metrics=metrics or {})
+
+    def _save_if_new(self) -> None:
+        if self.step_index >= 0 and self._saved_at != self.step_index + 1:
+            self.save()
+
+    def _describe(self, state: State, *, segment: bool = False) -> None:
+        if segment:
+            describe_run(self.folder, step=self.start, config=self.config, **self._facts).write(self.folder)
+        elif holds_run(self.folder):
+            replace(read_manifest(self.folder), state=state).write(self.folder)
+
+    def _how_to_resume(self) -> str:
+        last = max(self.checkpoints.steps(), default=0)
+        return f"Resume from step {last} with `fieldwatch resume {self.folder}`, after mending the cause"
+
+    def _leave_crash(self, error: BaseException) -> None:
+        recording = self.recording
+        if recording.failure is None:
+            recording.flush()
+        place = write_crash(
+            self.folder,
+            error=error,
+            step=self.step_index,
+            history=recording.history,
+            findings=recording.findings,
+            facts={"resume": self._how_to_resume()},
+        )
+        error.add_note(f"what was recorded up to here: {place}")
+
+
+_END: Any = object()

@@ -1,0 +1,185 @@
+"""One step of somebody's training loop, and what it may say about itself."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch.guard import Clip, Verdict, clip_gradients, guarded_step
+from fieldwatch.measure import (
+    MAX_TAG,
+    TOTAL_TAG,
+    GradientNorms,
+    Heading,
+    Terms,
+    UpdateSizes,
+    attribute_terms,
+    gradient_norms,
+    largest_gradient,
+    parameter_statistics,
+)
+from fieldwatch.record import Axis
+
+if TYPE_CHECKING:
+    from fieldwatch.run.run import Run
+
+
+class Step:
+    """One optimizer step, given out by :meth:`Run.steps`. Everything it is told stays on the device.
+
+    Attributes:
+        index: 0-based number of the step; it continues after a resume.
+    """
+
+    def __init__(self, run: "Run", index: int) -> None:
+        self.index = index
+        self._run = run
+        self._verdict: Verdict | None = None
+        self._updated = False
+        self.device_values: dict[str, Tensor] = {}
+        self.host_values: dict[str, float] = {}
+        self.samples: tuple[str, ...] = ()
+
+    def every(self, steps: int) -> bool:
+        """Whether this is the last of every so many steps: true at steps-1, 2*steps-1, ..."""
+        return (self.index + 1) % steps == 0
+
+    def attribute(self, terms: Terms, *, every: int = 1) -> None:
+        """Record which term pulls which watched group how hard, and which terms disagree; before ``backward``.
+
+        Args:
+            terms: the step's loss terms, their graph still alive.
+            every: do it on every so many steps only: it costs a backward pass per term.
+        """
+        if self.every(every):
+            self.device_values |= attribute_terms(terms, self._run.watched)
+
+    def observe(
+        self,
+        terms: Terms,
+        sample: str | int | Sequence[str | int] | None = None,
+        sample_loss: Float[Tensor, "batch"] | None = None,
+    ) -> Verdict:
+        """Record the loss: total, each term's value and weight, and which samples they came from.
+
+        Args:
+            terms: what is being minimised.
+            sample: name of the view, frame or patch, or one per entry of the batch: a bad step names it, and spikes
+                are judged against the sample's own past.
+            sample_loss: the loss of each sample of the batch, where there are several.
+
+        Returns:
+            The verdict; asking it ``.finite`` is the only host read there is, and only then.
+        """
+        self.device_values["Loss/total"] = total = terms.total.detach()
+        for name, (weight, value) in terms.items():
+            self.device_values[f"Loss/component_{name}"] = value.detach()
+            self.record({f"Loss/weight_{name}": weight})
+        self._name_samples(sample, sample_loss)
+        self._verdict = Verdict(total)
+        return self._verdict
+
+    def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
+        """Step the optimizers, unless the loss or a gradient is not finite: then nothing changes, and it is counted.
+
+        Args:
+            optimizers: all that step now; one call per step.
+            clip: a limit for the total gradient norm, or one per watched group. Norms are recorded from before.
+
+        Raises:
+            ValueError: there is no gradient, or ``update`` was called twice in one step.
+        """
+        if self._updated:
+            raise ValueError("step.update(...) was already called in this step: pass all optimizers in one call")
+        self._updated = True
+        watched = self._run.watched
+        watched.stepped_by(optimizers)
+        norms = gradient_norms(watched)
+        if norms is None:
+            raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
+        self._record_gradients(norms, optimizers)
+        refused = (self._verdict or Verdict(norms.total)).refused(norms.total)
+        self.device_values["Guard/refused"] = refused
+        sizes = UpdateSizes(watched) if self._run.detail_due(self.index) else None
+        if clip is not None:
+            clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
+        for optimizer in optimizers:
+            guarded_step(optimizer, refused)
+        if sizes is not None:
+            self.device_values |= sizes.ratios()
+
+    def record(self, values: Mapping[str, float | Tensor], *, axis: Axis = "step", position: int | None = None) -> None:
+        """Record more quantities by their declared names: of this step, or on another axis (an epoch's means).
+
+        Args:
+            values: numbers, or scalar tensors, which are not read here.
+            axis: what ``position`` counts.
+            position: where they stand on that axis; the step's index if left out.
+
+        Raises:
+            ValueError: a tensor is not a scalar.
+        """
+        device_values, host_values = _sorted_out(values)
+        if axis == "step" and position is None:
+            self.device_values |= device_values
+            self.host_values |= host_values
+        else:
+            where = self.index if position is None else position
+            self._run.recording.write(Heading(axis, self.index, where, self._run.seconds()), device_values, host_values)
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure the time of a block as ``Time/<name>`` in milliseconds."""
+        return self._run.clock.span(name)
+
+    def image(self, name: str, pixels: NDArray[np.uint8]) -> None:
+        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        self._run.image(name, pixels, self.index)
+
+    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any]) -> None:
+        """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
+        self._run.histogram(name, values, self.index)
+
+    def _name_samples(
+        self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None
+    ) -> None:
+        if sample is None:
+            return
+        self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
+        if sample_loss is not None:
+            if sample_loss.shape != (len(self.samples),):
+                raise ValueError(
+                    f"sample_loss has shape {tuple(sample_loss.shape)} for {len(self.samples)} samples: "
+                    "give one loss per sample"
+                )
+            losses = sample_loss.detach().unbind()
+            self.device_values |= {f"Sample/{k}/loss": loss for k, loss in enumerate(losses)}
+
+    def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
+        values = self.device_values
+        values[TOTAL_TAG] = norms.total
+        for group, norm in norms.groups.items():
+            values[f"Gradients/{group}_norm"] = norm
+        if self._run.detail_due(self.index):
+            values[MAX_TAG] = largest_gradient(norms.gradients)
+            values |= parameter_statistics(self._run.watched)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        for i, group in enumerate(groups):
+            self.record({f"LearningRate/{group.get('name', i)}": group["lr"]})
+
+
+def _sorted_out(values: Mapping[str, float | Tensor]) -> tuple[dict[str, Tensor], dict[str, float]]:
+    device_values: dict[str, Tensor] = {}
+    host_values: dict[str, float] = {}
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            host_values[name] = value
+        elif value.ndim == 0:
+            device_values[name] = value.detach()
+        else:
+            raise ValueError(f"metric {name!r} must be a scalar, got shape {tuple(value.shape)}: reduce it first")
+    return device_values, host_values

@@ -1,0 +1,56 @@
+import torch
+from torch import nn
+
+from fieldwatch.measure import Terms, UpdateSizes, Watched, attribute_terms, parameter_statistics
+
+
+def watched_pair():
+    a, b = nn.Parameter(torch.tensor([1.0, 0.0])), nn.Parameter(torch.tensor([2.0]))
+    watched = Watched()
+    watched.add(a=[a], b=[b])
+    return a, b, watched
+
+
+def test_shares_and_cosines_are_those_of_the_separate_gradients():
+    a, b, watched = watched_pair()
+    terms = Terms(left=(3.0, a[0]), right=(1.0, -a[0]), side=(1.0, a[1] + b[0]))
+    found = attribute_terms(terms, watched)
+    assert float(found["Gradients/cosine_a_left_right"]) == -1.0
+    assert float(found["Gradients/cosine_a_left_side"]) == 0.0
+    assert float(found["Gradients/share_a_left"]) == 0.6000000238418579
+    assert "Gradients/share_b_left" not in found
+    assert float(found["Gradients/share_b_side"]) == 1.0
+
+
+def test_attribution_changes_neither_gradients_nor_graph():
+    a, b, watched = watched_pair()
+    terms = Terms(x=(2.0, (a * a).sum()), y=(1.0, (b * b).sum()))
+    attribute_terms(terms, watched)
+    assert a.grad is None
+    terms.total.backward()
+    assert torch.equal(a.grad, torch.tensor([4.0, 0.0]))
+
+
+def test_a_constant_term_is_left_out():
+    a, _, watched = watched_pair()
+    found = attribute_terms(Terms(x=(1.0, a.sum()), constant=(1.0, torch.tensor(3.0))), watched)
+    assert not any("constant" in name for name in found)
+
+
+def test_parameter_statistics_use_the_sample_standard_deviation():
+    weights = nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+    watched = Watched()
+    watched.add(head=[weights])
+    found = parameter_statistics(watched)
+    assert float(found["Parameters/head_mean"]) == 3.0
+    torch.testing.assert_close(found["Parameters/head_std"], weights.detach().std())
+
+
+def test_update_ratio_is_the_move_over_the_size():
+    weights = nn.Parameter(torch.tensor([3.0, 4.0]))
+    watched = Watched()
+    watched.add(head=[weights])
+    sizes = UpdateSizes(watched)
+    with torch.no_grad():
+        weights += torch.tensor([0.3, 0.4])
+    torch.testing.assert_close(sizes.ratios()["Gradients/update_ratio_head"], torch.tensor(0.1))

@@ -1,0 +1,44 @@
+import pytest
+import torch
+
+from fieldwatch.measure import Terms, Window
+
+
+def test_total_is_the_weighted_sum_in_the_order_given():
+    a, b = torch.tensor(0.3), torch.tensor(7.0)
+    assert torch.equal(Terms(a=(1.0, a), b=(0.1, b)).total, a + 0.1 * b)
+
+
+def test_weight_one_leaves_the_bits_of_the_loss_alone():
+    value = torch.tensor(0.1, requires_grad=True)
+    assert Terms(only=(1.0, value)).total is value
+
+
+def test_joining_keeps_both_and_refuses_a_name_twice():
+    a, b = Terms(a=(1.0, torch.tensor(1.0))), Terms(b=(2.0, torch.tensor(3.0)))
+    assert float((a | b).total) == 7.0
+    with pytest.raises(ValueError, match="term 'a' is given twice"):
+        a | a
+
+
+def test_a_term_that_is_not_a_scalar_says_its_shape_and_what_to_do():
+    with pytest.raises(ValueError, match=r"term 'normal' must be a scalar, got shape \(1024,\): reduce it"):
+        Terms(normal=(1.0, torch.zeros(1024)))
+    with pytest.raises(TypeError, match=r"write normal=\(1.0, error\)"):
+        Terms(normal=torch.zeros(()))
+
+
+def test_no_active_term_is_an_error():
+    with pytest.raises(ValueError, match="no loss term is active"):
+        _ = Terms().total
+
+
+@pytest.mark.parametrize(("step", "inside"), [(6999, False), (7000, True), (9000, True), (9001, False)])
+def test_a_window_holds_its_first_and_last_step(step, inside):
+    assert (step in Window(7000, 9000)) is inside
+
+
+def test_a_window_without_end_goes_on():
+    assert 10**9 in Window(5)
+    with pytest.raises(ValueError, match="holds no step"):
+        Window(5, 4)

@@ -1,0 +1,88 @@
+import pytest
+import torch
+from torch import nn
+
+from fieldwatch.measure import Watched, gradient_norms
+
+
+def model():
+    return nn.ModuleDict({"sdf": nn.Linear(3, 4), "pose": nn.Linear(2, 2)})
+
+
+def test_norms_per_group_and_total_equal_torchs_own():
+    net = model()
+    watched = Watched()
+    watched.add(sdf=net["sdf"], pose=net["pose"])
+    (net["sdf"](torch.ones(5, 3)).square().sum() + net["pose"](torch.ones(5, 2)).sum()).backward()
+    norms = gradient_norms(watched)
+    for name in ("sdf", "pose"):
+        expected = torch.nn.utils.get_total_norm([p.grad for p in net[name].parameters()])
+        torch.testing.assert_close(norms.groups[name], expected)
+    torch.testing.assert_close(norms.total, torch.nn.utils.get_total_norm([p.grad for p in net.parameters()]))
+
+
+def test_a_nan_stays_in_the_group_that_made_it():
+    net = model()
+    watched = Watched()
+    watched.add(sdf=net["sdf"], pose=net["pose"])
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    net["pose"].bias.grad[0] = float("nan")
+    norms = gradient_norms(watched)
+    assert torch.isfinite(norms.groups["sdf"])
+    assert torch.isnan(norms.groups["pose"])
+    assert torch.isnan(norms.total)
+
+
+def test_a_group_without_gradients_is_absent():
+    net = model()
+    watched = Watched()
+    watched.add(sdf=net["sdf"], pose=net["pose"])
+    net["sdf"](torch.ones(1, 3)).sum().backward()
+    assert list(gradient_norms(watched).groups) == ["sdf"]
+
+
+def test_a_replaced_parameter_is_seen_at_once():
+    """Densification: the parameter of yesterday is not the parameter of today."""
+    gaussians = {"means": nn.Parameter(torch.zeros(4, 3))}
+    watched = Watched()
+    watched.add(gaussians=gaussians)
+    gaussians["means"] = nn.Parameter(torch.zeros(9, 3))
+    gaussians["means"].grad = torch.full((9, 3), 2.0)
+    torch.testing.assert_close(gradient_norms(watched).total, torch.tensor(2.0 * 27**0.5))
+
+
+def test_a_removed_parameter_does_not_stop_the_run():
+    gaussians = {"means": nn.Parameter(torch.ones(2)), "extra": nn.Parameter(torch.ones(2))}
+    watched = Watched()
+    watched.add(gaussians=gaussians)
+    del gaussians["extra"]
+    gaussians["means"].grad = torch.ones(2)
+    assert float(gradient_norms(watched).total) == pytest.approx(2**0.5)
+
+
+def test_parameters_nobody_watches_are_counted_as_other():
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    watched = Watched()
+    watched.add(sdf=net["sdf"])
+    watched.stepped_by((optimizer,))
+    assert watched.names() == ("sdf", "other")
+    assert sum(p.numel() for p in watched.read("other")) == 6
+
+
+def test_overlap_is_refused_by_name_and_shape():
+    net = model()
+    watched = Watched()
+    with pytest.raises(ValueError, match=r"groups 'all' and 'sdf' share a parameter of shape \(4, 3\)"):
+        watched.add(all=net, sdf=net["sdf"])
+
+
+def test_an_empty_group_and_a_taken_name_are_refused():
+    watched = Watched()
+    with pytest.raises(ValueError, match="group 'nothing' holds no parameter"):
+        watched.add(nothing=nn.ReLU())
+    other = Watched()
+    other.add(sdf=nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="group 'sdf' is already watched"):
+        other.add(sdf=nn.Linear(1, 1))
