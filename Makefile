@@ -17,6 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## make .venv with every pinned package (EXTRAS=dev,wandb,mlflow,clip for more; PYTHON=... for another Python)
+	@:
 
 $(STAMP): pyproject.toml constraints.txt scripts/env.sh
 	@scripts/env.sh $(EXTRAS)

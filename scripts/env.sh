@@ -20,22 +20,23 @@ find_python() {
     return 1
 }
 
-# True where plain pip would bring torch with CUDA. Asks pip itself, because the answer depends on system and index.
-torch_brings_cuda() {
-    local report=.venv/torch-report.json
-    .venv/bin/pip install --dry-run --quiet --ignore-installed --report "$report" torch >>"$log" 2>&1
-    grep -qE '"name": "(nvidia|cuda|triton)' "$report"
-}
-
+# PyPI's torch for Linux brings gigabytes of CUDA libraries. Where no GPU could use them, ask for the CPU build by name:
+# from the index that pip is configured with if it has one, else from PyTorch's own. TORCH=torch overrules this.
 has_nvidia_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
+wants_cpu_build() { [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; }
 
 install() {
-    local index=()
-    if ! has_nvidia_gpu && torch_brings_cuda; then
-        echo "env: no NVIDIA GPU here: taking torch's CPU build" # 2.13.0+cpu sorts above 2.13.0, so pip prefers it
-        index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+    local torch
+    torch=torch==$(sed -n 's/^torch==//p' constraints.txt)
+    local request=("${TORCH:-$torch}")
+    if [ -z "${TORCH:-}" ] && wants_cpu_build; then
+        request=("$torch+cpu")
+        if ! .venv/bin/pip install --dry-run --no-deps --ignore-installed "$torch+cpu" >>"$log" 2>&1; then
+            request+=(--extra-index-url https://download.pytorch.org/whl/cpu)
+        fi
     fi
-    .venv/bin/pip install "${index[@]}" -e ".[$extras]" >>"$log" 2>&1
+    echo "env: installing .[$extras] with ${request[*]} into .venv (minutes the first time; details in $log)"
+    .venv/bin/pip install -e ".[$extras]" "${request[@]}" >>"$log" 2>&1
 }
 
 if ! { [ -x .venv/bin/python ] && usable .venv/bin/python; }; then
@@ -44,10 +45,10 @@ if ! { [ -x .venv/bin/python ] && usable .venv/bin/python; }; then
     "$python" -m venv .venv
 fi
 : >"$log"
-echo "env: installing .[$extras] into .venv (minutes the first time; details in $log)"
 if ! install; then
     tail -n 25 "$log" >&2
     echo "env: the installation failed; the lines above end $log. Try again with: make env" >&2
+    echo "env: (torch's CPU build comes from https://download.pytorch.org; to take PyPI's CUDA build: make env TORCH=torch)" >&2
     exit 1
 fi
 echo "env: ready ($(.venv/bin/python -c 'import sys, torch; print("Python %d.%d" % sys.version_info[:2] + ", torch " + torch.__version__)'))"

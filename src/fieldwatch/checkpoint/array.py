@@ -89,7 +89,8 @@ def _of_tensor(tensor: Tensor, path: str) -> Array:
 def _bytes_of(host: Tensor) -> NDArray[np.uint8]:
     if not host.numel():
         return np.empty(0, np.uint8)
-    return host.reshape(-1).view(torch.uint8).numpy()
+    flat = host.as_strided((host.numel(),), (1,))  # a lone element may have any stride, which view() refuses
+    return flat.view(torch.uint8).numpy()
 
 
 def _of_numpy(array: NDArray[np.generic], path: str) -> Array:

@@ -1,7 +1,7 @@
 """One checkpoint's folder, written whole and read with every hash checked.
 
-``tensors.bin`` holds raw arrays, each at a multiple of 64 bytes; ``manifest.json`` says what they are; ``manifest.sha256``
-is that file's hash.
+``tensors.bin`` holds raw arrays, each at a multiple of 64 bytes; ``manifest.json`` says what they are;
+``manifest.sha256`` is that file's hash.
 """
 
 import hashlib

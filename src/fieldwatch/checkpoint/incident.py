@@ -18,8 +18,8 @@ class Incident:
 
     Attributes:
         step: the checkpoint's step.
-        what: ``"damaged"`` (set aside), ``"abandoned"`` (a later step of a branch that was left), or ``"kept"`` (it could
-            not be deleted).
+        what: ``"damaged"`` (set aside), ``"abandoned"`` (a later step of a branch that was left), or ``"kept"``
+            (it should have gone and could not be deleted).
         reason: one sentence.
         path: where the checkpoint's folder stands now.
     """

@@ -7,7 +7,7 @@ import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast, final
 
 from fieldwatch.checkpoint.files import make_folder
 from fieldwatch.checkpoint.incident import CheckpointError
@@ -17,6 +17,7 @@ class FolderInUseError(CheckpointError):
     """Another process writes into the folder; the message says which."""
 
 
+@final
 class OneWriter:
     """A context manager that holds a folder for this process alone.
 
@@ -37,7 +38,7 @@ class OneWriter:
         self.path = Path(folder).absolute() / ".lock"
         self._descriptor: int | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "OneWriter":
         make_folder(self.path.parent)
         key = (os.getpid(), self.path.resolve())
         if key in self._held:  # opening and closing it here would drop the lock

@@ -5,12 +5,13 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, final
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _IMMEDIATE_SECONDS = 2.0
 
 
+@final
 class StopRequest:
     """A context manager under which SIGTERM and SIGINT (ctrl-C) only set a flag, for the loop to save and end in order.
 
@@ -37,7 +38,7 @@ class StopRequest:
         """What the process should exit with: 143 for SIGTERM, 130 for SIGINT, 0 while none came."""
         return 0 if self._requested is None else 128 + self._requested
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "StopRequest":
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 "StopRequest must be entered in the main thread: python allows signal handlers only there"

@@ -60,8 +60,8 @@ class Checkpoints:
     """The checkpoints of one run.
 
     A checkpoint is a folder ``step_0000000400`` of three files (``tensors.bin``, ``manifest.json``,
-    ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One process at a time may
-    save (see ``OneWriter``).
+    ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One process at a time
+    may save (see ``OneWriter``).
 
     Args:
         folder: where they lie; made at the first save.

@@ -213,13 +213,24 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
         raise ClipError(msg)
     reader = ImageFolder if path.is_dir() else VideoFile
     source: FrameSource = reader(path, framing, selection)
-    hashed, held, total = _Digest(framing), list[Tensor](), 0
-    frame = None
+    hashed, total, size = _Digest(framing), 0, (0, 0)
+    held: list[Tensor] | None = []
     for frame in source.scan():
         hashed.add(frame)
-        total += frame.numel()
-        held = [] if total > memory_budget else [*held, frame] if not held else _append(held, frame)
-    if frame is None:
-        msg = f"{path} holds no frame: give a folder of images or a video file"
-        raise ClipError(msg)
-    return _assemble(source, held, frame, hashed.hexdigest(), memory_budget, path)
+        total, size = total + frame.numel(), (frame.shape[1], frame.shape[2])
+        if total > memory_budget:
+            held = None
+        if held is not None:
+            held.append(frame)
+    frames = FrameStream(source, kept=memory_budget * len(source.names) // total) if held is None else _joined(held)
+    if held is not None:
+        source.close()
+    return Clip(frames, names=source.names, size=size, digest=hashed.hexdigest(), source=str(path), notes=source.notes)
+
+
+def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
+    """Stack frames, letting each go once copied, so that memory holds them about once."""
+    joined = frames[0].new_empty((len(frames), *frames[0].shape))
+    for place in reversed(range(len(joined))):
+        joined[place] = frames.pop()
+    return joined

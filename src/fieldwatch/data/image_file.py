@@ -34,7 +34,7 @@ def image_size(path: Path) -> tuple[int, int]:
 def read_image(path: Path) -> Decoded:
     """Decode one image file to RGB.
 
-    Alpha is composited on black, grey is repeated, 16-bit grey is divided by 257 and rounded, EXIF orientation is applied.
+    Alpha is composited on black, grey is repeated, 16-bit grey is divided by 257 and rounded, EXIF orientation applied.
 
     Raises:
         ClipError: when the file is unreadable or cut short, or holds floats whose range nobody stated.

@@ -154,5 +154,7 @@ def _no_images(folder: Path, entries: list[Path]) -> str:
     deeper = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
     kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
     found = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
-    remedy = f"did you mean {sorted(deeper)[0]}?" if deeper else "convert the frames to PNG, or give the video file itself"
+    remedy = (
+        f"did you mean {min(deeper)}?" if deeper else "convert the frames to PNG, or give the video file itself"
+    )
     return f"no image among the {len(entries)} entries of {folder} (found {found}): {remedy}"

@@ -45,8 +45,8 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "settled": _of(16, "no standstill is called from fewer steps than this"),
     },
     "SampleSpike": {
-        "deviation": _of(10.0, "a +50 % spike on one view scores 17.3, a healthy run at most 4.2", _MEASURED),
-        "ratio": _of(1.4, "smaller rises of one visit do no harm"),
+        "deviation": _of(8.0, "a +50 % spike on one view scores 10 to 17, a healthy run at most 4.2", _MEASURED),
+        "ratio": _of(1.25, "smaller rises of one visit do no harm"),
         "grave": _of(3.0, "three times the sample's own baseline pulls the parameters away: warning, else note"),
         "window": _of(512, "steps whose residuals give the usual spread; the samples' own visits give the baseline"),
         "settled": _of(128, "a spread from fewer residuals is itself noise"),
@@ -55,7 +55,8 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "grace": _of(200, "a declared reset (opacity reset) lifts the loss of every view for about this long"),
     },
     "LossSpike": {
-        "ratio": _of(10.0, "different views differ by less than this; Lightning's 2.0 fires on every hard view"),
+        "ratio": _of(10.0, "most views differ by less than this; Lightning's 2.0 fires on every hard view"),
+        "own": _of(3.0, "a named sample that is always this hard is no spike: times its own last visits"),
         "window": _of(64, "recordings in the moving baseline"),
         "warmup": _of(32, "no baseline before"),
         "patience": _of(16, "a spike has to come back within this many recordings, or it is a jump"),
@@ -71,9 +72,10 @@ _NUMBERS: dict[str, dict[str, Default]] = {
     },
     "LossNotDecreasing": {
         "drop": _of(0.01, "less than 1 % below the start is no progress (smdebug: 0.1 % over 10 steps)", _SMDEBUG),
-        "head": _of(32, "recordings that say where the loss began"),
-        "window": _of(128, "recordings in the present mean: views differ, so ten steps say nothing"),
-        "warmup": _of(500, "learning rates warm up; smdebug's 10 steps fire on every warm-up"),
+        "head": _of(128, "recordings that say where the loss began"),
+        "window": _of(512, "recordings in the present mean: views differ, so ten steps say nothing"),
+        "warmup": _of(1000, "learning rates warm up; smdebug's 10 steps fire on every warm-up"),
+        "noise": _of(0.05, "standard error of that comparison, relative: beyond it the spread of views decides"),
         "patience": _of(64, "a plateau at the start's height has to last"),
     },
     "LossNotDecreasing/epochs": {

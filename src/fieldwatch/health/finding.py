@@ -41,22 +41,22 @@ class Finding:
         if self.severity not in _RANKS:
             raise ValueError(f"finding of {self.rule}: severity {self.severity!r}: wanted one of {', '.join(_RANKS)}")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
-        return asdict(self)
+    def as_event(self) -> dict[str, Any]:
+        """Return the finding as the JSON object that stands in ``events.jsonl``."""
+        return {"kind": "finding", **asdict(self)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Finding":
-        """Read a finding from a JSON object (for instance a ``finding`` event); other keys are left alone.
+    def from_event(cls, event: Mapping[str, Any]) -> "Finding":
+        """Read a finding back from its event; keys that are not a finding's are left alone.
 
         Raises:
             ValueError: a key is missing, or a value is not possible.
         """
-        missing = [key for key in _REQUIRED if key not in data]
+        missing = [key for key in _REQUIRED if key not in event]
         if missing:
-            raise ValueError(f"a finding lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
-        texts = {key: str(data[key]) for key in ("rule", "message", "remedy")}
-        return cls(**texts, step=int(data["step"]), severity=data["severity"], subject=str(data.get("subject", "")))
+            raise ValueError(f"a finding event lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
+        texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
+        return cls(**texts, step=int(event["step"]), severity=event["severity"], subject=str(event.get("subject", "")))
 
     def __str__(self) -> str:
         """Return the finding on one line."""
@@ -66,7 +66,8 @@ class Finding:
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
     """Return the gravest severity among the findings, None if there are none."""
-    return max((finding.severity for finding in findings), key=_RANKS.index, default=None)
+    found = {finding.severity for finding in findings}
+    return next((severity for severity in reversed(_RANKS) if severity in found), None)
 
 
 def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:

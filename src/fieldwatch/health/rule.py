@@ -50,6 +50,4 @@ class HealthRule(ABC):
     def finding(self, step: int, message: str, *, subject: str = "", severity: Severity | None = None) -> Finding:
         """Make a finding of this rule."""
         grade = severity or self.severity
-        return Finding(
-            rule=self.name, step=step, severity=grade, message=message, remedy=self.remedy, subject=subject
-        )
+        return Finding(rule=self.name, step=step, severity=grade, message=message, remedy=self.remedy, subject=subject)

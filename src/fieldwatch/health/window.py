@@ -9,6 +9,7 @@ earlier recordings only, so that a later look at the same recordings says the sa
 import bisect
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Span:
         """The recorded values, ``[n]``."""
         return self.series.values
 
-    def step(self, at: int) -> int:
+    def step(self, at: int | np.integer[Any]) -> int:
         """Return the step of one recording."""
         return int(self.series.steps[at])
 
@@ -111,22 +112,43 @@ def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: i
         least: recordings below which there is no mean.
         lag: how many recordings directly before each one are left out as well.
     """
-    finite = np.isfinite(values)
-    clean = values if finite.all() else np.where(finite, values, 0.0)
-    sums = np.concatenate(([0.0], np.cumsum(clean)))
-    counts = np.arange(len(values) + 1) if clean is values else np.concatenate(([0], np.cumsum(finite)))
     means = np.full(len(values), np.nan)
-    ends = np.arange(least + lag, len(values)) - lag
-    if len(ends):
-        starts = np.maximum(ends - width, 0)
-        number = counts[ends] - counts[starts]
-        enough = number >= least
-        np.divide(sums[ends] - sums[starts], number, out=means[least + lag :], where=enough)
+    number = len(values) - lag
+    if number <= least:
+        return means
+    finite = np.isfinite(values)
+    if finite.all():
+        sums, width = _running_sum(values), min(width, number)
+        means[lag + least : lag + width] = sums[least:width] / np.arange(least, width)
+        means[lag + width :] = (sums[width:number] - sums[: number - width]) / width
+        return means
+    sums, counts = _running_sum(np.where(finite, values, 0.0)), _running_sum(finite)
+    ends = np.arange(least, number)
+    starts = np.maximum(ends - width, 0)
+    known = counts[ends] - counts[starts]
+    np.divide(sums[ends] - sums[starts], known, out=means[least + lag :], where=known >= least)
     return means
+
+
+def _running_sum(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ``[n + 1]``: the sum of the first 0, 1, ..., n values."""
+    sums = np.zeros(len(values) + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def trailing_count(mask: NDArray[np.bool_], width: int) -> NDArray[np.float64]:
+    """Return, for each recording, how often the condition held in the ``width`` recordings up to it."""
+    sums = _running_sum(mask)
+    counts = sums[1:].copy()
+    counts[width:] -= sums[1 : len(sums) - width]
+    return counts
 
 
 def on_steps(series: Series, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a series' values at some steps, NaN where it recorded nothing then."""
+    if series.steps is steps:
+        return series.values
     if not len(series):
         return np.full(len(steps), np.nan)
     if len(series) == len(steps) and (series.steps == steps).all():

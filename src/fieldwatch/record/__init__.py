@@ -1,6 +1,7 @@
 """Record: what happened during a run, written once and read back by rules, reports and sinks."""
 
 from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
+from fieldwatch.record.derive import derive_block, trend
 from fieldwatch.record.events import EVENTS, Events
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, Journal
@@ -84,6 +85,7 @@ __all__ = [
     "WriterFailed",
     "config_differences",
     "default_layout",
+    "derive_block",
     "flat",
     "git_state",
     "holds_run",
@@ -96,5 +98,6 @@ __all__ = [
     "read_segments",
     "refuse_mismatch",
     "shown_columns",
+    "trend",
     "versions",
 ]

@@ -75,12 +75,14 @@ def read_manifest(folder: str | Path) -> Manifest:
     path = Path(folder) / "run.json"
     try:
         stored = orjson.loads(path.read_bytes())
-        return Manifest(**stored)
+        windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
+        phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
+        return Manifest(**stored | {"segments": tuple(stored["segments"])}, windows=windows, phases=phases)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotARun(
             f"{folder} holds no run (no run.json): give the folder that `fieldwatch train` printed"
         ) from error
-    except (orjson.JSONDecodeError, TypeError) as error:
+    except (orjson.JSONDecodeError, TypeError, KeyError, ValueError, AttributeError) as error:
         raise NotARun(
             f"{path} is not a fieldwatch run.json ({error}): restore it from a copy, or start a new run"
         ) from error
@@ -101,7 +103,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def config_differences(stored: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def config_differences(
+    stored: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """Leaves that differ, by dotted key: ``(stored, given)``; a missing leaf is None."""
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(stored.keys() | given.keys()):

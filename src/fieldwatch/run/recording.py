@@ -18,7 +18,7 @@ from fieldwatch.record import (
     History,
     Journal,
     Rewindable,
-    ShowsEvents,
+    TakesEvents,
     Sink,
     Writer,
     derive_block,
@@ -26,6 +26,8 @@ from fieldwatch.record import (
 )
 
 Mark = Mapping[str, Any]
+HISTORY = 4096
+"""Values per metric that the rules of a live run may look back on."""
 
 
 class Recording:
@@ -55,7 +57,7 @@ class Recording:
         self._declared: set[tuple[str, ...]] = set()
         self._examiner = Examiner(rules)
         self.refusals = Refusals(max_refusals, self._event)
-        self.history = History()
+        self.history = History(HISTORY)
         self._journal = Journal(folder)
         self._events = Events(folder)
         self._writer = Writer([self._read])
@@ -77,8 +79,8 @@ class Recording:
                 sink.rewind(marks.get(_name(number, sink)))
         self._journal.segment(step)
         self._events.segment(step)
-        self.history = read_history(self.folder, capacity=self.history.capacity)
-        self.findings = [Finding.from_event(event) for event in self.history.events("finding")]
+        self.history = read_history(self.folder, capacity=HISTORY)
+        self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
         self._examiner.recall(self.findings)
         self.refusals.count = len(self.history.events("refusal"))
         return float((mark or {}).get("seconds", 0.0))
@@ -168,7 +170,7 @@ class Recording:
         self._events.append(event)
         self.history.add_event(event)
         for sink in self.sinks:
-            if isinstance(sink, ShowsEvents):
+            if isinstance(sink, TakesEvents):
                 sink.event(event)
 
     def _refuse_undeclared(self, block: Block) -> None:

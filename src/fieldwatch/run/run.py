@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
 from fieldwatch.guard import Diverged
-from fieldwatch.health import GENERAL, Rule, worst
+from fieldwatch.health import GENERAL, Finding, Rule, worst
 from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
 from fieldwatch.record import (
     Axis,
@@ -27,15 +27,15 @@ from fieldwatch.record import (
     Sink,
     State,
     default_layout,
-    encode_png,
     flat,
     holds_run,
     plain,
     read_manifest,
 )
-from fieldwatch.record.sinks import default_sinks
 from fieldwatch.run.crash import write_crash
+from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.recording import Recording
+from fieldwatch.run.sinks import default_sinks
 from fieldwatch.run.start import FOREVER, Resume, check_folder, describe_run, end_state
 from fieldwatch.run.stored_random_state import StoredRandomState
 from fieldwatch.run.step import Step
@@ -204,6 +204,11 @@ class Run:
         return self._seconds_before + time.monotonic() - self._began
 
     @property
+    def findings(self) -> Sequence[Finding]:
+        """What the rules found so far."""
+        return self.recording.findings
+
+    @property
     def exit_code(self) -> int:
         """0 when nothing worse than a note was found, else 1."""
         return 0 if worst(self.recording.findings) in (None, "note") else 1
@@ -273,6 +278,7 @@ class Run:
         metrics, self._save_with = self._save_with, None
         if self._kept:
             mark = self.recording.mark(self.seconds())
+            self.recording.raise_divergence(self._how_to_resume())  # all rows are read now: never save past it
             path = self.checkpoints.save(self.step_index + 1, self._kept, metrics=metrics, note=mark)
             self._saved_at = self.step_index + 1
             self.event("checkpoint", path=str(path.relative_to(self.folder)), metrics=metrics or {})

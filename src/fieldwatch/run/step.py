@@ -45,6 +45,16 @@ class Step:
         self.host_values: dict[str, float] = {}
         self.samples: tuple[str, ...] = ()
 
+    @property
+    def values(self) -> Mapping[str, Tensor]:
+        """What the step recorded so far that lives on the device, by name."""
+        return self.device_values
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """What the step recorded so far that is known on the host, by name."""
+        return self.host_values
+
     def every(self, steps: int) -> bool:
         """Whether this is the last of every so many steps: true at steps-1, 2*steps-1, ..."""
         return (self.index + 1) % steps == 0
@@ -54,9 +64,9 @@ class Step:
 
         Args:
             terms: the step's loss terms, their graph still alive.
-            every: do it on every so many steps only: it costs a backward pass per term.
+            every: do it on every so many steps only (it costs a backward pass per term); 0 never does.
         """
-        if self.every(every):
+        if every and len(terms) > 1 and self.every(every):
             self.device_values |= attribute_terms(terms, self._run.watched)
 
     def observe(
@@ -136,13 +146,13 @@ class Step:
         """Measure the time of a block as ``Time/<name>`` in milliseconds."""
         return self._run.clock.span(name)
 
-    def image(self, name: str, pixels: NDArray[np.uint8]) -> None:
-        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
-        self._run.image(name, pixels, self.index)
+    def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
+        """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
+        self._run.image(name, pixels, self.index if position is None else position)
 
-    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any]) -> None:
+    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._run.histogram(name, values, self.index)
+        self._run.histogram(name, values, self.index if position is None else position)
 
     def _name_samples(
         self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None

@@ -21,8 +21,8 @@ class RayStarvation(HealthRule):
     warmup: int = integer("RayStarvation", "warmup")
     patience: int = integer("RayStarvation", "patience")
     remedy: ClassVar[str] = (
-        "Rebuild the occupancy grid from the present field without its moving average, sample such rays uniformly, else go "
-        "back to the last checkpoint with half the learning rate."
+        "Rebuild the occupancy grid from the present field without its moving average, sample such rays uniformly, or "
+        "go back to the last checkpoint with half the learning rate."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -1,6 +1,6 @@
 """Values that are not finite, and updates that were refused because of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, first_held, phases, spans
+from fieldwatch.health.window import Span, first_held, phases, spans, trailing_count
 from fieldwatch.record import History
 
 _TERM = "Loss/component_"
@@ -51,7 +51,9 @@ class NonFinite(HealthRule):
         what = ", ".join(parts or culprits)
         sample = _sample_at(history, step)
         where = f", sample '{sample}'" if sample else ""
-        end = "the update was refused, training went on." if refused else "no update was refused: the parameters took it."
+        end = (
+            "the update was refused, training went on." if refused else "no update was refused: the parameters took it."
+        )
         subject = (terms or groups or culprits)[0]
         grade: Severity = "warning" if refused else "error"
         return self.finding(step, f"{what} not finite at step {step}{where}; {end}", subject=subject, severity=grade)
@@ -110,21 +112,19 @@ class RefusedUpdates(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where refusals became many, and where they became the rule."""
-        return tuple(found for span in spans(history, "Guard/refused") if (found := self._judge(span)))
+        return tuple(found for span in spans(history, "Guard/refused") for found in self._judge(span))
 
-    def _judge(self, span: Span) -> Finding | None:
+    def _judge(self, span: Span) -> Iterator[Finding]:
         refused = span.values > 0
         if np.count_nonzero(refused) < self.count:
-            return None
-        sums = np.concatenate(([0], np.cumsum(refused)))
-        ends = np.arange(1, len(sums))
-        starts = np.maximum(ends - self.window, 0)
-        lost, share = sums[ends] - sums[starts], (sums[ends] - sums[starts]) / (ends - starts)
-        many = (lost >= self.count) & (share >= self.share)
-        stopped = many & (share >= self.standstill) & (ends >= self.settled)
-        at = first_held(stopped if stopped.any() else many)
-        if at is None:
-            return None
-        grade: Severity = "error" if stopped.any() else "warning"
-        text = f"{lost[at]} of the last {ends[at] - starts[at]} updates were refused ({share[at]:.0%})."
-        return self.finding(span.step(at), text, severity=grade)
+            return
+        ends = np.arange(1, len(refused) + 1)
+        rows, lost = np.minimum(ends, self.window), trailing_count(refused, self.window)
+        many = (lost >= self.count) & (lost >= self.share * rows)
+        stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
+        grades: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
+        for mask, grade in grades:
+            at = first_held(mask)
+            if at is not None:
+                text = f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({lost[at] / rows[at]:.0%})."
+                yield self.finding(span.step(at), text, severity=grade)

@@ -1,6 +1,6 @@
 """Gradient norms, their balance, and the updates that come of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
@@ -109,8 +109,8 @@ class GroupImbalance(HealthRule):
     warmup: int = integer("GroupImbalance", "warmup")
     patience: int = integer("GroupImbalance", "patience")
     remedy: ClassVar[str] = (
-        "Change the weight of the term behind the weaker group until the ratio lies within 0.1 to 10, or give the groups "
-        "learning rates of their own."
+        "Change the weight of the term behind the weaker group until the ratio lies within 0.1 to 10, or give the "
+        "groups learning rates of their own."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -158,17 +158,17 @@ class DeadGroup(HealthRule):
         return tuple(found for group, last, part in parts if (found := self._judge(group, part, last)))
 
     def _judge(self, group: str, series: Series, last: int) -> Finding | None:
-        alive = np.flatnonzero(series.values != 0)
-        if not len(alive):
+        living = np.count_nonzero(series.values)
+        if not living:
             return None
         known = int(series.steps[-1])
         if last - known >= self.patience:
             text = f"group '{group}' had a gradient until step {known}, and no gradient at all since."
             return self.finding(known + self.patience, text, subject=group)
-        if len(alive) == len(series):
+        if living > len(series) - self.patience:
             return None
         dead = series.values == 0
-        dead[: alive[0]] = False
+        dead[: np.argmin(dead)] = False
         at = first_held(dead, patience=self.patience)
         if at is None:
             return None
@@ -190,24 +190,24 @@ class UpdateRatio(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per group and phase, where the ratio had been out of range for too long."""
         groups = {name: group for group, name in named(history, "Gradients/update_ratio_").items()}
-        found = (self._judge(history, groups[span.name], span) for span in spans(history, *groups))
-        return tuple(finding for finding in found if finding)
+        return tuple(
+            self.finding(span.step(at), f"updates of group '{group}' are {text}", subject=group)
+            for span in spans(history, *groups)
+            for group in (groups[span.name],)
+            for at, text in self._judge(history, group, span)
+        )
 
-    def _judge(self, history: History, group: str, span: Span) -> Finding | None:
+    def _judge(self, history: History, group: str, span: Span) -> Iterator[tuple[int, str]]:
         values = span.values
         at = first_held(values > self.high, patience=self.patience, warmup=self.warmup)
         if at is not None:
-            text = f"updates of group '{group}' are too large: {values[at]:.3g} times its parameters."
-            return self.finding(span.step(at), text, subject=group)
+            yield at, f"too large: {values[at]:.3g} times its parameters."
         small = values < self.low
-        if first_held(small, patience=self.patience, warmup=self.warmup) is None:
-            return None
-        small &= ~decayed(history, group, span.series.steps, self.decayed)
-        at = first_held(small, patience=self.patience, warmup=self.warmup)
-        if at is None:
-            return None
-        text = f"updates of group '{group}' are too small: {values[at]:.3g} times its parameters."
-        return self.finding(span.step(at), text, subject=group)
+        if first_held(small, patience=self.patience, warmup=self.warmup) is not None:
+            small &= ~decayed(history, group, span.series.steps, self.decayed)
+            at = first_held(small, patience=self.patience, warmup=self.warmup)
+            if at is not None:
+                yield at, f"too small: {values[at]:.3g} times its parameters."
 
 
 @dataclass(frozen=True, kw_only=True)

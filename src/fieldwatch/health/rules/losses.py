@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, excused, first_held, named, on_steps, spans, trailing_mean
+from fieldwatch.health.visits import Visits
+from fieldwatch.health.window import Span, excused, first_held, named, spans, trailing_mean
 from fieldwatch.record import History
 
 TOTAL = ("Loss/total",)
@@ -36,6 +37,7 @@ class LossSpike(HealthRule):
     metrics: Sequence[str] = TOTAL
     excuses: Sequence[str] = RESETS
     ratio: float = number("LossSpike", "ratio")
+    own: float = number("LossSpike", "own")
     window: int = integer("LossSpike", "window")
     warmup: int = integer("LossSpike", "warmup")
     patience: int = integer("LossSpike", "patience")
@@ -56,12 +58,22 @@ class LossSpike(HealthRule):
         if not high.any():
             return None
         high &= ~excused(history, self.excuses, steps, self.grace)
-        for at in np.flatnonzero(high):
+        for at in np.flatnonzero(high).tolist():
             back = values[at + 1 : at + 1 + self.patience]
-            if (back < 0.5 * self.ratio * base[at]).any():
-                text = f"{span.name} was {values[at]:.4g}, {values[at] / base[at]:.0f} times its baseline {base[at]:.4g}."
+            if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
+                text = (
+                    f"{span.name} was {values[at]:.4g}, {values[at] / base[at]:.0f} times its baseline {base[at]:.4g}."
+                )
                 return self.finding(span.step(at), text, subject=span.name)
         return None
+
+    def _is_unusual(self, history: History, step: float) -> bool:
+        """Tell whether the loss of a step is high for its samples too; where none is named, it is taken to be."""
+        visits = Visits.of(history.sample_losses())
+        here = None if visits is None else visits.steps == step
+        if visits is None or here is None or not here.any():
+            return True
+        return bool((visits.against_own_past()[here] > self.own).any())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +124,7 @@ class LossNotDecreasing(HealthRule):
     head: int = integer("LossNotDecreasing", "head")
     window: int = integer("LossNotDecreasing", "window")
     warmup: int = integer("LossNotDecreasing", "warmup")
+    noise: float = number("LossNotDecreasing", "noise")
     patience: int = integer("LossNotDecreasing", "patience")
     remedy: ClassVar[str] = (
         "Check that the optimizer holds the parameters that the loss depends on, that nothing is detached, and the "
@@ -127,17 +140,21 @@ class LossNotDecreasing(HealthRule):
         values, steps = span.values, span.series.steps
         if len(values) < self.warmup + self.patience:
             return None
-        head = values[: self.head]
-        began = float(np.mean(head[np.isfinite(head)])) if np.isfinite(head).any() else np.nan
+        head = values[: self.head][np.isfinite(values[: self.head])]
+        began, spread = (float(head.mean()), float(head.std())) if len(head) else (0.0, 0.0)
+        if spread * np.sqrt(1 / self.head + 1 / self.window) > self.noise * began or began <= 0:
+            return None
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
-        stuck = (means >= (1 - self.drop) * began) & (began > 0)
+        stuck = means >= (1 - self.drop) * began
         if first_held(stuck, patience=self.patience, warmup=self.warmup) is None:
             return None
         stuck &= ~_reweighted(history, np.full(len(steps), steps[0]), steps)
         at = first_held(stuck, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} averages {means[at]:.4g}, no lower than the {began:.4g} of its first {self.head} recordings."
+        text = (
+            f"{span.name} averages {means[at]:.4g}, no lower than the {began:.4g} of its first {self.head} recordings."
+        )
         return self.finding(span.step(at), text, subject=span.name)
 
 
@@ -160,7 +177,7 @@ class LossOscillating(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         means, lasts = self._blocks(span)
-        if len(means) < self.window + self.warmup:
+        if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
         views = sliding_window_view(means, self.window)
         middle, extent = views.mean(axis=1), views.max(axis=1) - views.min(axis=1)
@@ -173,18 +190,19 @@ class LossOscillating(HealthRule):
         at = first_held(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times within {self.window} blocks."
+        text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times."
         return self.finding(int(lasts[at + self.window - 1]), text, subject=span.name)
 
     def _blocks(self, span: Span) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the means over whole blocks of steps, and the last step of each."""
-        finite = np.isfinite(span.values)
-        values, steps = span.values[finite], span.series.steps[finite]
+        values, steps, finite = span.values, span.series.steps, np.isfinite(span.values)
+        if not finite.all():
+            values, steps = values[finite], steps[finite]
         if self.block == 1:
             return values, steps
-        starts = np.flatnonzero(np.diff(steps // self.block, prepend=-1))
-        if len(starts) < 2:
-            return np.empty(0), np.empty(0)
-        sums = np.add.reduceat(values, starts)
-        counts = np.diff(starts, append=len(values))
-        return (sums / counts)[:-1], steps[starts[1:] - 1]
+        starts = np.flatnonzero(np.diff(np.floor(steps / self.block), prepend=-1))
+        if not len(starts):
+            return values, steps
+        sums, counts = np.add.reduceat(values, starts), np.diff(starts, append=len(values))
+        whole = len(starts) - ((steps[-1] + 1) % self.block != 0)
+        return (sums / counts)[:whole], steps[starts + counts - 1][:whole]

@@ -35,8 +35,8 @@ class MemoryGrowing(HealthRule):
     window: int = integer("MemoryGrowing", "window")
     warmup: int = integer("MemoryGrowing", "warmup")
     remedy: ClassVar[str] = (
-        "Something keeps tensors alive: append loss.item() or .detach() to lists instead of tensors with their graph, and "
-        "drop references to old renders and batches."
+        "Something keeps tensors alive: append loss.item() or .detach() to lists instead of tensors with their graph, "
+        "and drop references to old renders and batches."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -44,24 +44,20 @@ class MemoryGrowing(HealthRule):
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        values = span.values
+        values, places = span.values, np.arange(len(span.values))
         if len(values) < self.window + self.warmup:
             return None
-        own = values / self._scale(history, span)
-        rising = np.concatenate(([False], np.diff(own) > 0))
-        base = own[:: 1] if self.window >= len(own) else np.concatenate((own[: self.window], own[: -self.window]))
-        gain = (own / np.where(base > 0, base, np.nan)) - 1
-        grown = (gain > self.share) & (gain * values / (1 + gain) > self.least)
-        run = first_held(rising, patience=self.window, warmup=self.warmup)
-        if run is None:
-            return None
-        places = np.arange(len(own))
-        since = places - np.maximum.accumulate(np.where(rising, 0, places))
-        at = first_held(grown & (since >= self.window) & (places >= self.warmup + self.window))
+        scale = self._scale(history, span)
+        own = values / scale
+        rising = np.concatenate(([False], np.diff(own) > 0)) & (places > self.warmup)
+        since = np.maximum.accumulate(np.where(rising, 0, places))
+        gain = own - own[since]
+        grown = (gain > self.share * own[since]) & (gain * scale > self.least) & (places - since >= self.window)
+        at = first_held(grown)
         if at is None:
             return None
-        old = values[at - self.window]
-        text = f"{span.name} is growing: {old:.0f} to {values[at]:.0f} MB over {self.window} snapshots without a fall."
+        old, snapshots = values[since[at]], places[at] - since[at]
+        text = f"{span.name} is growing: {old:.0f} to {values[at]:.0f} MB over {snapshots} snapshots without a fall."
         return self.finding(span.step(at), text, subject=span.name)
 
     def _scale(self, history: History, span: Span) -> NDArray[np.float64]:
@@ -92,6 +88,6 @@ class FragmentationHigh(HealthRule):
         for span in spans(history, *self.metrics):
             at = first_held(span.values > self.high, patience=self.patience, warmup=self.warmup)
             if at is not None:
-                text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % {self.patience} snapshots in a row."
+                text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots."
                 found.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(found)

@@ -20,11 +20,11 @@ PREFIXES = ("Parameters/",)
 def _groups(history: History, prefixes: Sequence[str]) -> Iterator[tuple[str, Span, NDArray[np.float64]]]:
     """Yield, per group and phase, the recordings of its mean, and its standard deviation at the same steps."""
     for prefix in prefixes:
-        for group, name in named(history, prefix, "_mean").items():
-            spread = f"{prefix}{group}_std"
+        groups = {name: group for group, name in named(history, prefix, "_mean").items()}
+        for span in spans(history, *groups):
+            spread = f"{prefix}{groups[span.name]}_std"
             if spread in history:
-                for span in spans(history, name):
-                    yield group, span, on_steps(history[spread], span.series.steps)
+                yield groups[span.name], span, on_steps(history[spread], span.series.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ParameterDrift(HealthRule):
     warmup: int = integer("ParameterDrift", "warmup")
     patience: int = integer("ParameterDrift", "patience")
     remedy: ClassVar[str] = (
-        "Lower the group's learning rate, clip gradients, or bound the parameters (weight decay, an activation with limits)."
+        "Lower the group's learning rate, clip gradients, or bound the parameters (weight decay, limited activations)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

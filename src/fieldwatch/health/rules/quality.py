@@ -1,6 +1,6 @@
 """Quality on training and validation data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,7 +63,8 @@ class Overtraining(HealthRule):
         at = first_held(over, patience=self.patience)
         if at is None:
             return None
-        text = f"validation fell from {best[at]:.2f} to {values[at]:.2f} dB since step {span.step(at_best[at])} while training improved."
+        since = span.step(at_best[at])
+        text = f"validation fell from {best[at]:.2f} dB (step {since}) to {values[at]:.2f} while training improved."
         return self.finding(span.step(at), text, subject=span.name)
 
 
@@ -82,24 +83,24 @@ class PoorSemantics(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where the similarity had been poor for too long, or had not passed the mean embedding's."""
-        return tuple(found for span in spans(history, self.metric) if (found := self._judge(history, span)))
+        return tuple(found for span in spans(history, self.metric) for found in self._judge(history, span))
 
-    def _judge(self, history: History, span: Span) -> Finding | None:
-        begun = span.series.steps >= self._begin(history)
+    def _judge(self, history: History, span: Span) -> Iterator[Finding]:
+        values, begun = span.values, span.series.steps >= self._begin(history)
         warmup = int(np.argmax(begun)) + self.warmup if begun.any() else len(begun)
-        values = span.values
         at = first_held(values < self.low, patience=self.patience, warmup=warmup)
         if at is not None:
             text = f"{span.name} is {values[at]:.3f}, below {self.low:g}: poor semantic learning."
-            return self.finding(span.step(at), text, subject=span.name)
+            yield self.finding(span.step(at), text, subject=span.name)
         if self.baseline not in history:
-            return None
+            return
         mean = on_steps(history[self.baseline], span.series.steps)
         at = first_held(values <= mean, patience=self.patience, warmup=warmup)
-        if at is None:
-            return None
-        text = f"{span.name} is {values[at]:.3f}, no better than always answering the mean embedding ({mean[at]:.3f})."
-        return self.finding(span.step(at), text, subject=span.name, severity="note")
+        if at is not None:
+            text = (
+                f"{span.name} is {values[at]:.3f}, no better than always answering the mean embedding ({mean[at]:.3f})."
+            )
+            yield self.finding(span.step(at), text, subject=span.name, severity="note")
 
     def _begin(self, history: History) -> float:
         """Return the step at which the CLIP term began; infinity if it is known not to have begun."""
@@ -122,8 +123,8 @@ class LearnedNothing(HealthRule):
     warmup: int = integer("LearnedNothing", "warmup")
     patience: int = integer("LearnedNothing", "patience")
     remedy: ClassVar[str] = (
-        "The network ignores its input: check the encoding and the frame index that it gets, the learning rate, and that "
-        "the output range matches the images'."
+        "The network ignores its input: check the encoding and the frame index that it gets, the learning rate, and "
+        "that the output range matches the images'."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -135,7 +136,9 @@ class LearnedNothing(HealthRule):
         for span in spans(history, self.metric):
             at = first_held(span.values <= bar + self.margin, patience=self.patience, warmup=self.warmup)
             if at is not None:
-                text = f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone reaches {bar:.2f} dB: nothing was learnt."
+                text = (
+                    f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone {bar:.2f} dB: nothing was learnt."
+                )
                 found.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(found)
 
@@ -181,5 +184,7 @@ class NoValidation(HealthRule):
         for span in spans(history, self.metric):
             at = first_held(span.values == 0)
             if at is not None:
-                found.append(self.finding(span.step(at), "the evaluation has no validation frames (the split holds out 0)."))
+                found.append(
+                    self.finding(span.step(at), "the evaluation has no validation frames (the split holds out 0).")
+                )
         return tuple(found)

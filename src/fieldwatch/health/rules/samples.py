@@ -1,6 +1,6 @@
 """Each sample (view, frame, patch) against its own past."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,21 +11,21 @@ from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.losses import RESETS
+from fieldwatch.health.visits import Visits
 from fieldwatch.health.window import excused, phases
 from fieldwatch.record import History
 
 _Array = NDArray[np.float64]
-_VISITS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSpike(HealthRule):
     """One sample's loss stands far above that sample's own last visits.
 
-    A global window cannot see this: views differ by more than a spike does (+50 % on one view scores z = 0.42 against
-    the last 128 steps). Here each loss is divided by the median of the same sample's three visits before, and that ratio
-    is compared with the spread of all samples' ratios of the last 512 steps: the larger of 1.4826 times the median absolute
-    deviation and of what the 98th percentile would make of a normal distribution.
+    A global window cannot see this: views differ by more than a spike does (+50 % on one view scores z = 0.42
+    against the last 128 steps). Here each loss is divided by the median of the same sample's three visits before, and
+    that ratio is compared with the spread of all samples' ratios of the last 512 steps: the larger of 1.4826 times the
+    median absolute deviation and of what the 98th percentile would make of a normal distribution.
     """
 
     excuses: Sequence[str] = RESETS
@@ -38,50 +38,40 @@ class SampleSpike(HealthRule):
     warmup: int = integer("SampleSpike", "warmup")
     grace: int = integer("SampleSpike", "grace")
     remedy: ClassVar[str] = (
-        "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it if its "
-        "data is bad."
+        "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it if "
+        "its data is bad."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per sample and phase, its first spike."""
-        losses = history.sample_losses()
-        names = list(losses)
-        parts = [losses[name] for name in names]
-        if not parts:
+        """Return, per sample and phase, its first spike, and its first grave one."""
+        visits = Visits.of(history.sample_losses())
+        if visits is None:
             return ()
-        steps = np.concatenate([part.steps for part in parts])
-        values = np.concatenate([part.values for part in parts])
-        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        found: list[Finding] = []
-        for first, last in phases(history):
-            inside = (steps >= first) & (steps <= last)
-            whole = bool(inside.all())
-            chosen = (steps, values, owners) if whole else (steps[inside], values[inside], owners[inside])
-            found += self._judge(history, names, first, *chosen)
-        return tuple(found)
+        return tuple(
+            finding
+            for first, last in phases(history)
+            for finding in self._judge(history, visits.within(first, last), first)
+        )
 
-    def _judge(
-        self, history: History, names: Sequence[str], first: int, steps: _Array, values: _Array, owners: NDArray[np.intp]
-    ) -> list[Finding]:
-        ratios = _against_own_past(values, owners)
-        high = (ratios > self.ratio) & (steps >= first + self.warmup)
+    def _judge(self, history: History, visits: Visits, first: int) -> Collection[Finding]:
+        ratios = visits.against_own_past()
+        high = (ratios > self.ratio) & (visits.steps >= first + self.warmup)
         if not high.any():
-            return []
-        high &= ~excused(history, self.excuses, steps, self.grace)
-        scores = self._scores(steps, ratios, high)
-        found: dict[int, Finding] = {}
-        for at in np.flatnonzero(scores > self.deviation):
-            name, ratio = names[owners[at]], ratios[at]
+            return ()
+        high &= ~excused(history, self.excuses, visits.steps, self.grace)
+        scores = self._scores(visits.steps, ratios, high)
+        found: dict[tuple[str, Severity], Finding] = {}
+        for at in np.flatnonzero(scores > self.deviation).tolist():
+            name, loss, ratio = visits.name(at), visits.values[at], ratios[at]
             grade: Severity = "warning" if ratio > self.grave else "note"
-            text = f"sample '{name}' had loss {values[at]:.4g}, {ratio:.2f} times its own last visits (z = {scores[at]:.1f})."
-            spike = self.finding(int(steps[at]), text, subject=name, severity=grade)
-            found.setdefault(int(owners[at]), spike)
-        return list(found.values())
+            text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its own last visits (z = {scores[at]:.1f})."
+            found.setdefault((name, grade), self.finding(int(visits.steps[at]), text, subject=name, severity=grade))
+        return found.values()
 
     def _scores(self, steps: _Array, ratios: _Array, high: NDArray[np.bool_]) -> _Array:
         """Return robust z values of the high ratios, 0 elsewhere; each block of 64 steps shares one spread."""
         scores = np.zeros(len(steps))
-        blocks = steps // 64
+        blocks = np.floor(steps / 64)
         known = np.isfinite(ratios)
         for block in np.unique(blocks[high]):
             until = block * 64
@@ -91,23 +81,6 @@ class SampleSpike(HealthRule):
                 mine = high & (blocks == block)
                 scores[mine] = (ratios[mine] - middle) / spread
         return scores
-
-
-def _against_own_past(values: _Array, owners: NDArray[np.intp]) -> _Array:
-    """Return each loss divided by the median of the same sample's last three; NaN where it has no three.
-
-    Args:
-        values: ``[n]`` losses, sample after sample, each in order of time.
-        owners: ``[n]`` which sample each belongs to.
-    """
-    ratios = np.full(len(values), np.nan)
-    if len(values) <= _VISITS:
-        return ratios
-    one, two, three = values[2:-1], values[1:-2], values[:-3]
-    middle = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
-    usable = (owners[_VISITS:] == owners[:-_VISITS]) & np.isfinite(values[_VISITS:]) & np.isfinite(middle) & (middle > 0)
-    np.divide(values[_VISITS:], middle, out=ratios[_VISITS:], where=usable)
-    return ratios
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:

@@ -43,7 +43,9 @@ class DeclaredButZero(HealthRule):
         for term, first, _, series in _declared(history):
             zero = None if series is None else first_held(series.values == 0, patience=self.patience)
             if series is not None and zero is not None:
-                text = f"term '{term}', declared active from step {first}, was exactly 0 {self.patience} times in a row."
+                text = (
+                    f"term '{term}', declared active from step {first}, was exactly 0 {self.patience} times in a row."
+                )
                 found.append(self.finding(int(series.steps[zero]), text, subject=term))
         return tuple(found)
 
@@ -88,11 +90,12 @@ class UndeclaredTerm(HealthRule):
         for term, name in named(history, COMPONENT).items():
             first, last = history.windows.get(term, (0, -1))
             steps = history[name].steps
+            if steps[0] >= first and steps[-1] <= last:
+                continue
             outside = (steps < first) | (steps > last)
-            if outside.any():
-                why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
-                step = int(steps[outside][0])
-                found.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
+            why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
+            step = int(steps[outside][0])
+            found.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
         return tuple(found)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_mean
+from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
 STEP_TIME = "Time/step"
@@ -66,8 +66,8 @@ class StalledTraining(HealthRule):
     least: float = number("StalledTraining", "least")
     warmup: int = integer("StalledTraining", "warmup")
     remedy: ClassVar[str] = (
-        "Look at what ran there (data on a network drive? another process on the device? swapping?); record planned pauses "
-        "as 'evaluation', 'checkpoint' or 'pause' events."
+        "Look at what ran there (data on a network drive? another process on the device? swapping?); record planned "
+        "pauses as 'evaluation', 'checkpoint' or 'pause' events."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -80,12 +80,12 @@ class StalledTraining(HealthRule):
         if not long.any():
             return None
         events = [event["step"] for kind in self.excuses for event in history.events(kind)]
-        for at in np.flatnonzero(long):
+        for at in np.flatnonzero(long).tolist():
             before = gaps[:at]
             usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
             first, last = span.step(at), span.step(at + 1)
             if gaps[at] > self.ratio * usual and not any(first <= step <= last for step in events):
-                text = f"training stalled: {gaps[at]:.0f} s passed between steps {first} and {last} (usual: {usual:.3g} s)."
+                text = f"training stalled: {gaps[at]:.0f} s between steps {first} and {last} (usual: {usual:.3g} s)."
                 return self.finding(last, text)
         return None
 
@@ -127,8 +127,8 @@ class StepOutlier(HealthRule):
     warmup: int = integer("StepOutlier", "warmup")
     least: float = number("StepOutlier", "least")
     remedy: ClassVar[str] = (
-        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, or run "
-        "it less often."
+        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, or "
+        "run it less often."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -141,11 +141,10 @@ class StepOutlier(HealthRule):
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:
             return None
-        sums = np.concatenate(([0], np.cumsum(slow)))
-        ends = np.arange(1, len(sums))
-        many = (sums[ends] - sums[np.maximum(ends - self.window, 0)]) >= self.count
-        at = first_held(many)
+        at = first_held(trailing_count(slow, self.window) >= self.count)
         if at is None:
             return None
-        text = f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual {usual[at]:.3g} ms."
+        text = (
+            f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual {usual[at]:.3g} ms."
+        )
         return self.finding(span.step(at), text)

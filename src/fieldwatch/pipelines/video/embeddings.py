@@ -5,7 +5,8 @@ alone proves nothing: it is to be read next to what the mean embedding and the n
 """
 
 import math
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +19,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch.pipelines.video.bitstream import replace_file
-from fieldwatch.pipelines.video.study import Split
+from fieldwatch.pipelines.video.split import Label
 
+LEAST_GAIN = 1e-3
+"""Cosine by which predictions have to beat the mean embedding, to be told from it."""
 MOST_PAIRED = 1000
 """Mean pairwise distances take this many embeddings at most, evenly spaced over the clip."""
 
@@ -27,8 +30,8 @@ MOST_PAIRED = 1000
 @torch.no_grad()
 def verify_embeddings(
     predicted: Float[Tensor, "frames patches dim"],
-    targets: Float[Tensor, "frames patches dim"],
-    splits: Sequence[Split],
+    targets: Float[Tensor, "_ _ _"],
+    splits: Sequence[Label],
     *,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -38,11 +41,12 @@ def verify_embeddings(
     between .8 and 1.2 of the targets' gives 2, over .5 gives 1; temporal steps that vary (standard deviation over .01)
     give 1; variance of val predictions over .8 / .5 of the train predictions' gives 2 / 1. Without val frames the last
     two points are not to be had. The verdict is "good" from 80 % of the points, "fair" from 60 %, else "poor"; it is
-    "no better than the mean embedding" whatever the points where the mean cosine does not exceed that baseline.
+    "no better than the mean embedding" (overall, or on val frames) whatever the points where the mean cosine does not
+    exceed what the mean train embedding of each place in the grid reaches: `gain` is the difference.
 
     Args:
         predicted: what the model says of every patch of every frame.
-        targets: what the encoder says.
+        targets: what the encoder says, of the same shape.
         splits: "train", "val" or "unused" per frame; "overall" holds all three.
         seed: of the random and shuffled baselines.
 
@@ -67,7 +71,9 @@ def verify_embeddings(
         "temporal": {"predicted": _temporal(predicted), "target": _temporal(targets)},
         "train_val": _train_val(predicted, sets),
     }
-    report["gain_over_mean_embedding"] = report["cosine"]["overall"]["mean"] - report["baselines"]["mean_embedding"]
+    reference = report["baselines"]["mean_embedding_of_the_place"]
+    means = {name: report["cosine"][name]["mean"] for name in sets}
+    report["gain"] = {name: None if mean is None else mean - reference[name] for name, mean in means.items()}
     report["score"] = _score(report)
     report["verdict"] = _verdict(report)
     return report
@@ -103,7 +109,7 @@ def fit_map(
     return EmbeddingMap(predicted=plane[0], targets=plane[1], explained=(shares[0], shares[1]))
 
 
-def draw_map(fitted: EmbeddingMap, splits: Sequence[Split], path: Path, *, notes: Sequence[str] = ()) -> None:
+def draw_map(fitted: EmbeddingMap, splits: Sequence[Label], path: Path, *, notes: Sequence[str] = ()) -> None:
     """Write the map as a PNG: rings are targets, dots predictions, lines join the two of one patch, colours are sets.
 
     Args:
@@ -121,6 +127,23 @@ def draw_map(fitted: EmbeddingMap, splits: Sequence[Split], path: Path, *, notes
     canvas.save(path)
 
 
+def map_notes(report: Mapping[str, Any]) -> list[str]:
+    """What `draw_map` may say beside the map, from the report of `verify_embeddings`."""
+    place = report["baselines"]["mean_embedding_of_the_place"]
+    notes = [
+        f"mean cosine, {name}: {report['cosine'][name]['mean']:.3f} (mean embedding of the place: {place[name]:.3f})"
+        for name in ("train", "val")
+        if report["cosine"][name]["mean"] is not None
+    ]
+    ratio, score = report["diversity"]["variance_ratio"], report["score"]
+    spread = "none" if ratio is None else f"{ratio:.2f}"
+    return [
+        *notes,
+        f"variance, prediction / target: {spread}",
+        f"{score['total']} of {score['of']} points: {report['verdict']}",
+    ]
+
+
 def _unit(embeddings: Float[Tensor, "frames patches dim"], name: str) -> Float[Tensor, "frames patches dim"]:
     embeddings = embeddings.detach().float().cpu()
     norms = embeddings.norm(dim=-1, keepdim=True)
@@ -128,12 +151,14 @@ def _unit(embeddings: Float[Tensor, "frames patches dim"], name: str) -> Float[T
     if not bool(sound.all()):
         frame, patch = (~sound).nonzero()[0, :2].tolist()
         count = int((~sound).sum())
-        msg = f"{count} {name} embeddings are zero or not finite, first in frame {frame}, patch {patch}: make them again"
+        msg = (
+            f"{count} {name} embeddings are zero or not finite, first in frame {frame}, patch {patch}: make them again"
+        )
         raise ValueError(msg)
     return embeddings / norms
 
 
-def _sets(splits: Sequence[Split]) -> dict[str, Bool[Tensor, " frames"]]:
+def _sets(splits: Sequence[Label]) -> dict[str, Bool[Tensor, " frames"]]:
     train, val = (torch.tensor([split == name for split in splits]) for name in ("train", "val"))
     return {"overall": torch.ones(len(splits), dtype=torch.bool), "train": train, "val": val}
 
@@ -150,21 +175,26 @@ def _statistics(cosine: Tensor) -> dict[str, float | None]:
 
 def _baselines(
     targets: Float[Tensor, "frames patches dim"], sets: dict[str, Bool[Tensor, " frames"]], seed: int
-) -> dict[str, float | None]:
-    """Mean cosine with the targets of guesses that know nothing of the patch in question."""
+) -> dict[str, dict[str, float | None]]:
+    """Mean cosine with the targets per set, of guesses that know nothing of the patch in question."""
     generator = torch.Generator().manual_seed(seed)
-    flat = targets.flatten(0, 1)
-    noise = functional.normalize(torch.randn(flat.shape, generator=generator), dim=-1)
-    mean = functional.normalize(targets[sets["train"]].mean(dim=(0, 1)), dim=0)
-    place_mean = functional.normalize(targets[sets["train"]].mean(dim=0), dim=-1)
-    shuffled = flat[torch.randperm(len(flat), generator=generator)]
-    return {
-        "random": float((noise * flat).sum(-1).mean()),
-        "shuffled": float((shuffled * flat).sum(-1).mean()),
-        "mean_embedding": float((flat @ mean).mean()),
-        "mean_embedding_of_the_place": float((targets * place_mean).sum(-1).mean()),
-        "previous_frame": float((targets[1:] * targets[:-1]).sum(-1).mean()) if len(targets) > 1 else None,
+    noise = functional.normalize(torch.randn(targets.shape, generator=generator), dim=-1)
+    order = torch.randperm(targets.shape[0] * targets.shape[1], generator=generator)
+    train = targets[sets["train"]]
+    guesses = {
+        "random": noise,
+        "shuffled": targets.flatten(0, 1)[order].view_as(targets),
+        "mean_embedding": functional.normalize(train.mean(dim=(0, 1)), dim=0).expand_as(targets),
+        "mean_embedding_of_the_place": functional.normalize(train.mean(dim=0), dim=-1).expand_as(targets),
+        "previous_frame": torch.cat([targets[:1], targets[:-1]]),
     }
+    first = torch.arange(len(targets)) == 0
+    report = {}
+    for name, guess in guesses.items():
+        cosine = (guess * targets).sum(-1)
+        skipped = first if name == "previous_frame" else torch.zeros_like(first)
+        report[name] = {key: _statistics(cosine[members & ~skipped])["mean"] for key, members in sets.items()}
+    return report
 
 
 def _diversity(
@@ -223,21 +253,23 @@ def _score(report: dict[str, Any]) -> dict[str, int]:
 
 
 def _verdict(report: dict[str, Any]) -> str:
-    if report["gain_over_mean_embedding"] <= 0:
+    if report["gain"]["overall"] < LEAST_GAIN:
         return "no better than the mean embedding"
+    if report["gain"]["val"] is not None and report["gain"]["val"] < LEAST_GAIN:
+        return "no better than the mean embedding on val frames"
     share = report["score"]["total"] / report["score"]["of"]
     return "good" if share >= 0.8 else "fair" if share >= 0.6 else "poor"
 
 
 _SIZE, _PANEL, _EDGE, _FINER = 860, 340, 70, 3
 _COLOURS = {"train": "#1f5fa8", "val": "#d1490c", "unused": "#8a8a8a"}
-_LINES = {"train": "#b7cbe2", "val": "#f2c3a8", "unused": "#dddddd"}
+_LINES = {"train": "#93b3d6", "val": "#eda47d", "unused": "#cccccc"}
 
 
 def _tick_step(reach: float) -> float:
-    """A power of ten or half of one that puts 4 to 10 ticks on an axis of length 2 * reach."""
+    """1, 2 or 5 times a power of ten, at most 8 of which fit on an axis of length 2 * reach."""
     decade = 10.0 ** math.floor(math.log10(reach))
-    return decade if reach > 2 * decade else decade / 2
+    return next(factor for factor in (0.5, 1, 2, 5) if 4 * factor * decade >= reach) * decade
 
 
 class _Canvas:
@@ -285,8 +317,9 @@ class _Canvas:
             [(left * _FINER, top * _FINER), ((left + 18) * _FINER, top * _FINER)], fill="#999999", width=_FINER
         )
         self._text((left + 26, top), "joins the two of one patch", anchor="lm")
-        for i, note in enumerate(notes):
-            self._text((left, top + 44 + 24 * i), note, anchor="lm")
+        lines = [line for note in notes for line in textwrap.wrap(note, 40)]
+        for i, line in enumerate(lines):
+            self._text((left, top + 44 + 24 * i), line, anchor="lm")
 
     def save(self, path: Path) -> None:
         """Reduce to the final size and write the file whole."""

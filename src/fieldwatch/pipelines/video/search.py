@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.pipelines.video.study import Split
+from fieldwatch.pipelines.video.split import Label
 
 Source = Literal["predicted", "target"]
 
@@ -40,7 +40,7 @@ class Hit:
     patch: int
     row: int
     column: int
-    split: Split
+    split: Label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +71,15 @@ class PatchIndex:
         self,
         *,
         predicted: Float[Tensor, "frames patches dim"],
-        targets: Float[Tensor, "frames patches dim"],
-        splits: Sequence[Split],
+        targets: Float[Tensor, "_ _ _"],
+        splits: Sequence[Label],
         columns: int,
     ) -> None:
         """Take embeddings of every frame; both are normalised.
 
         Args:
             predicted: what the model says.
-            targets: what the encoder says of the frames themselves.
+            targets: what the encoder says of the frames themselves, of the same shape.
             splits: "train", "val" or "unused" per frame.
             columns: columns of the patch grid.
 
@@ -119,7 +119,7 @@ class PatchIndex:
         return [self._hit(rank, place, float(similarity[place])) for rank, place in enumerate(order, start=1)]
 
     def agreement(self, query: Float[Tensor, " dim"], ks: Sequence[int] = (1, 5, 10)) -> Agreement:
-        """Compare the rankings by predicted and by target embeddings for a query; a k beyond the patches is left out."""
+        """Compare the rankings by predicted and by target embeddings for a query; a k beyond all patches is dropped."""
         predicted, target = self.similarities(query), self.similarities(query, "target")
         ranking, truth = (s.argsort(descending=True, stable=True) for s in (predicted, target))
         ks = [k for k in ks if k <= len(ranking)]

@@ -19,11 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from fieldwatch.data import PatchGrid
 from fieldwatch.pipelines.video.bitstream import replace_file
 from fieldwatch.pipelines.video.models import Geometry, Prediction, Query, Unit
 from fieldwatch.pipelines.video.quality import psnr, ssim
+from fieldwatch.pipelines.video.split import Label
 
-Split = Literal["train", "val", "unused"]
 Category = Literal["trained_center", "untrained_middle_h", "untrained_middle_v", "untrained_corner"]
 MEASURES = ("psnr", "ssim", "clip_similarity")
 
@@ -36,7 +37,7 @@ class Subject:
         draw: the model, or any function from `Query` to `Prediction`.
         unit: what one row of its query is (`VideoModel.unit`).
         geometry: size of the clip and its patch grid.
-        clip: the frames in [0, 1]; queries are made on its device.
+        frame: a frame in [0, 1] by its index, on the device where queries are made (`clip.__getitem__` of a tensor).
         splits: "train", "val" or "unused" per frame.
         targets: unit-norm embedding per patch, row-major; None leaves the CLIP columns empty.
     """
@@ -44,23 +45,22 @@ class Subject:
     draw: Callable[[Query], Prediction]
     unit: Unit
     geometry: Geometry
-    clip: Float[Tensor, "frames 3 height width"]
-    splits: Sequence[Split]
+    frame: Callable[[int], Float[Tensor, "3 height width"]]
+    splits: Sequence[Label]
     targets: Float[Tensor, "frames patches dim"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse parts that do not belong together."""
         g = self.geometry
-        if tuple(self.clip.shape) != (g.frames, 3, g.height, g.width):
-            wanted = (g.frames, 3, g.height, g.width)
-            raise ValueError(
-                f"the clip is {tuple(self.clip.shape)}, its geometry says {wanted}: load it with that geometry"
-            )
         if len(self.splits) != g.frames:
             raise ValueError(f"{len(self.splits)} splits for {g.frames} frames: give one per frame")
         if self.targets is not None and self.targets.shape[:2] != (g.frames, g.rows * g.columns):
             shape, wanted = tuple(self.targets.shape[:2]), (g.frames, g.rows * g.columns)
             raise ValueError(f"targets are for {shape} frames and patches, wanted {wanted}: encode them on this grid")
+        size = tuple(self.frame(0).shape)
+        if size != (3, g.height, g.width):
+            msg = f"frame 0 is {size}, the geometry says {(3, g.height, g.width)}: load the clip with that geometry"
+            raise ValueError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class PatchScore:
     psnr: float
     ssim: float
     clip_similarity: float | None
-    split: Split
+    split: Label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class PositionScore:
     category: Category
     psnr: float
     ssim: float
-    split: Split
+    split: Label
 
 
 def positions(geometry: Geometry) -> list[Position]:
@@ -134,32 +134,32 @@ def cut(
     frame: Float[Tensor, "3 height width"], where: Sequence[Position], geometry: Geometry
 ) -> Float[Tensor, "windows 3 patch_height patch_width"]:
     """Windows of patch size around the positions, moved inside the frame where they would leave it."""
-    height, width = geometry.patch_height, geometry.patch_width
-    windows = []
-    for position in where:
-        top = min(max(int(position.norm_y * geometry.height - height / 2), 0), geometry.height - height)
-        left = min(max(int(position.norm_x * geometry.width - width / 2), 0), geometry.width - width)
-        windows.append(frame[:, top : top + height, left : left + width])
-    return torch.stack(windows)
+    grid = PatchGrid(geometry.rows, geometry.columns, geometry.height, geometry.width)
+    return torch.stack([grid.window(position.norm_x, position.norm_y).cut(frame) for position in where])
 
 
 def draw_windows(
-    subject: Subject, frame: int, where: Sequence[Position]
+    subject: Subject, index: int, frame: Float[Tensor, "3 height width"], where: Sequence[Position]
 ) -> tuple[Float[Tensor, "windows 3 patch_height patch_width"], Float[Tensor, "embeddings dim"] | None]:
     """What the model draws at the positions of one frame, and its embeddings.
 
     A patch model is asked for every position (one embedding each). A frame model draws the frame, from which windows
     are cut; its embeddings are those of the patch grid.
+
+    Args:
+        subject: the model and its geometry.
+        index: which frame.
+        frame: the frame itself, for models that encode it.
+        where: positions.
     """
-    g, clip = subject.geometry, subject.clip
     rows = len(where) if subject.unit == "patch" else 1
-    t = torch.full((rows,), frame / g.frames, dtype=torch.float64, device=clip.device)
+    t = torch.full((rows,), index / subject.geometry.frames, dtype=torch.float64, device=frame.device)
     if subject.unit == "frame":
         half = torch.full_like(t, 0.5)
-        drawn = subject.draw(Query(t=t, x=half, y=half, frames=clip[frame : frame + 1]))
+        drawn = subject.draw(Query(t=t, x=half, y=half, frames=frame[None]))
         embedding = None if drawn.embedding is None else drawn.embedding[0]
-        return cut(drawn.rgb[0], where, g), embedding
-    x, y = (torch.tensor(axis, dtype=torch.float64, device=clip.device) for axis in _centres(where))
+        return cut(drawn.rgb[0], where, subject.geometry), embedding
+    x, y = (torch.tensor(axis, dtype=torch.float64, device=frame.device) for axis in _centres(where))
     drawn = subject.draw(Query(t=t, x=x, y=y))
     embedding = None if drawn.embedding is None else drawn.embedding[:, 0]
     return drawn.rgb, embedding
@@ -170,14 +170,15 @@ def score_patches(subject: Subject) -> list[PatchScore]:
     """Score every patch of the train and val frames, in frame order."""
     centres = [position for position in positions(subject.geometry) if position.category == "trained_center"]
     scores = []
-    for frame, split in enumerate(subject.splits):
+    for index, split in enumerate(subject.splits):
         if split == "unused":
             continue
-        drawn, embedding = draw_windows(subject, frame, centres)
-        truth = cut(subject.clip[frame], centres, subject.geometry)
-        columns = (psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), _similarity(subject, frame, embedding))
+        frame = subject.frame(index)
+        drawn, embedding = draw_windows(subject, index, frame, centres)
+        truth = cut(frame, centres, subject.geometry)
+        columns = (psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), _similarity(subject, index, embedding))
         scores += [
-            PatchScore(frame_idx=frame, patch_idx=i, psnr=p, ssim=s, clip_similarity=c, split=split)
+            PatchScore(frame_idx=index, patch_idx=i, psnr=p, ssim=s, clip_similarity=c, split=split)
             for i, (p, s, c) in enumerate(zip(*columns, strict=True))
         ]
     return scores
@@ -188,11 +189,12 @@ def score_positions(subject: Subject, frames: Iterable[int]) -> list[PositionSco
     """Score all `positions` of the given frames."""
     where = positions(subject.geometry)
     scores = []
-    for frame in frames:
-        drawn, _ = draw_windows(subject, frame, where)
-        truth = cut(subject.clip[frame], where, subject.geometry)
+    for index in frames:
+        frame = subject.frame(index)
+        drawn, _ = draw_windows(subject, index, frame, where)
+        truth = cut(frame, where, subject.geometry)
         scores += [
-            PositionScore(frame_idx=frame, **asdict(position), psnr=p, ssim=s, split=subject.splits[frame])
+            PositionScore(frame_idx=index, **asdict(position), psnr=p, ssim=s, split=subject.splits[index])
             for position, p, s in zip(where, psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), strict=True)
         ]
     return scores
@@ -299,11 +301,11 @@ def _category_row(
 
 
 def _similarity(
-    subject: Subject, frame: int, embedding: Float[Tensor, "patches dim"] | None
+    subject: Subject, index: int, embedding: Float[Tensor, "patches dim"] | None
 ) -> list[float] | list[None]:
     if subject.targets is None or embedding is None:
         return [None] * (subject.geometry.rows * subject.geometry.columns)
-    return functional.cosine_similarity(embedding, subject.targets[frame].to(embedding.device), dim=-1).tolist()
+    return functional.cosine_similarity(embedding, subject.targets[index].to(embedding.device), dim=-1).tolist()
 
 
 def _centres(where: Sequence[Position]) -> tuple[list[float], list[float]]:

@@ -1,1 +1,11 @@
-"""To be written."""
+"""Sinks: where a run's rows are shown. None of them is the store; the journal is."""
+
+from fieldwatch.record.sinks.console import Console
+from fieldwatch.record.sinks.csv import Csv
+from fieldwatch.record.sinks.extras import MissingExtra
+from fieldwatch.record.sinks.log import Log
+from fieldwatch.record.sinks.mlflow import MLflow
+from fieldwatch.record.sinks.tensorboard import TensorBoard
+from fieldwatch.record.sinks.wandb import Wandb
+
+__all__ = ["Console", "Csv", "Log", "MLflow", "MissingExtra", "TensorBoard", "Wandb"]

@@ -18,7 +18,9 @@ def first_width(model):
     return model.decoder[1].conv["upconv"][0].weight.shape[1]
 
 
-@pytest.mark.parametrize(("modelsize", "width", "total"), [(0.35, 32, 0.329), (0.75, 48, 0.736), (1.5, 68, 1.504), (3.0, 97, 3.028)])
+@pytest.mark.parametrize(
+    ("modelsize", "width", "total"), [(0.35, 32, 0.329), (0.75, 48, 0.736), (1.5, 68, 1.504), (3.0, 97, 3.028)]
+)
 def test_hnerv_width_on_bunny_is_the_released_solvers(modelsize, width, total):
     model = built("hnerv", BUNNY, modelsize=modelsize, enc_strds=(5, 4, 4, 2, 2), **PAPER)
     embeddings = 16 * 2 * 4 * 132

@@ -1,13 +1,29 @@
 """What every model promises, whichever it is."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from fieldwatch.pipelines.video.models import Geometry, ModelOptions, Prediction, Query, VideoModel, build_model
+from fieldwatch.pipelines.video.models import Geometry, ModelOptions, Query, VideoModel, build_model
 
 GEOMETRY = Geometry(frames=6, height=64, width=128)
 MODELS = ("grid", "dual", "hnerv", "nerv")
 SMALL = ModelOptions(fc_dim=8, lower_width=4, clip_dim=16)
+
+CAPTURE = """
+import torch
+from fieldwatch.pipelines.video.models import Geometry, ModelOptions, Query, build_model
+
+t = torch.rand(2, dtype=torch.float64)
+for name in ("grid", "dual", "hnerv", "nerv"):
+    model = build_model(name, Geometry(frames=6, height=64, width=128), ModelOptions(fc_dim=8, lower_width=4))
+    query = Query(t=t, x=t, y=t, frames=torch.rand(2, 3, 64, 128) if model.needs_frames else None)
+    with torch.no_grad():
+        captured = torch.compile(model, backend="eager", fullgraph=True)(query)
+        torch.testing.assert_close(captured.rgb, model(query).rgb)
+"""
 
 
 def built(name, options=SMALL):
@@ -75,13 +91,10 @@ def test_bfloat16_autocast_stays_close(name):
     assert (exact.embedding * rough.embedding.float()).sum(-1).min() > 0.99
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_captured_as_one_graph(name):
-    model = built(name)
-    asked = query(model)
-    with torch.no_grad():
-        captured = torch.compile(model, backend="eager", fullgraph=True)(asked)
-        torch.testing.assert_close(captured.rgb, model(asked).rgb)
+def test_captured_as_one_graph():
+    # in a process of its own: torch.compile cannot trace the type checks that the tests put around every call
+    run = subprocess.run([sys.executable, "-c", CAPTURE], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -102,12 +115,7 @@ def test_units():
 def test_a_half_written_model_cannot_be_built():
     class Half(VideoModel):
         def forward(self, query, *, embed=True):
-            return Prediction(rgb=torch.zeros(1, 3, 1, 1), embedding=None)
+            return query if embed else None
 
     with pytest.raises(TypeError, match="groups"):
         Half()
-
-
-def test_unknown_model_is_refused():
-    with pytest.raises(ValueError, match="choose one of grid, dual, hnerv, nerv"):
-        build_model("gird", GEOMETRY, SMALL)

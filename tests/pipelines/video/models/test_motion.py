@@ -36,7 +36,7 @@ def test_between_follows_the_motion_where_the_plain_blend_does_not(share):
     truth = inner(video[int(8 * share), None])
     carried = inner(between(video[:1], video[8:], share=share))
     blend = inner((1 - share) * video[:1] + share * video[8:])
-    assert (carried - truth).square().mean() < 0.05 * (blend - truth).square().mean()
+    assert (carried - truth).square().mean() < 0.25 * (blend - truth).square().mean()
 
 
 def test_targets_stand_for_the_frames_that_are_not_trained_on():

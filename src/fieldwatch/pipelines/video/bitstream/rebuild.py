@@ -13,28 +13,40 @@ from fieldwatch.pipelines.video.models import Geometry, ModelOptions, Prediction
 from .codec import CLIP_HEAD, ENCODER, Decoded, read_bitstream
 
 
+class Codebook(nn.Module):
+    """Stands in for an encoder: reads a frame's number off a frame of one pixel, and returns its stored code."""
+
+    def __init__(self, codes: Float[Tensor, "frames channels rows columns"]) -> None:
+        super().__init__()
+        self.codes = nn.Buffer(codes)
+
+    def forward(self, numbers: Float[Tensor, "units 3 1 1"]) -> Float[Tensor, "units channels rows columns"]:
+        """The codes of the frames with these numbers."""
+        return self.codes[numbers[:, 0, 0, 0].round().long()]
+
+
 class StoredFrames(VideoModel):
     """A model of the hnerv family that draws from stored codes: it needs no frames, and knows no others.
 
     Attributes:
-        model: the decoder; its encoder passes the code through.
-        codes: code per frame, from the file.
+        model: the decoder, with a `Codebook` for its encoder.
+        frames: how many there are.
     """
 
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = False
 
-    def __init__(self, model: VideoModel, codes: Float[Tensor, "frames channels height width"]) -> None:
+    def __init__(self, model: VideoModel, codes: Float[Tensor, "frames channels rows columns"]) -> None:
         super().__init__()
         self.model = model
-        self.model.encoder = nn.Identity()
-        self.codes = nn.Buffer(codes)
+        self.model.add_module(ENCODER.removesuffix("."), Codebook(codes))
+        self.frames = len(codes)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
         """The stored frame nearest to each row's time."""
-        index = (query.t * len(self.codes)).round().long().clamp(0, len(self.codes) - 1)
-        stored = Query(t=query.t, x=query.x, y=query.y, frames=self.codes[index.to(self.codes.device)])
-        return self.model(stored, embed=embed)
+        numbers = (query.t * self.frames).round().clamp(0, self.frames - 1).float()
+        stored = numbers[:, None, None, None].expand(-1, 3, 1, 1)
+        return self.model(Query(t=query.t, x=query.x, y=query.y, frames=stored), embed=embed)
 
     def groups(self) -> dict[str, nn.Module]:
         """The decoder's groups."""

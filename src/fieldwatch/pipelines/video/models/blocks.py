@@ -133,8 +133,8 @@ class OutputMap(nn.Module):
         super().__init__()
         self.out_bias = out_bias
 
-    def forward(self, x: Float[Tensor, "units 3 height width"]) -> Float[Tensor, "units 3 height width"]:
-        """Colours of every pixel."""
+    def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
+        """Colours of every element."""
         if self.out_bias == "tanh":
             return (torch.tanh(x) + 1) / 2
         if self.out_bias == "sigmoid":

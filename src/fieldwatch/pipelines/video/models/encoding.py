@@ -1,7 +1,6 @@
 """Sines and cosines of a coordinate: the `pe_<base>_<levels>` code of NeRV."""
 
 import math
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -21,7 +20,7 @@ class PositionalEncoding(nn.Module):
         self.levels = levels
 
     @classmethod
-    def parse(cls, embed: str) -> Self:
+    def parse(cls, embed: str) -> "PositionalEncoding":
         """Build from the notation "pe_<base>_<levels>"."""
         _, base, levels = embed.split("_")
         return cls(float(base), int(levels))

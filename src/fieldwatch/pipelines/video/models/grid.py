@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -15,32 +16,45 @@ from .options import ModelOptions
 
 
 class TimeGrid(nn.Module):
-    """Feature maps at evenly spaced times ("keys"), linear in between; one key means a map for all times."""
+    """Feature maps at evenly spaced times ("keys"), linear in between; one key means a map for all times.
 
-    def __init__(self, keys: int, channels: int, height: int, width: int) -> None:
+    The map is `gain` times the parameter: under Adam, whose steps do not depend on the scale of the gradient, the
+    grids learn `gain` times as fast as the other weights, with one learning rate for all.
+    """
+
+    def __init__(self, keys: int, channels: int, height: int, width: int, *, gain: float = 10.0) -> None:
         super().__init__()
-        self.values = nn.Parameter(0.1 * torch.randn(keys, channels, height, width))
+        self.gain = gain
+        self.values = nn.Parameter(torch.randn(keys, channels, height, width) * (0.1 / gain))
 
     def forward(self, position: Float[Tensor, " units"]) -> Float[Tensor, "units channels height width"]:
         """Feature map at each position; 0 is the first key, 1 the last."""
         last = self.values.shape[0] - 1
         if last == 0:
-            return self.values.expand(position.shape[0], -1, -1, -1)
+            return (self.gain * self.values).expand(position.shape[0], -1, -1, -1)
         place = (position * last).clamp(0, last)
         before = place.floor().clamp(max=last - 1)
         weight = (place - before).to(self.values.dtype)[:, None, None, None]
         key = before.long()
-        return torch.lerp(self.values[key], self.values[key + 1], weight)
+        return self.gain * torch.lerp(self.values[key], self.values[key + 1], weight)
+
+
+class Pointwise(nn.Linear):
+    """1x1 convolution as a matrix product per pixel (on one CPU thread torch's own 1x1 convolution is slow)."""
+
+    def forward(self, x: Float[Tensor, "units before height width"]) -> Float[Tensor, "units after height width"]:
+        """Mix the channels of every pixel."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Refine(nn.Module):
-    """x + linear(SiLU(linear(depthwise(x)))), width x 2 inside (ConvNeXt without its norm)."""
+    """x + linear(SiLU(linear(depthwise(x)))), width x 2 inside (ConvNeXt, Liu et al. 2022, without its norm)."""
 
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
         self.depthwise = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels)
-        self.widen = nn.Conv2d(channels, 2 * channels, 1)
-        self.narrow = nn.Conv2d(2 * channels, channels, 1)
+        self.widen = Pointwise(channels, 2 * channels)
+        self.narrow = Pointwise(2 * channels, channels)
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
         """Same shape, refined."""
@@ -54,8 +68,8 @@ class Stage(nn.Module):
         super().__init__()
         self.ratio = ratio
         self.grids = nn.ModuleList(grids)
-        self.mix = nn.Conv2d(sum(grid.values.shape[1] for grid in grids), width, 1) if grids else None
-        self.enlarge = nn.Conv2d(coarser, width * ratio**2, 1) if coarser else None
+        self.mix = Pointwise(sum(grid.values.shape[1] for grid in grids), width) if grids else None
+        self.enlarge = Pointwise(coarser, width * ratio**2) if coarser else None
         self.refine = nn.ModuleList(Refine(width, kernel) for kernel in refine)
 
     def forward(
@@ -88,11 +102,13 @@ class GridVideo(VideoModel):
 
     def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
         super().__init__()
+        if options.modelsize is not None:
+            options = fit_to_size(geometry, options, options.modelsize)
         self.geometry = geometry
         self.cell = options.grid_cells[-1]
         self.stages = build_stages(geometry, options)
         width = options.grid_widths[-1]
-        self.rgb_head = nn.Conv2d(width, 3 * self.cell**2, 3, padding=1)
+        self.rgb_head = Pointwise(width, 3 * self.cell**2)
         self.clip_head = ClipHead(width, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
         self.output = OutputMap(options.out_bias)
 
@@ -135,3 +151,42 @@ def build_stages(geometry: Geometry, options: ModelOptions) -> nn.ModuleList:
         stages.append(Stage(coarser, cell_before // cell, width, grids, refine))
         coarser, cell_before = width, cell
     return nn.ModuleList(stages)
+
+
+def fit_to_size(geometry: Geometry, options: ModelOptions, modelsize: float) -> ModelOptions:
+    """Options whose widths and grid channels are scaled by one factor, the largest within `modelsize` million.
+
+    Counted are grids and stages, without the heads.
+
+    Raises:
+        ValueError: not even one channel each fits.
+    """
+    least, most = 0.0, 64.0
+    if _millions(geometry, _scaled(options, least)) > modelsize:
+        needed = _millions(geometry, _scaled(options, least))
+        raise ValueError(f"modelsize {modelsize} is too small for this video: give at least {needed:.3f} million")
+    for _ in range(24):
+        middle = (least + most) / 2
+        if _millions(geometry, _scaled(options, middle)) <= modelsize:
+            least = middle
+        else:
+            most = middle
+    return _scaled(options, least)
+
+
+def _scaled(options: ModelOptions, factor: float) -> ModelOptions:
+    def scale(channels: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(max(1, round(factor * count)) if count else 0 for count in channels)
+
+    return replace(
+        options,
+        grid_widths=scale(options.grid_widths),
+        grid_channels=scale(options.grid_channels),
+        grid_static=scale(options.grid_static),
+    )
+
+
+def _millions(geometry: Geometry, options: ModelOptions) -> float:
+    with torch.device("meta"):
+        stages = build_stages(geometry, options)
+    return sum(p.numel() for p in stages.parameters()) / 1e6

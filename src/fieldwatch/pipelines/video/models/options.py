@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 NORMS = ("none", "bn", "in")
@@ -32,6 +33,14 @@ class ModelOptions:
         literal: dual only: reproduce the original output size and resample it to the patch.
         enc_strds: downsampling factor per encoder stage (hnerv); None derives them.
         enc_dim: "<width>_<embedding channels>" of the encoder; an embedding below 1 is a share of `modelsize` (hnerv).
+        grid_cells: grid only, one entry per stage from here on: pixels per cell side, coarse to fine; each a multiple
+            of the next. The RGB head writes one finest cell at once.
+        grid_widths: channels of the stage's feature map.
+        grid_channels: channels of the grid that changes over time; 0 for none.
+        grid_periods: frames between two keys of that grid, which is linear in between.
+        grid_static: channels of the grid that stays the same over time; 0 for none.
+        grid_blocks: refinement blocks.
+        grid_kernel: side of the depthwise kernel in every refinement block.
     """
 
     modelsize: float | None = None
@@ -62,6 +71,7 @@ class ModelOptions:
     def __post_init__(self) -> None:
         """Refuse what no model could be built from; every message says what was wanted."""
         self._check_sizes()
+        self._check_grid()
         self._check_patterns()
         self._check_choices()
 
@@ -78,6 +88,23 @@ class ModelOptions:
             raise ValueError(f"modelsize {self.modelsize} and fc_dim {self.fc_dim} both set the width: give one")
         if self.reduce != -1 and not self.reduce >= 1:
             raise ValueError(f"reduce is {self.reduce}, wanted -1 (square root of the stride) or a divisor >= 1")
+
+    def _check_grid(self) -> None:
+        stages = len(self.grid_cells)
+        for name in ("grid_widths", "grid_channels", "grid_periods", "grid_static", "grid_blocks"):
+            if len(getattr(self, name)) != stages or stages == 0:
+                msg = f"{name} {getattr(self, name)} and grid_cells {self.grid_cells} need one entry per stage each"
+                raise ValueError(msg)
+        for name, least in (("cells", 1), ("widths", 1), ("channels", 0), ("static", 0), ("blocks", 0)):
+            _at_least(f"every entry of grid_{name}", min(getattr(self, f"grid_{name}")), least)
+        if not min(self.grid_periods) > 0:
+            raise ValueError(f"grid_periods are {self.grid_periods}, wanted frames between keys > 0")
+        if any(a % b or a == b for a, b in pairwise(self.grid_cells)):
+            raise ValueError(f"grid_cells are {self.grid_cells}, wanted each a multiple of the next, as in 16 8 4")
+        if self.grid_channels[0] + self.grid_static[0] == 0:
+            raise ValueError("the first stage has neither grid_channels nor grid_static: give it one of them")
+        if self.grid_kernel < 1 or self.grid_kernel % 2 == 0:
+            raise ValueError(f"grid_kernel is {self.grid_kernel}, wanted an odd number, as in 5")
 
     def _check_patterns(self) -> None:
         _match("embed", self.embed, r"pe_\d+(\.\d+)?_[1-9]\d*", "pe_<base>_<levels>, as in pe_1.25_80")

@@ -1,0 +1,45 @@
+"""``fieldwatch health RUN``: what the rules find in a run, finished or not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from fieldwatch.cli.ending import print_findings, print_json, reading_input
+from fieldwatch.health import GENERAL, VIDEO, examine, exit_code
+from fieldwatch.record import read_manifest
+
+RULES = {"video": VIDEO}
+"""The rules each pipeline trains under."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Examine a run by the rules it was trained under; its record is read, nothing is written.
+
+    Example: fieldwatch health runs/bunny --json
+
+    Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 3 when the run had to stop.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch health", args=arguments)
+    with reading_input():
+        manifest = read_manifest(chosen.run)
+        findings = examine(chosen.run, RULES.get(manifest.about.get("pipeline", ""), GENERAL))
+    if chosen.json:
+        print_json({"run": chosen.run, "state": manifest.state, "findings": [finding.to_json() for finding in findings]})
+    else:
+        console = Console()
+        console.print(f"{chosen.run}: {manifest.state}")
+        print_findings(console, findings)
+    return exit_code(findings, stopped=manifest.state == "diverged")

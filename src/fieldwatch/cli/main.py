@@ -1,0 +1,82 @@
+"""Finds the command that was asked for, runs it, and turns what went wrong into one clear message and an exit code."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from fieldwatch.cli.ending import BadInput
+
+
+class Command(NamedTuple):
+    """A command: the module whose ``run(arguments)`` does it, and one line about it."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "train video": Command("train_video", "train a neural video on frames or a video file (no data: a built-in clip)"),
+    "resume": Command("resume", "continue a run with its stored config"),
+    "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
+    "health": Command("health", "what the rules find in a run: step, message, remedy"),
+    "infer video": Command("infer_video", "draw frames, patches or the whole clip; search it by text or image"),
+    "export": Command("export", "a run's products for others: the compressed bitstream"),
+    "tensorboard": Command("tensorboard", "start TensorBoard on runs, on localhost"),
+}
+"""Every command, by the words it is called with."""
+
+USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Returns:
+        0 done or healthy, 1 finished with findings, 2 wrong usage or bad input, 3 diverged or failed,
+        130/143 interrupted after saving.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        _print_help()
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"fieldwatch {metadata.version('fieldwatch')}\n")
+        return 0
+    name = _find(words)
+    if name is None:
+        return _unknown(words)
+    module = import_module(f"fieldwatch.cli.{COMMANDS[name].module}")
+    try:
+        return int(module.run(words[len(name.split()) :]))
+    except BadInput as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]fieldwatch {name}:[/] ", end="")
+        sys.stderr.write(f"{error}\n")
+        return USAGE
+
+
+def _find(words: Sequence[str]) -> str | None:
+    return next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
+
+
+def _unknown(words: Sequence[str]) -> int:
+    asked = " ".join(word for word in words[:2] if not word.startswith("-"))
+    near = difflib.get_close_matches(asked, COMMANDS, n=1, cutoff=0.4)
+    hint = f"; did you mean `fieldwatch {near[0]}`?" if near else ""
+    sys.stderr.write(f"fieldwatch: there is no command {asked!r}{hint} Commands: {', '.join(COMMANDS)}\n")
+    return USAGE
+
+
+def _print_help() -> None:
+    console = Console()
+    console.print("[bold]fieldwatch[/]: train neural reconstructions in plain sight, and do not lose the run.\n")
+    table = Table.grid(padding=(0, 3))
+    for name, command in COMMANDS.items():
+        table.add_row(f"  [bold]fieldwatch {name}[/]", command.about)
+    console.print(table)
+    console.print("\nEvery command explains itself with --help. To begin: [bold]fieldwatch train video[/]")
+    console.print("Tab completion: fieldwatch train video --tyro-print-completion bash (or zsh, tcsh)")

@@ -1,0 +1,68 @@
+"""The progress bar of a training run: a sink like any other."""
+
+import math
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fieldwatch.record import Block
+
+
+class ProgressBar:
+    """Shows step, speed, remaining time and the last values of a few metrics.
+
+    Args:
+        total: steps of the whole run.
+        shown: metric name to the label it is shown under.
+        console: where to draw.
+    """
+
+    def __init__(self, total: int, shown: dict[str, str], console: Console) -> None:
+        self._shown = shown
+        self._last: dict[str, float] = {}
+        self._total = total
+        self._progress = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("elapsed"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[values]}"),
+            console=console,
+            refresh_per_second=2,
+        )
+        self._task = self._progress.add_task("", total=total, values="")
+        self._started_at: int | None = None
+
+    def __call__(self, block: Block) -> None:
+        """Take the newest values of a block."""
+        for name in self._shown.keys() & set(block.columns):
+            self._last[name] = float(block.values[-1, block.columns.index(name)])
+        if block.axis == "step":
+            self._advance(int(block.steps[-1]) + 1, int(block.steps[0]))
+
+    def _advance(self, done: int, first: int) -> None:
+        if self._started_at is None:  # a resumed run: what was done before says nothing about the speed
+            self._started_at = first
+            self._progress.reset(self._task, total=self._total, completed=first)
+        values = "  ".join(f"{label} {_short(self._last[name])}" for name, label in self._shown.items() if name in self._last)
+        self._progress.update(self._task, completed=done, values=values)
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Leave the last state on the screen."""
+        self._progress.stop()
+
+
+def _short(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.2f}" if 0.1 <= abs(value) < 1000 else f"{value:.2e}"

@@ -1,0 +1,160 @@
+"""The examiner: asks the rules at fixed steps, and says everything once."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldwatch.health.finding import Finding, Severity, graver
+from fieldwatch.health.rule import Found, Rule
+from fieldwatch.health.window import LOOKBACK
+from fieldwatch.record import Block, History, read_blocks, read_events
+
+_Key = tuple[str, str, int]
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class Examiner:
+    """Asks rules about a history, and returns each finding once per rule, subject and phase.
+
+    It is told again only if it has become graver there. A rule that raises does not stop the run: that it failed is
+    itself a finding. The live run and :func:`examine` use it at the same steps, so both say the same.
+
+    Args:
+        rules: any callables that take a history and return a finding, several, or None.
+        every: look after every so many steps.
+
+    Raises:
+        ValueError: ``every`` is not within 1 to 64 (rules look back 64 steps for phases that ended meanwhile).
+    """
+
+    def __init__(self, rules: Iterable[Rule], *, every: int = 32) -> None:
+        if not 1 <= every <= LOOKBACK:
+            raise ValueError(f"Examiner(every={every}): wanted 1 to {LOOKBACK}, for rules look back {LOOKBACK} steps")
+        self.rules = tuple(rules)
+        self.every = every
+        self._told: dict[_Key, Severity] = {}
+        self._recalled: list[Finding] = []
+        self._looked: int | None = None
+
+    def look(self, history: History) -> list[Finding]:
+        """Return what is new, in order of step."""
+        for finding in self._recalled:
+            self._is_new(finding, history)
+        self._recalled.clear()
+        found = [finding for rule in self.rules for finding in _ask(rule, history)]
+        found.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
+        return [finding for finding in found if self._is_new(finding, history)]
+
+    def recall(self, findings: Iterable[Finding]) -> None:
+        """Take findings of an earlier part of the run as said already."""
+        self._recalled.extend(findings)
+
+    def parts(self, block: Block) -> Iterator[tuple[Block, bool]]:
+        """Cut a block where looks are due, and say after which parts.
+
+        A look is due after the row of the last step before a multiple of ``every``; where that step recorded nothing,
+        before the first later row (the part is empty then).
+        """
+        start = 0
+        for at, step in enumerate(block.steps.tolist()):
+            number = step // self.every
+            if self._looked is not None and number > self._looked + 1:
+                yield _rows(block, start, at), True
+                start, self._looked = at, number - 1
+            if (step + 1) % self.every == 0 and self._looked != number:
+                yield _rows(block, start, at + 1), True
+                start, self._looked = at + 1, number
+            elif self._looked is None:
+                self._looked = number - 1
+        if start < len(block):
+            yield _rows(block, start, len(block)), False
+
+    def _is_new(self, finding: Finding, history: History) -> bool:
+        key = (finding.rule, finding.subject, history.phase_start(finding.step))
+        known = self._told.get(key)
+        if known is not None and not graver(finding.severity, known):
+            return False
+        self._told[key] = finding.severity
+        return True
+
+
+def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 32) -> list[Finding]:
+    """Replay a run's record through the rules, looking at the same steps as the live run did.
+
+    Args:
+        folder: the run's folder.
+        rules: what to ask.
+        every: the live run's interval between looks.
+
+    Returns:
+        All findings, in the order in which the live run made them.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        CorruptRecord: journal or events cannot be read.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"no run folder at {folder}: give the folder of a run, as `fieldwatch train` printed it"
+        )
+    examiner, history, findings = Examiner(rules, every=every), History(), list[Finding]()
+    events = deque(sorted(_lasting_events(folder), key=lambda event: event["step"]))
+
+    def look(until: float) -> None:
+        while events and events[0]["step"] < until:
+            history.add_event(events.popleft())
+        for finding in examiner.look(history):
+            findings.append(finding)
+            history.add_event(finding.as_event())
+
+    for block in read_blocks(folder):
+        for part, due in examiner.parts(block):
+            history.extend(part)
+            if due:
+                look((history.step // every + 1) * every)
+    look(float("inf"))
+    return findings
+
+
+def _lasting_events(folder: Path | str) -> Iterator[dict[str, Any]]:
+    """Yield the events of a run, without the findings: those are made anew."""
+    return (event for event in read_events(folder) if event["kind"] != "finding")
+
+
+def _ask(rule: Rule, history: History) -> Sequence[Finding]:
+    try:
+        return _as_findings(rule(history))
+    except _FAULTS as fault:
+        name = getattr(rule, "__name__", type(rule).__name__)
+        text = f"the rule itself failed: {type(fault).__name__}: {fault}."
+        remedy = "Correct the rule, or take it out of the run's rules; the other rules go on."
+        step = max(history.step, 0)
+        return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject="rule failed")]
+
+
+def _as_findings(found: Found) -> Sequence[Finding]:
+    if found is None:
+        return ()
+    findings = (found,) if isinstance(found, Finding) else tuple(found)
+    for finding in findings:
+        if not isinstance(finding, Finding):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"it returned {type(finding).__name__}: wanted a Finding, a tuple of them, or None")
+    return findings
+
+
+def _rows(block: Block, start: int, end: int) -> Block:
+    if start == 0 and end == len(block):
+        return block
+    part = slice(start, end)
+    return Block(
+        axis=block.axis,
+        columns=block.columns,
+        steps=block.steps[part],
+        seconds=block.seconds[part],
+        positions=block.positions[part],
+        values=np.ascontiguousarray(block.values[part]),
+        samples=block.samples[part],
+    )

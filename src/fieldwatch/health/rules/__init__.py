@@ -1,0 +1,62 @@
+"""The rules, by what they look at."""
+
+from fieldwatch.health.rules.field import OccupancySaturated, RayStarvation
+from fieldwatch.health.rules.finite import NonFinite, RefusedUpdates
+from fieldwatch.health.rules.gradients import (
+    DeadGroup,
+    GradientExploding,
+    GradientVanishing,
+    GroupImbalance,
+    TermConflict,
+    UpdateRatio,
+)
+from fieldwatch.health.rules.losses import LossJump, LossNotDecreasing, LossOscillating, LossSpike
+from fieldwatch.health.rules.memory import FragmentationHigh, MemoryGrowing
+from fieldwatch.health.rules.parameters import ParameterDrift, UnchangedParameters
+from fieldwatch.health.rules.quality import (
+    Collapse,
+    LearnedNothing,
+    NoValidation,
+    Overfitting,
+    Overtraining,
+    PoorSemantics,
+)
+from fieldwatch.health.rules.samples import SampleSpike
+from fieldwatch.health.rules.terms import DeclaredButAbsent, DeclaredButZero, TermDominates, UndeclaredTerm
+from fieldwatch.health.rules.timing import DataStarved, SlowStart, StalledTraining, StepOutlier
+
+__all__ = [
+    "Collapse",
+    "DataStarved",
+    "DeadGroup",
+    "DeclaredButAbsent",
+    "DeclaredButZero",
+    "FragmentationHigh",
+    "GradientExploding",
+    "GradientVanishing",
+    "GroupImbalance",
+    "LearnedNothing",
+    "LossJump",
+    "LossNotDecreasing",
+    "LossOscillating",
+    "LossSpike",
+    "MemoryGrowing",
+    "NoValidation",
+    "NonFinite",
+    "OccupancySaturated",
+    "Overfitting",
+    "Overtraining",
+    "ParameterDrift",
+    "PoorSemantics",
+    "RayStarvation",
+    "RefusedUpdates",
+    "SampleSpike",
+    "SlowStart",
+    "StalledTraining",
+    "StepOutlier",
+    "TermConflict",
+    "TermDominates",
+    "UnchangedParameters",
+    "UndeclaredTerm",
+    "UpdateRatio",
+]

@@ -1,0 +1,65 @@
+"""The losses of single samples (views, frames, patches), each against that sample's own past."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record import Series
+
+_PAST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visits:
+    """All visits to all samples, sample after sample, each sample's in order of time.
+
+    Attributes:
+        names: the samples.
+        steps: ``[n]``.
+        values: ``[n]`` losses.
+        owners: ``[n]`` which sample each visit belongs to.
+    """
+
+    names: Sequence[str]
+    steps: NDArray[np.float64]
+    values: NDArray[np.float64]
+    owners: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, losses: Mapping[str, Series]) -> "Visits | None":
+        """Put the series of all samples behind each other; None if there are none."""
+        parts = list(losses.values())
+        if not parts:
+            return None
+        steps = np.concatenate([part.steps for part in parts])
+        values = np.concatenate([part.values for part in parts])
+        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return cls(names=list(losses), steps=steps, values=values, owners=owners)
+
+    def within(self, first: int, last: int) -> "Visits":
+        """Return the visits from one step to another, both included."""
+        inside = (self.steps >= first) & (self.steps <= last)
+        if inside.all():
+            return self
+        return Visits(
+            names=self.names, steps=self.steps[inside], values=self.values[inside], owners=self.owners[inside]
+        )
+
+    def name(self, at: int) -> str:
+        """Return the sample of one visit."""
+        return self.names[int(self.owners[at])]
+
+    def against_own_past(self) -> NDArray[np.float64]:
+        """Return each loss divided by the median of the same sample's last three; NaN where it has no three."""
+        values, owners = self.values, self.owners
+        ratios = np.full(len(values), np.nan)
+        if len(values) <= _PAST:
+            return ratios
+        one, two, three = values[2:-1], values[1:-2], values[:-3]
+        middle = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
+        usable = owners[_PAST:] == owners[:-_PAST]
+        usable &= np.isfinite(values[_PAST:]) & np.isfinite(middle) & (middle > 0)
+        np.divide(values[_PAST:], middle, out=ratios[_PAST:], where=usable)
+        return ratios

@@ -1,0 +1,153 @@
+"""Training a neural video: the loop, step by step."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from fieldwatch import Finding, Shuffled, Step
+from fieldwatch.pipelines.video.config import VideoConfig
+from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
+from fieldwatch.pipelines.video.models import VideoModel, build_model
+from fieldwatch.pipelines.video.objective import EpochMeans, batch_metrics, semantic_window, unit_errors, video_terms
+from fieldwatch.pipelines.video.quality import psnr_from_mse
+from fieldwatch.pipelines.video.scene import Scene
+from fieldwatch.pipelines.video.schedule import parse_schedule
+from fieldwatch.pipelines.video.show import show_evaluation
+from fieldwatch.pipelines.video.start import RunChoices, start_run
+
+EPOCH_MEANS = (
+    "Train/PSNR",
+    "Train/Loss/pixel_loss",
+    "Train/Loss/clip_loss",
+    "Train/Loss/total_loss",
+    "Train/Gradients/total_norm",
+    "Train/Gradients/rgb_head_norm",
+    "Train/Gradients/clip_head_norm",
+    "Train/Gradients/decoder_norm",
+)
+"""Tags that are means over the batches of an epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a finished run leaves behind.
+
+    Attributes:
+        folder: the run folder.
+        evaluation: the last one.
+        findings: what the rules said.
+        exit_code: 0, or 1 with findings above a note.
+    """
+
+    folder: Path
+    evaluation: Evaluation | None
+    findings: tuple[Finding, ...]
+    exit_code: int
+
+
+def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+    """Train a network on a clip, in a run folder; a run found there is continued.
+
+    Raises:
+        Diverged: the run could not go on; the message says where to resume.
+        Interrupted: a signal came; the step was finished and saved.
+    """
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, scene.geometry, config.options).to(scene.device)
+    draw = torch.compile(model) if config.compile else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+    units = scene.units(model.unit, scene.split.train)
+    order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
+    means = EpochMeans(EPOCH_MEANS, scene.device)
+    total = config.epochs * order.batches_per_epoch
+    semantic = semantic_window(config, order.batches_per_epoch)
+    evaluation: Evaluation | None = None
+
+    with start_run(config, scene, folder, order.batches_per_epoch, **how) as run:
+        run.watch(**model.groups())
+        run.keep(model=model, optimizer=optimizer, order=order, means=means)
+        for step in run.steps(total):
+            batch = scene.batch(model.unit, units[next(order)], with_frames=model.needs_frames)
+            rate = set_learning_rate(optimizer, config, step.index / total)
+            with step.span("forward"), autocast(config, scene.device):
+                prediction = draw(batch.query, embed=semantic is not None and step.index in semantic)
+            terms = video_terms(config, prediction, batch)
+            step.attribute(terms, every=config.attribute_every)
+
+            optimizer.zero_grad(set_to_none=True)
+            with step.span("backward"):
+                terms.total.backward()
+            errors = unit_errors(prediction, batch)
+            step.observe(terms, sample=batch.names, sample_loss=errors)
+            with step.span("optimizer"):
+                step.update(optimizer, clip=config.clip_norm)
+
+            step.record(batch_metrics(terms, psnr_from_mse(errors).mean()))
+            means.add(epoch_values(step), refused=step.values["Guard/refused"])
+            if step.every(order.batches_per_epoch):
+                epoch = (step.index + 1) // order.batches_per_epoch
+                step.record(epoch_metrics(means.take(), config, rate, active="clip" in terms), axis="epoch", position=epoch)
+                if epoch % 10 == 0:
+                    step.record(head_statistics(model), axis="epoch", position=epoch)
+                if evaluation_due(config, epoch):
+                    evaluation = evaluate(model, scene)
+                    show_evaluation(step, evaluation, scene, epoch)
+                    run.save_after_step({"psnr": evaluation.score})
+    return Outcome(folder=folder, evaluation=evaluation, findings=tuple(run.findings), exit_code=run.exit_code)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, config: VideoConfig, progress: float) -> float:
+    """Set the rate the schedule asks for at this share of the training, and return it."""
+    rate = config.lr * parse_schedule(config.lr_type).factor(progress)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
+def autocast(config: VideoConfig, device: torch.device) -> AbstractContextManager[None]:
+    """bfloat16 autocast where the config asks for it; it needs no loss scaling."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.amp)
+
+
+def evaluation_due(config: VideoConfig, epoch: int) -> bool:
+    """After every ``eval_freq`` epochs, and after the 4th, 2nd and last before the end, as the original does."""
+    return epoch % config.eval_freq == 0 or epoch in {config.epochs - 4, config.epochs - 2, config.epochs}
+
+
+def epoch_values(step: Step) -> dict[str, float | Tensor]:
+    """What is averaged over an epoch: the batch tags and the gradient norms, under their epoch tags."""
+    values: dict[str, float | Tensor] = {"Train/PSNR": step.values["Train_Batch/PSNR"]}
+    for name in ("pixel_loss", "clip_loss", "total_loss"):
+        batch_tag = f"Train_Batch/{name}"
+        values[f"Train/Loss/{name}"] = step.values.get(batch_tag, step.numbers.get(batch_tag, 0.0))
+    for name in ("total", "rgb_head", "clip_head", "decoder"):
+        if f"Gradients/{name}_norm" in step.values:  # a head outside the graph has none: the guide's 0
+            values[f"Train/Gradients/{name}_norm"] = step.values[f"Gradients/{name}_norm"]
+    return values
+
+
+def epoch_metrics(means: dict[str, Tensor], config: VideoConfig, rate: float, *, active: bool) -> dict[str, float | Tensor]:
+    """An epoch's tags; the two ratios are left out where their denominator is zero by construction."""
+    metrics: dict[str, float | Tensor] = dict(means)
+    metrics["Train/learning_rate"] = rate
+    metrics["Train/clip_loss_active"] = float(active)
+    metrics["Train/Loss/clip_loss_weighted"] = means["Train/Loss/clip_loss"] * config.clip_loss_weight
+    if active:
+        metrics["Train/Loss/pixel_to_clip_ratio"] = means["Train/Loss/pixel_loss"] / means["Train/Loss/clip_loss"]
+        heads = means["Train/Gradients/rgb_head_norm"], means["Train/Gradients/clip_head_norm"]
+        metrics["Train/Gradients/rgb_to_clip_ratio"] = heads[0] / heads[1]
+    return metrics
+
+
+def head_statistics(model: VideoModel) -> dict[str, Tensor]:
+    """Mean and sample standard deviation over all weights and biases of each head."""
+    found: dict[str, Tensor] = {}
+    for name in ("rgb_head", "clip_head"):
+        entries = torch.cat([parameter.detach().reshape(-1) for parameter in model.groups()[name].parameters()])
+        std, mean = torch.std_mean(entries)
+        found |= {f"Model/Params/{name}_mean": mean, f"Model/Params/{name}_std": std}
+    return found

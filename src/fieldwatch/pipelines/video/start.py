@@ -1,0 +1,126 @@
+"""The start of a video run: its data made ready, and the run opened with what is declared about it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import torch
+
+from fieldwatch import Phase, Retention, Run, Sink, Window
+from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
+from fieldwatch.health import VIDEO
+from fieldwatch.losses import pixel_loss
+from fieldwatch.pipelines.video.config import VideoConfig
+from fieldwatch.pipelines.video.layout import VIDEO_LAYOUT
+from fieldwatch.pipelines.video.objective import semantic_window
+from fieldwatch.pipelines.video.scene import RESIDENT_BYTES, Scene
+from fieldwatch.pipelines.video.schedule import parse_schedule
+from fieldwatch.pipelines.video.split import split_frames
+from fieldwatch.pipelines.video.tags import VIDEO_METRICS
+from fieldwatch.pipelines.video.teacher import find_teacher, targets
+
+
+class RunChoices(TypedDict, total=False):
+    """What a caller may choose about the run itself.
+
+    Attributes:
+        preset: the configuration this one was derived from.
+        sinks: where rows go besides the journal; None for the default.
+        resume: "auto", "never" or "must".
+    """
+
+    preset: VideoConfig | None
+    sinks: Sequence[Sink] | None
+    resume: Literal["auto", "never", "must"]
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device to train on; "auto" takes CUDA where there is any.
+
+    Raises:
+        ValueError: CUDA is asked for and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
+    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def load_clip(config: VideoConfig) -> Clip:
+    """The clip a config names, or the built-in one.
+
+    Raises:
+        ClipError: it cannot be read; the message names the frame and the remedy.
+    """
+    if config.data is None:
+        return synthetic_clip()
+    return read_clip(
+        config.data,
+        crop=config.crop,
+        resize=config.resize,
+        start=config.start,
+        count=config.count,
+        stride=config.stride,
+    )
+
+
+def prepare_scene(config: VideoConfig) -> Scene:
+    """Read the clip, split it, and make the semantic targets; everything that can be wrong with the input shows here.
+
+    Raises:
+        ClipError, ValueError: what came, what was wanted, what to do.
+    """
+    parse_schedule(config.lr_type)
+    pixel_loss(config.loss)
+    device = choose_device(config.device)
+    clip = load_clip(config)
+    grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
+    split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
+    teacher = find_teacher(config.teacher)
+    resident = len(clip) * 3 * clip.height * clip.width <= RESIDENT_BYTES
+    return Scene(
+        clip=clip,
+        grid=grid,
+        split=split,
+        targets=targets(clip, grid, teacher, config.cache).to(device),
+        teacher=teacher.name,
+        device=device,
+        resident=clip.frames.to(device) if resident else None,
+    )
+
+
+def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choices
+    config: VideoConfig,
+    scene: Scene,
+    folder: Path,
+    epoch_steps: int,
+    *,
+    preset: VideoConfig | None = None,
+    sinks: Sequence[Sink] | None = None,
+    resume: Literal["auto", "never", "must"] = "auto",
+) -> Run:
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
+    semantic = semantic_window(config, epoch_steps)
+    warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []
+    return Run(
+        folder,
+        config=config,
+        preset=preset,
+        rules=VIDEO,
+        sinks=sinks,
+        checkpoint_every=config.checkpoint_epochs * epoch_steps,
+        keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
+        resume=resume,
+        windows={"pixel": Window(0)} | ({"clip": semantic} if semantic else {}),
+        phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
+        metrics=VIDEO_METRICS,
+        layout=VIDEO_LAYOUT,
+        about={
+            "pipeline": "video",
+            "clip": config.name,
+            "frames": len(scene.clip),
+            "size": [scene.clip.height, scene.clip.width],
+            "split": {"train": scene.split.train, "val": scene.split.val, "unused": scene.split.unused},
+            "teacher": scene.teacher,
+            "notes": [*scene.clip.notes, *scene.split.notes],
+        },
+    )

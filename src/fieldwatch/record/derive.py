@@ -1,0 +1,91 @@
+"""Columns that follow from others: what a term adds to the total, its share of it, and where a curve is going."""
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record.row import Block
+from fieldwatch.record.series import Series
+
+TOTAL = "Loss/total"
+COMPONENT = "Loss/component_"
+WEIGHT = "Loss/weight_"
+WEIGHTED = "Loss/weighted_"
+SHARE = "Loss/share_"
+
+
+def derive_block(block: Block) -> Block:
+    """Add ``Loss/weighted_<term>`` (raw value times weight) and ``Loss/share_<term>`` (weighted / total) to a block.
+
+    For every term with both ``Loss/component_<term>`` and ``Loss/weight_<term>``; shares only where ``Loss/total`` is
+    there too. A column cannot be absent in a single row of a block, so the share is NaN in rows whose total is 0 or not
+    finite. Columns that the block already has are left as they are. Bit for bit the same on every call.
+    """
+    plan = _plan(block.columns)
+    if not plan.columns:
+        return block
+    values = block.values
+    weighted = values[:, plan.components] * values[:, plan.weights]
+    parts = [values, weighted[:, plan.new_weighted]]
+    if plan.total is not None:
+        total = values[:, plan.total : plan.total + 1]
+        usable = np.isfinite(total) & (total != 0)
+        shares = np.full_like(weighted, np.nan)
+        np.divide(weighted, total, out=shares, where=usable)
+        parts.append(shares[:, plan.new_shares])
+    return replace(block, columns=(*block.columns, *plan.columns), values=np.concatenate(parts, axis=1))
+
+
+class _Plan:
+    """Which columns of a layout derived ones are made of.
+
+    Args:
+        columns: the columns of the block.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        places = {name: i for i, name in enumerate(columns)}
+        terms = [name.removeprefix(COMPONENT) for name in columns if name.startswith(COMPONENT)]
+        terms = [term for term in terms if WEIGHT + term in places]
+        self.components = _index(places[COMPONENT + term] for term in terms)
+        self.weights = _index(places[WEIGHT + term] for term in terms)
+        self.total = places.get(TOTAL)
+        self.new_weighted = _index(i for i, term in enumerate(terms) if WEIGHTED + term not in places)
+        self.new_shares = _index(i for i, term in enumerate(terms) if SHARE + term not in places)
+        self.columns: tuple[str, ...] = tuple(WEIGHTED + terms[i] for i in self.new_weighted)
+        if self.total is not None:
+            self.columns += tuple(SHARE + terms[i] for i in self.new_shares)
+
+
+def _index(places: Iterable[int]) -> NDArray[np.intp]:
+    return np.array(list(places), np.intp)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(columns: tuple[str, ...]) -> _Plan:
+    return _Plan(columns)
+
+
+def trend(series: Series, window: int) -> float:
+    """Return the relative change of the median of the last ``window`` values against the ``window`` before.
+
+    -0.03 means that the median fell by 3 %. Non-finite values are left out. NaN where there are fewer than two windows,
+    where a window has no finite value, or where the earlier median is 0.
+
+    Raises:
+        ValueError: the window is not positive.
+    """
+    if window < 1:
+        raise ValueError(f"trend over a window of {window} values: wanted at least 1")
+    if len(series) < 2 * window:
+        return math.nan
+    recent = series.last(2 * window).values
+    before, after = (part[np.isfinite(part)] for part in (recent[:window], recent[window:]))
+    if not len(before) or not len(after):
+        return math.nan
+    start = float(np.median(before))
+    return (float(np.median(after)) - start) / abs(start) if start else math.nan

@@ -1,0 +1,96 @@
+"""The run in the terminal: one line now and then, findings as they come."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.text import Text
+
+from fieldwatch.record.row import Block
+from fieldwatch.record.sinks.digest import Digest, Report
+
+_STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
+_SHOWN_EVENTS = ("finding", "refusal", "phase", "evaluation")
+_FLAT = 0.005
+"""Relative change below which a trend counts as flat."""
+
+
+class Console:
+    """Prints one line every few seconds: step, total, and per term its value, share of the total and trend.
+
+    ``step 400  coarse  loss 0.0120 ↓1.0%  pixel 0.0100 83% ↓3.2%  |grad| 0.41``. Findings, refusals, phases and
+    evaluations are printed as they come.
+
+    Args:
+        console: where to print; rich's default console if not given.
+        every: seconds between two lines.
+        window: values in each of the two windows that a trend compares.
+        clock: seconds that only ever go forward.
+
+    Raises:
+        ValueError: ``every`` is negative or ``window`` not positive.
+    """
+
+    def __init__(
+        self,
+        console: RichConsole | None = None,
+        *,
+        every: float = 10.0,
+        window: int = 100,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if every < 0:
+            raise ValueError(f"a console line every {every} seconds: wanted 0 or more")
+        self._console = console or RichConsole()
+        self._digest = Digest(window)
+        self._every = every
+        self._due = -math.inf
+        self._clock = clock
+
+    def __call__(self, block: Block) -> None:
+        """Take a block in; print a line if one is due."""
+        if block.axis != "step" or not len(block):
+            return
+        self._digest.take(block)
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + self._every
+            self._print(_line(self._digest.report(block)))
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Print a finding, refusal, phase or evaluation."""
+        self._digest.event(event)
+        kind = event["kind"]
+        if kind in _SHOWN_EVENTS:
+            told = str(event.get("message") or event.get("name") or "")
+            text = Text(f"step {event['step']}  ").append(kind, _STYLES.get(str(event.get("severity")), "bold"))
+            self._print(text.append(f"  {told}" if told else "").append(_remedy(event), "dim"))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def _remedy(event: Mapping[str, Any]) -> str:
+    return f"  {event['remedy']}" if event.get("remedy") else ""
+
+
+def _line(report: Report) -> Text:
+    text = Text(f"step {report.step}", "bold")
+    if report.phase:
+        text.append(f"  {report.phase}", "magenta")
+    text.append(f"  loss {report.total:.4g}").append(*_arrow(report.total_trend))
+    for term in report.terms:
+        text.append(f"  {term.name} {term.value:.4g}", "dim" if term.share < 0.01 else "")
+        text.append("" if math.isnan(term.share) else f" {100 * term.share:.0f}%").append(*_arrow(term.trend))
+    return text if math.isnan(report.gradient) else text.append(f"  |grad| {report.gradient:.4g}")
+
+
+def _arrow(change: float) -> tuple[str, str]:
+    """Return arrow and colour of a trend of something that should fall."""
+    if math.isnan(change):
+        return "", ""
+    if abs(change) < _FLAT:
+        return " →", "dim"
+    return (f" ↓{-100 * change:.1f}%", "green") if change < 0 else (f" ↑{100 * change:.1f}%", "yellow")

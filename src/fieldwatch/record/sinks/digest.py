@@ -1,0 +1,106 @@
+"""What a one-line report of a run says: total, and per active term its value, share and trend."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fieldwatch.record.derive import COMPONENT, SHARE, TOTAL, trend
+from fieldwatch.record.history import History
+from fieldwatch.record.row import Block
+
+GRADIENT = "Gradients/total_norm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One active loss term at the time of a report.
+
+    Attributes:
+        name: the term.
+        value: its raw value.
+        share: weighted value / total, NaN where unknown.
+        trend: relative change of its median over the last window against the one before, NaN where unknown.
+    """
+
+    name: str
+    value: float
+    share: float
+    trend: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a report says.
+
+    Attributes:
+        step: the step it stands at.
+        phase: the named phase, empty if none was named.
+        total: the total loss, NaN if not recorded.
+        total_trend: its trend.
+        terms: the active terms, in order of recording.
+        gradient: total gradient norm, NaN if not recorded.
+    """
+
+    step: int
+    phase: str
+    total: float
+    total_trend: float
+    terms: tuple[Term, ...]
+    gradient: float
+
+
+class Digest:
+    """Keeps what the next report needs: the last two windows of values, and the phase.
+
+    Args:
+        window: how many values each of the two windows of a trend holds.
+
+    Raises:
+        ValueError: the window is not positive.
+    """
+
+    def __init__(self, window: int) -> None:
+        if window < 1:
+            raise ValueError(f"a trend window of {window} values: wanted at least 1")
+        self._window = window
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as after a resume."""
+        self._history = History(capacity=2 * self._window)
+        self._phase = ""
+
+    def take(self, block: Block) -> None:
+        """Take a block of the step axis in."""
+        self._history.extend(block)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Note the name of a phase that starts."""
+        if event["kind"] == "phase":
+            self._phase = str(event.get("name", ""))
+
+    def report(self, block: Block) -> Report:
+        """Report at the last row of a block that was just taken in."""
+        row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
+        terms = tuple(
+            Term(
+                name=name.removeprefix(COMPONENT),
+                value=value,
+                share=row.get(SHARE + name.removeprefix(COMPONENT), math.nan),
+                trend=self._trend(name),
+            )
+            for name, value in row.items()
+            if name.startswith(COMPONENT)
+        )
+        return Report(
+            step=int(block.steps[-1]),
+            phase=self._phase,
+            total=row.get(TOTAL, math.nan),
+            total_trend=self._trend(TOTAL) if TOTAL in row else math.nan,
+            terms=terms,
+            gradient=row.get(GRADIENT, math.nan),
+        )
+
+    def _trend(self, name: str) -> float:
+        return trend(self._history[name], self._window)

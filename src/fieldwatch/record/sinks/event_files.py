@@ -1,0 +1,212 @@
+"""TensorBoard's event files: framed records, a name that TensorBoard finds, and a clean end after a resume."""
+
+# The classes that protobuf generates (and google_crc32c) carry no types, so strict checking ends here.
+# pyright: basic, reportAttributeAccessIssue=false
+
+import os
+import re
+import socket
+import struct
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from tensorboard.compat.proto import event_pb2
+
+_MASK_DELTA = 0xA282EAD8
+_NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
+_FRAME = 16
+"""Bytes that frame a record: length (8), checksum of the length (4), record, checksum of the record (4)."""
+
+
+def masked(crc: int) -> int:
+    """Return the masked form in which TFRecord files hold a crc32c."""
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def frame_head(length: int) -> bytes:
+    """Return what stands before a record of ``length`` bytes."""
+    head = struct.pack("<Q", length)
+    return head + struct.pack("<I", masked(google_crc32c.value(head)))
+
+
+def frame(record: bytes) -> bytes:
+    """Return a framed record (TFRecord: length, masked crc32c of it, record, masked crc32c of it)."""
+    return frame_head(len(record)) + record + struct.pack("<I", masked(google_crc32c.value(record)))
+
+
+def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
+    """Return the masked crc32c of each record, ``[n]``."""
+    crc = np.fromiter(map(google_crc32c.value, records), np.uint64, len(records))
+    return (
+        (((crc >> np.uint64(15)) | (crc << np.uint64(17))) + np.uint64(_MASK_DELTA)) & np.uint64(0xFFFFFFFF)
+    ).astype("<u4")
+
+
+def walk(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield each whole record's end (bytes from the start of the file) and content; ends at the first torn one."""
+    end = 0
+    with path.open("rb") as file:
+        while len(head := file.read(12)) == 12:
+            length = int.from_bytes(head[:8], "little")
+            if head != frame_head(length):
+                return
+            body = file.read(length + 4)
+            record = body[:length]
+            if len(body) < length + 4 or body[length:] != struct.pack("<I", masked(google_crc32c.value(record))):
+                return
+            end += length + _FRAME
+            yield end, record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Bytes ``start`` to ``end`` of a file, which are the first bytes of the file once named ``origin``."""
+
+    path: Path
+    start: int
+    end: int
+    origin: str
+
+
+class EventFiles:
+    """The event files that this toolkit wrote in one folder, of which at most one is being appended to.
+
+    After a resume the kept prefix is copied to a file with a new name and the old ones are removed: a TensorBoard that
+    watches the folder cannot un-read what it has read, but drops a file that is gone. The second record of such a copy
+    (a log message, which TensorBoard skips) says which files it was copied from, so that an older mark, which names
+    those files, still finds its place.
+
+    Args:
+        folder: made if missing.
+        clock: returns seconds since 1970, for the files' names and events.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._file: int | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, records: bytes) -> None:
+        """Append framed records with one write; the first one starts a file."""
+        if self._file is None:
+            self._file = self._open(self._new_path(), frame(self._version()))
+        _write(self._file, records)
+
+    def mark(self) -> dict[str, int]:
+        """Return the size in bytes of each of our files."""
+        return {path.name: path.stat().st_size for path in self._paths()}
+
+    def rewind(self, mark: Mapping[str, int] | None) -> None:
+        """Make the folder end exactly at the mark (at nothing, for None); torn last records are dropped.
+
+        Warns:
+            UserWarning: a file of the mark is gone, so that its part of the curves cannot be kept.
+        """
+        self.close()
+        old = self._paths()
+        parts = [part for name, size in (mark or {}).items() if (part := self._find(name, size, old))]
+        if parts:
+            path = self._new_path()
+            draft = path.with_name(f".{path.name}.part")
+            self._file = self._open(draft, frame(self._version()) + frame(self._lineage(parts)))
+            for part in parts:
+                _write(self._file, part.path.read_bytes()[part.start : part.end])
+            os.fsync(self._file)
+            draft.replace(path)
+        for path in [*old, *self.folder.glob(".events.out.tfevents.*.part")]:
+            path.unlink()
+        _sync_folder(self.folder)
+
+    def close(self) -> None:
+        """Close the file that is being appended to; the next record starts another."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _paths(self) -> list[Path]:
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        return [path for _, path in sorted(found)]
+
+    def _new_path(self) -> Path:
+        last = self._paths()[-1:]
+        number = int(last[0].name.rpartition(".")[2]) + 1 if last else 0
+        stamp, host = int(self._clock()), socket.gethostname() or "localhost"
+        return self.folder / f"events.out.tfevents.{stamp:010d}.{host}.{os.getpid()}.fieldwatch.{number:04d}"
+
+    def _open(self, path: Path, first: bytes) -> int:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        _write(file, first)
+        return file
+
+    def _version(self) -> bytes:
+        return event_pb2.Event(wall_time=self._clock(), file_version="brain.Event:2").SerializeToString()
+
+    def _lineage(self, parts: list[_Part]) -> bytes:
+        text = orjson.dumps({"fieldwatch_copy_of": [[part.origin, part.end - part.start] for part in parts]}).decode()
+        message = event_pb2.LogMessage(level=event_pb2.LogMessage.INFO, message=text)
+        return event_pb2.Event(wall_time=self._clock(), log_message=message).SerializeToString()
+
+    def _find(self, name: str, size: int, paths: list[Path]) -> _Part | None:
+        """Find the first ``size`` bytes of the file once called ``name``, less a torn record at their end."""
+        for path in paths:
+            if path.name == name:
+                return _Part(path=path, start=0, end=_whole(path, size), origin=name)
+        for path in paths:
+            start = copied = 0
+            for origin, length in _copied_from(path):
+                start += copied
+                copied = length
+                if origin == name and size <= length:
+                    first = _lineage_end(path) + start
+                    return _Part(path=path, start=first, end=_whole(path, first + size), origin=name)
+        warnings.warn(
+            f"{self.folder / name} is gone: TensorBoard's curves lose what it held. The journal still has it",
+            stacklevel=4,
+        )
+        return None
+
+
+def _whole(path: Path, limit: int) -> int:
+    """Return the end of the last whole record that ends at or before ``limit``."""
+    return max((end for end, _ in walk(path) if end <= limit), default=0)
+
+
+def _lineage_end(path: Path) -> int:
+    records = walk(path)
+    next(records)
+    return next(records)[0]
+
+
+def _copied_from(path: Path) -> list[tuple[str, int]]:
+    """Return name and length of the files whose first bytes follow the lineage record of a copy."""
+    records = walk(path)
+    next(records, None)
+    _, record = next(records, (0, b""))
+    event = event_pb2.Event.FromString(record)
+    if not event.HasField("log_message"):
+        return []
+    told: dict[str, Any] = orjson.loads(event.log_message.message)
+    return [(str(name), int(length)) for name, length in told["fieldwatch_copy_of"]]
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

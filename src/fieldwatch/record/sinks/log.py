@@ -1,0 +1,133 @@
+"""log.txt: the run as lines that grep finds."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.row import Block
+from fieldwatch.record.sinks.digest import Digest, Report
+from fieldwatch.record.sinks.text_file import TextFile
+
+_BARE = re.compile(r"[^\s\"=]+")
+
+
+class Log:
+    """Writes one line of ``key=value`` pairs per report, per row of the epoch axis and per event.
+
+    ``2026-11-21T02:03:04Z step=400 phase=coarse loss=1.2e-02 loss_trend=-1.0% pixel=1.0e-02 pixel_share=83.0%
+    pixel_trend=-3.2% grad_norm=0.41``. What is not known (the trend of the first steps) is left out; what is not
+    finite is written as nan or inf. Texts with spaces are in JSON quotes.
+
+    Args:
+        path: the file, such as ``runs/bear/log.txt``.
+        every: steps between two reports.
+        window: values in each of the two windows that a trend compares.
+        clock: seconds since 1970.
+
+    Raises:
+        ValueError: ``every`` or ``window`` is not positive.
+    """
+
+    def __init__(
+        self, path: Path | str, *, every: int = 100, window: int = 100, clock: Callable[[], float] = time.time
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"a log line every {every} steps: wanted at least 1")
+        self._digest = Digest(window)
+        self._file = TextFile(Path(path))
+        self._every = every
+        self._next = 0
+        self._clock = clock
+
+    def __call__(self, block: Block) -> None:
+        """Take a block in; write a line at every row at which a report is due."""
+        if not len(block):
+            return
+        if block.axis == "epoch":
+            for row in block.rows():
+                shown = {name: _number(row.values[name]) for name in shown_columns(block.columns)}
+                self._write({"step": row.step, "epoch": row.position} | shown)
+            return
+        start = 0
+        while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
+            part = _cut(block, slice(start, due + 1))
+            self._digest.take(part)
+            self._write(_fields(self._digest.report(part)))
+            self._next = (int(block.steps[due]) // self._every + 1) * self._every
+            start = due + 1
+        self._digest.take(_cut(block, slice(start, None)))
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Write a line about a finding, a refusal, a phase or any other event."""
+        self._digest.event(event)
+        rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
+        self._write({"step": event["step"], "event": event["kind"]} | rest)
+
+    def mark(self) -> dict[str, Any]:
+        """Return the file's size."""
+        return self._file.mark()
+
+    def rewind(self, mark: Mapping[str, Any] | None) -> None:
+        """Cut the file back to the mark; None empties it."""
+        self._file.rewind(mark)
+        self._digest.clear()
+        self._next = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pairs = [f"{key}={_text(value)}" for key, value in fields.items()]
+        self._file.append(" ".join([now, *pairs]) + "\n")
+
+
+def _cut(block: Block, part: slice) -> Block:
+    return replace(
+        block,
+        steps=block.steps[part],
+        seconds=block.seconds[part],
+        positions=block.positions[part],
+        values=block.values[part],
+        samples=block.samples[part],
+    )
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    fields: dict[str, Any] = {"step": report.step}
+    if report.phase:
+        fields["phase"] = report.phase
+    fields["loss"] = _number(report.total)
+    fields |= _percent("loss_trend", report.total_trend, sign="+")
+    for term in report.terms:
+        fields[term.name] = _number(term.value)
+        fields |= _percent(f"{term.name}_share", term.share)
+        fields |= _percent(f"{term.name}_trend", term.trend, sign="+")
+    return fields | {"grad_norm": _number(report.gradient)}
+
+
+def _percent(name: str, value: float, sign: str = "") -> dict[str, str]:
+    """Return the pair of a percentage, or nothing where it is not known (NaN)."""
+    return {} if value != value else {name: f"{100 * value:{sign}.1f}%"}  # noqa: PLR0124  NaN is the one that differs
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _text(value: Any) -> str:
+    text = (
+        value
+        if isinstance(value, str)
+        else orjson.dumps(value, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    )
+    return text if _BARE.fullmatch(text) else orjson.dumps(text).decode() if isinstance(value, str) else text

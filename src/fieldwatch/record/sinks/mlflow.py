@@ -1,0 +1,125 @@
+"""MLflow, as an export of the journal (needs the extra ``fieldwatch[mlflow]``)."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.row import Block
+from fieldwatch.record.sinks.extras import MissingExtra
+
+LOGGED = "fieldwatch.logged"
+"""Tag of the MLflow run: the last position logged per axis."""
+_REFUSED = re.compile(r"[^\w\-. :/]")
+_BATCH = 1000
+"""Most metrics that MLflow takes in one call."""
+
+
+class MLflow:
+    """Logs rows to one run of an MLflow store; a block is one call.
+
+    MLflow cannot take back what was logged, so after a resume the same run is continued and positions that it already
+    has are skipped; how far it got stands in its tag ``fieldwatch.logged``, written together with the rows. Characters
+    that MLflow refuses in a name become ``_``. MLflow itself stores infinity as the largest float64.
+
+    Args:
+        store: tracking address, such as ``sqlite:///runs/mlflow.db``; a local file's folder is made if missing.
+        experiment: name of the experiment; made if missing.
+        name: what the run is called; MLflow invents one if not given.
+        clock: seconds since 1970.
+
+    Raises:
+        MissingExtra: mlflow is not installed.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        experiment: str = "fieldwatch",
+        name: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        try:
+            import mlflow  # noqa: PLC0415  optional
+            from mlflow import entities  # noqa: PLC0415  optional
+        except ImportError as error:
+            raise MissingExtra("mlflow") from error
+        if store.startswith("sqlite:///"):
+            Path(store.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        self._client: Any = mlflow.MlflowClient(store)
+        self._entities: Any = entities
+        self._experiment = experiment
+        self._name = name
+        self._clock = clock
+        self._start: float | None = None
+        self._run: str | None = None
+        self._logged = {"step": -1, "epoch": -1}
+        self._skip = dict(self._logged)
+
+    def __call__(self, block: Block) -> None:
+        """Log the rows of a block, except those that were logged before a resume."""
+        shown = shown_columns(block.columns)
+        if not len(block) or not shown:
+            return
+        if self._start is None:
+            self._start = self._clock() - float(block.seconds[-1])
+        make, start = self._entities.Metric, self._start
+        metrics = [
+            make(_REFUSED.sub("_", name), row.values[name], int(1000 * (start + row.seconds)), row.position)
+            for row in block.rows()
+            if row.position > self._skip[block.axis]
+            for name in shown
+        ]
+        self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
+        self._log(metrics)
+
+    def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
+        """Log the configuration as parameters (those not logged yet), and the final metrics as ``Final/<name>``."""
+        run, entities = self._open(), self._entities
+        known = self._client.get_run(run).data.params
+        names = {name: _REFUSED.sub("_", name) for name in flat_config}
+        params = [
+            entities.Param(names[name], str(value)) for name, value in flat_config.items() if names[name] not in known
+        ]
+        now, step = int(1000 * self._clock()), max(0, self._logged["step"])
+        metrics = [
+            entities.Metric(_REFUSED.sub("_", f"Final/{name}"), one, now, step) for name, one in final_metrics.items()
+        ]
+        self._client.log_batch(run, metrics=metrics, params=params)
+
+    def mark(self) -> dict[str, Any]:
+        """Return the id of the MLflow run."""
+        return {"run": self._open()}
+
+    def rewind(self, mark: Mapping[str, Any] | None) -> None:
+        """Continue the run of the mark, skipping what it already has; None starts a new run."""
+        self._run = str(mark["run"]) if mark else None
+        self._skip = {"step": -1, "epoch": -1}
+        if self._run is not None:
+            self._skip |= orjson.loads(self._client.get_run(self._run).data.tags.get(LOGGED, "{}"))
+            self._client.update_run(self._run, status="RUNNING")
+        self._logged = dict(self._skip)
+        self._start = None
+
+    def close(self) -> None:
+        """Mark the MLflow run as finished."""
+        if self._run is not None:
+            self._client.set_terminated(self._run)
+
+    def _open(self) -> str:
+        if self._run is None:
+            known = self._client.get_experiment_by_name(self._experiment)
+            experiment = known.experiment_id if known else self._client.create_experiment(self._experiment)
+            self._run = str(self._client.create_run(experiment, run_name=self._name).info.run_id)
+        return self._run
+
+    def _log(self, metrics: list[Any]) -> None:
+        tag = self._entities.RunTag(LOGGED, orjson.dumps(self._logged).decode())
+        for start in range(0, len(metrics), _BATCH):
+            last = start + _BATCH >= len(metrics)
+            self._client.log_batch(self._open(), metrics=metrics[start : start + _BATCH], tags=[tag] if last else [])

@@ -1,0 +1,50 @@
+"""A text file that grows, and that a resume can cut back to where a checkpoint left it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class TextFile:
+    """Appends text to one file, each call with one write; cut back in place by :meth:`rewind`.
+
+    Args:
+        path: the file; it and its folder are made if missing.
+        header: what a new file starts with.
+    """
+
+    def __init__(self, path: Path, header: str = "") -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._header = header.encode()
+        self._file = path.open("ab", buffering=0)
+        self._start()
+
+    def append(self, text: str) -> None:
+        """Write text, whole lines of it."""
+        view = memoryview(text.encode(errors="backslashreplace"))
+        while view:
+            view = view[self._file.write(view) :]
+
+    def mark(self) -> dict[str, int]:
+        """Return the file's size."""
+        return {self.path.name: os.fstat(self._file.fileno()).st_size}
+
+    def rewind(self, mark: Mapping[str, Any] | None) -> None:
+        """Cut the file back to its size at the mark, and to its header for None."""
+        size = int(mark.get(self.path.name, 0)) if mark else 0
+        os.ftruncate(self._file.fileno(), min(size, os.fstat(self._file.fileno()).st_size))
+        self._start()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _start(self) -> None:
+        """Write the header of an empty file, and end a line that was torn."""
+        size = os.fstat(self._file.fileno()).st_size
+        if not size:
+            self._file.write(self._header)
+        elif not self.path.read_bytes().endswith(b"\n"):
+            self._file.write(b"\n")

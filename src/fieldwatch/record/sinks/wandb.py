@@ -1,0 +1,114 @@
+"""Weights & Biases, as an export of the journal (needs the extra ``fieldwatch[wandb]``)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.row import Block
+from fieldwatch.record.sinks.extras import MissingExtra
+
+STATE = "fieldwatch-wandb.json"
+
+
+class Wandb:
+    """Logs rows to one wandb run; works offline, where ``wandb sync`` uploads the folder later.
+
+    Rows carry their own axes (``step`` and ``epoch``, declared with ``define_metric``), because wandb drops rows whose
+    own step goes back. wandb cannot take back what was logged, so after a resume the same run id is continued and rows
+    of steps that were logged before are skipped; how far it got stands in ``fieldwatch-wandb.json`` in the folder.
+
+    Args:
+        folder: where wandb keeps its files; made if missing.
+        project: the wandb project.
+        name: what the run is called there; wandb invents one if not given.
+        mode: ``"offline"``, ``"online"``, or None for what wandb's own settings say.
+
+    Raises:
+        MissingExtra: wandb is not installed.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        project: str = "fieldwatch",
+        name: str | None = None,
+        mode: Literal["offline", "online"] | None = None,
+    ) -> None:
+        try:
+            import wandb  # noqa: PLC0415  optional
+        except ImportError as error:
+            raise MissingExtra("wandb") from error
+        self._wandb = wandb
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._options: dict[str, Any] = {"project": project, "name": name, "mode": mode, "dir": str(self._folder)}
+        self._run: Any = None
+        self._id: str | None = None
+        self._logged: dict[str, int] = {"step": -1, "epoch": -1}
+        self._skip: dict[str, int] = dict(self._logged)
+        self._on_epochs: set[str] = set()
+
+    def __call__(self, block: Block) -> None:
+        """Log the rows of a block, except those that were logged before a resume."""
+        shown = shown_columns(block.columns)
+        if not len(block) or not shown:
+            return
+        run = self._open()
+        self._declare_axis(block.axis, shown)
+        for row in block.rows():
+            if row.position > self._skip[block.axis]:
+                run.log({block.axis: row.position} | {name: row.values[name] for name in shown})
+        self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
+        self._save()
+
+    def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
+        """Show the configuration, and the final metrics in the run's summary."""
+        run = self._open()
+        run.config.update(dict(flat_config), allow_val_change=True)
+        run.summary.update({f"Final/{name}": value for name, value in final_metrics.items()})
+
+    def mark(self) -> dict[str, Any]:
+        """Return the id of the wandb run."""
+        return {"id": self._open().id}
+
+    def rewind(self, mark: Mapping[str, Any] | None) -> None:
+        """Continue the run of the mark, skipping what it already has; None starts a new run."""
+        self.close()
+        self._id = str(mark["id"]) if mark else None
+        state = self._folder / STATE
+        stored: dict[str, Any] = orjson.loads(state.read_bytes()) if mark and state.exists() else {}
+        self._skip = {"step": -1, "epoch": -1}
+        if mark and stored.get("id") == self._id:
+            self._skip |= stored["logged"]
+        self._logged = dict(self._skip)
+
+    def close(self) -> None:
+        """Finish the wandb run."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+    def _open(self) -> Any:
+        if self._run is None:
+            settings = self._wandb.Settings(console="off", silent=True)
+            self._run = self._wandb.init(**self._options, id=self._id, resume="allow", settings=settings)
+            self._id = self._run.id
+            self._on_epochs.clear()
+            self._run.define_metric("*", step_metric="step")
+        return self._run
+
+    def _declare_axis(self, axis: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            if axis == "epoch" and name not in self._on_epochs:
+                self._on_epochs.add(name)
+                self._run.define_metric(name, step_metric="epoch")
+
+    def _save(self) -> None:
+        path = self._folder / STATE
+        draft = path.with_suffix(".part")
+        draft.write_bytes(orjson.dumps({"id": self._id, "logged": self._logged}))
+        draft.replace(path)

@@ -1,0 +1,92 @@
+"""All generators go back to where they were, and evaluation leaves no trace."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, RandomState, preserve_random_state
+
+
+def draws(*generators):
+    own = [
+        torch.rand(3, generator=one).tolist() if isinstance(one, torch.Generator) else one.random(3).tolist()
+        for one in generators
+    ]
+    return [
+        random.random(),
+        random.gauss(0, 1),
+        np.random.rand(3).tolist(),
+        np.random.randn(),
+        torch.rand(3).tolist(),
+        *own,
+    ]
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
+def test_every_generator_goes_back_through_a_checkpoint(tmp_path, kind):
+    rays, noise = torch.Generator().manual_seed(3), np.random.Generator(kind(5))
+    state = RandomState(rays=rays, noise=noise)
+    draws(rays, noise)  # leaves a half used Gaussian pair in python's and numpy's generators
+    Checkpoints(tmp_path).save(1, {"random": state})
+    wanted = draws(rays, noise)
+    random.seed(9)
+    np.random.seed(9)
+    torch.manual_seed(9)
+    assert draws(rays, noise) != wanted
+    Checkpoints(tmp_path).restore({"random": state})
+    assert draws(rays, noise) == wanted
+
+
+def test_what_is_drawn_inside_does_not_show_outside():
+    rays = torch.Generator().manual_seed(3)
+    state = RandomState(rays=rays).state_dict()
+    wanted = draws(rays)
+    RandomState(rays=rays).load_state_dict(state)
+    with pytest.raises(ZeroDivisionError), preserve_random_state(rays=rays):
+        draws(rays)
+        raise ZeroDivisionError
+    assert draws(rays) == wanted
+
+
+def test_other_names_or_kinds_of_generators_are_refused():
+    state = RandomState(rays=torch.Generator()).state_dict()
+    with pytest.raises(
+        CheckpointError, match=r"generators \['views'\], the stored state has \['rays'\]: name the same"
+    ):
+        RandomState(views=torch.Generator()).load_state_dict(state)
+    with pytest.raises(CheckpointError, match="'rays' was torch's when the state was taken"):
+        RandomState(rays=np.random.default_rng()).load_state_dict(state)
+    other = RandomState(rays=np.random.default_rng()).state_dict()
+    with pytest.raises(CheckpointError, match="'rays' was numpy's"):
+        RandomState(rays=torch.Generator()).load_state_dict(other)
+    with pytest.raises(CheckpointError, match="'rays' is a Philox, the stored state is a PCG64's"):
+        RandomState(rays=np.random.Generator(np.random.Philox())).load_state_dict(other)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="shows what happens without CUDA")
+def test_a_state_of_more_cuda_devices_than_here_warns():
+    state = RandomState().state_dict() | {"cuda": [torch.zeros(16, dtype=torch.uint8)]}
+    with pytest.warns(RuntimeWarning, match="of 1 CUDA devices, here are 0: the draws of the others are lost"):
+        RandomState().load_state_dict(state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_generators_go_back_and_are_left_alone_while_unused(tmp_path):
+    torch.rand(1, device="cuda")
+    state = RandomState()
+    Checkpoints(tmp_path).save(1, {"random": state, "x": torch.ones(3, device="cuda")})
+    wanted = torch.rand(5, device="cuda")
+    target = torch.zeros(3, device="cuda")
+    Checkpoints(tmp_path).restore({"random": state, "x": target})
+    assert torch.equal(torch.rand(5, device="cuda"), wanted)
+    assert target.eq(1).all()
+
+
+def test_taking_the_state_starts_no_cuda():
+    script = "import torch; from fieldwatch.checkpoint import RandomState as R; R().state_dict(); print(torch.cuda.is_initialized())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

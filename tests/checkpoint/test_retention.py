@@ -1,0 +1,74 @@
+"""Retention over random histories: nothing wanted is ever deleted, nothing unwanted stays."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldwatch.checkpoint import Candidate, Retention
+
+_METRICS = st.dictionaries(st.sampled_from(["psnr", "lpips"]), st.floats() | st.integers(0, 3).map(float), max_size=2)
+_CANDIDATES = st.lists(
+    st.builds(Candidate, step=st.integers(0, 40), metrics=_METRICS, pinned=st.booleans(), verified=st.booleans()),
+    unique_by=lambda one: one.step,
+    max_size=12,
+)
+_RULES = st.builds(
+    Retention,
+    last=st.integers(1, 4),
+    every=st.integers(0, 10),
+    best=st.integers(0, 3),
+    metric=st.sampled_from(["", "psnr", "lpips"]),
+    better=st.sampled_from(["higher", "lower"]),
+)
+
+
+@given(_RULES, _CANDIDATES)
+@settings(max_examples=600, deadline=None)
+def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
+    steps = sorted((one.step for one in candidates), reverse=True)
+    wanted = set(steps[: rules.last])
+    wanted |= {step for step in steps if rules.every and step % rules.every == 0}
+    wanted |= {one.step for one in candidates if one.pinned}
+    wanted |= set([step for step in steps if any(one.step == step and one.verified for one in candidates)][:1])
+    sign = 1 if rules.better == "higher" else -1
+    having = [one for one in candidates if not math.isnan(one.metrics.get(rules.metric, math.nan))]
+    having.sort(key=lambda one: (sign * one.metrics[rules.metric], one.step), reverse=True)
+    wanted |= {one.step for one in having[: rules.best]}
+    assert rules.kept(candidates) == wanted
+
+
+@given(_RULES, st.lists(st.tuples(st.integers(1, 5), _METRICS, st.booleans(), st.booleans()), max_size=25))
+@settings(max_examples=400, deadline=None)
+def test_over_any_history_the_last_verified_and_the_pinned_always_live(rules, history):
+    step, alive, kept = 0, list[Candidate](), set[int]()
+    for ahead, metrics, pinned, verified in history:
+        step += ahead
+        alive.append(Candidate(step=step, metrics=metrics, pinned=pinned, verified=verified))
+        kept = rules.kept(alive)
+        before, alive = alive, [one for one in alive if one.step in kept]
+        assert step in kept
+        assert {one.step for one in before if one.pinned} <= kept
+        good = [one.step for one in before if one.verified]
+        assert not good or good[-1] in kept
+    unpinned = [one for one in alive if not one.pinned and not (rules.every and one.step % rules.every == 0)]
+    assert len(unpinned) <= rules.last + rules.best + 1
+
+
+def test_the_defaults_keep_two_and_of_equals_the_later_is_best():
+    candidates = [Candidate(step=step, metrics={"psnr": 30.0}) for step in (1, 2, 3, 4)]
+    assert Retention().kept(candidates) == {3, 4}
+    assert Retention(last=1, best=2, metric="psnr").kept(candidates) == {3, 4}
+    assert Retention(last=1, metric="psnr").ranked(candidates)[0].step == 4
+
+
+@pytest.mark.parametrize(("field", "value", "least"), [("last", 0, 1), ("every", -1, 0), ("best", -1, 0)])
+def test_numbers_below_their_bounds_are_refused(field, value, least):
+    with pytest.raises(ValueError, match=rf"Retention\({field}={value}\): it must be {least} or more"):
+        Retention(**{field: value})
+
+
+def test_an_unknown_direction_is_refused():
+    with pytest.raises(ValueError, match=r"better='up'\): it must be 'higher' or 'lower'"):
+        Retention(better="up")

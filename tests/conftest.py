@@ -1,0 +1,113 @@
+"""What every test gets: checked types and shapes, fixed seeds, one thread, no network."""
+
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import hypothesis
+import numpy as np
+import pytest
+from beartype import BeartypeConf, FrozenDict, beartype
+from beartype.roar import BeartypeDecorHintException
+from jaxtyping import install_import_hook
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# One thread, here and in every process a test starts: results must not depend on the number of cores.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+# Processes that a test starts are not behind the network guard below.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["WANDB_MODE"] = "offline"
+
+hypothesis.settings.register_profile("fieldwatch", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("fieldwatch")
+
+# The tower: an int is acceptable as a float, as PEP 484 says. Self is left open: methods are decorated one by one,
+# and there beartype cannot know what it stands for.
+CHECKS = BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
+UNCHECKABLE: dict[str, str] = {}
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check a function's annotations at every call; tests/contracts fails for those where that is impossible."""
+    try:
+        return beartype(conf=CHECKS)(function)
+    except BeartypeDecorHintException as reason:
+        UNCHECKABLE[f"{function.__module__}.{function.__qualname__}"] = str(reason)
+        return function
+
+
+# Every call into fieldwatch is checked against its annotations and tensor shapes; installed before any test imports it.
+install_import_hook("fieldwatch", f"{__name__}.checked")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Start every test from the same random state, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (the legacy state is global: code under test may read it)
+    torch = sys.modules.get("torch")  # not imported here: most rooms' tests run without it
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+
+
+@pytest.fixture
+def uncheckable() -> dict[str, str]:
+    """Functions whose annotations cannot be checked, with beartype's reason."""
+    return UNCHECKABLE
+
+
+def is_local(host: str | bytes | None) -> bool:
+    """True for an address that cannot leave this machine."""
+    name = host.decode() if isinstance(host, bytes) else host or ""
+    return name in {"", "localhost", "::1", "0.0.0.0", socket.gethostname()} or name.startswith("127.")  # noqa: S104
+
+
+def guarded(original: Callable[..., Any], host_of: Callable[..., str | bytes | None]) -> Callable[..., Any]:
+    """Wrap a socket call so that it fails the test where the address is not local."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        host = host_of(*args)
+        if not is_local(host):
+            # Not an Exception: no library can swallow it and try again.
+            pytest.fail(f"a test tried to reach {host!r}: tests run without a network; use a file or 127.0.0.1")
+        return original(*args, **kwargs)
+
+    return call
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """Refuse every connection and name look-up that would leave this machine."""
+
+    def peer(_: socket.socket, address: Any) -> str | None:
+        return address[0] if isinstance(address, tuple) else None  # a path: a Unix socket
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("connect", "connect_ex"):
+            patch.setattr(socket.socket, name, guarded(getattr(socket.socket, name), peer))
+        patch.setattr(socket, "getaddrinfo", guarded(socket.getaddrinfo, lambda host, *_: host))
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets that lies beside the repository; skips where there is none."""
+    folder = Path(os.environ.get("FIELDWATCH_SHARED", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}: set FIELDWATCH_SHARED to its folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Any:
+    """The CUDA device; skips where there is none."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch.device("cuda")

@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+from fieldwatch.record import Block
+
+
+@pytest.fixture
+def make_block():
+    """A block of rows ``first`` to ``last`` (exclusive) with value = step + 0.25 * column."""
+
+    def make(first, last, columns=("Loss/total", "Loss/component_pixel"), *, axis="step", positions=None, samples=()):
+        steps = np.arange(first, last)
+        return Block(
+            axis=axis,
+            columns=tuple(columns),
+            steps=steps,
+            seconds=steps * 0.5,
+            positions=steps if positions is None else np.asarray(positions),
+            values=np.add.outer(steps * 1.0, 0.25 * np.arange(len(columns))),
+            samples=samples,
+        )
+
+    return make
