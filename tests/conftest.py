@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from beartype import BeartypeConf, FrozenDict, beartype
 from beartype.roar import BeartypeDecorHintException
+from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,8 +28,9 @@ hypothesis.settings.register_profile("fieldwatch", derandomize=True, deadline=No
 hypothesis.settings.load_profile("fieldwatch")
 
 # The tower: an int is acceptable as a float, as PEP 484 says. Self is left open: methods are decorated one by one,
-# and there beartype cannot know what it stands for.
-CHECKS = BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
+# and there beartype cannot know what it stands for. Not random: choosing which item of a list to look at must not draw
+# from the random state under test.
+CHECKS = BeartypeConf(is_pep484_tower=True, is_random=False, hint_overrides=FrozenDict({Self: object}))
 UNCHECKABLE: dict[str, str] = {}
 
 
@@ -54,6 +56,17 @@ def seeded() -> None:
     if torch is not None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch the checks off: for a test that hands in a wrong type on purpose, compiles, or recurses deeply.
+
+    Ask for it by ``@pytest.mark.usefixtures("unchecked")``.
+    """
+    jaxtyping_config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping_config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

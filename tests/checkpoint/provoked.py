@@ -1,4 +1,4 @@
-"""Real accidents, run in a process of its own: ``python provoked.py ACCIDENT FOLDER [NUMBER]`` prints what came of them as JSON.
+"""Real accidents, in a process of their own: ``python provoked.py FOLDER ACCIDENT...`` prints what came of each.
 
 The process forks, so it never does tensor work that would start threads; it is a script, not a test.
 """
@@ -6,14 +6,16 @@ The process forks, so it never does tensor work that would start threads; it is 
 import errno
 import json
 import os
-import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fieldwatch.checkpoint import CheckpointError, Checkpoints, OneWriter, Retention
@@ -28,7 +30,7 @@ CALLS = (
     "unlink",
     "rmdir",
     "scandir",
-    "readv",
+    "preadv",
     "ftruncate",
 )
 ORIGINAL = {name: getattr(os, name) for name in CALLS}
@@ -37,6 +39,12 @@ ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES")
 
 def filled(step, size=30_000):
     return {"x": torch.full((size,), float(step)), "y": torch.full((size,), step), "n": torch.tensor(step)}
+
+
+def memory_folder():
+    """Make a folder where syncing costs nothing, for accidents that are about the order of calls only."""
+    shared = Path("/dev/shm")  # noqa: S108 - a folder of random name is made in it
+    return Path(tempfile.mkdtemp(prefix="fieldwatch-", dir=shared if shared.is_dir() else None))
 
 
 def found(folder):
@@ -74,16 +82,20 @@ def saving_for_ever(folder, start):
     return work
 
 
-def kill_loop(folder, kills):
+def kill_loop(folder, kills=25):
     """Kill -9 a process that saves in a loop, at random times; every time the last acknowledged step must be there."""
-    draw, last, results = random.Random(7), 0, []
+    draw, last, results = np.random.default_rng(7), 0, []
     for _ in range(kills):
         child, reader = forked(saving_for_ever(folder, last))
-        time.sleep(draw.uniform(0.004, 0.06))
+        began = time.monotonic()
+        first = int.from_bytes(os.read(reader, 8), "little")
+        time.sleep(
+            draw.uniform(0, 2) * (time.monotonic() - began)
+        )  # somewhere in the next saves, however slow they are
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        promised = max(acknowledged(reader), last)
-        step, whole = found(folder) if promised else (0, True)
+        promised = max(acknowledged(reader), first)
+        step, whole = found(folder)
         results.append({"promised": promised, "step": step, "whole": whole})
         last = step
     return results
@@ -118,8 +130,9 @@ def killed(name, args):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at_every_call(folder, _):
+def kill_at_every_call(_):
     """Kill -9 one save (which also deletes an older one) before each of its calls, with half of a write done."""
+    folder = memory_folder()
     results, at, over = [], 0, False
     while not over:
         at += 1
@@ -138,18 +151,17 @@ def kill_at_every_call(folder, _):
         Checkpoints(place, keep=Retention(last=1)).save(3, filled(3))
         left = sorted(path.name for path in place.iterdir())
         results.append({"promised": promised, "step": step, "whole": whole, "left": left})
+    shutil.rmtree(folder)
     return results
 
 
-def error_at_every_call(folder, _):
-    """Let every call of a save fail with every error; only CheckpointError may come out, and the old one stays."""
-    results = []
-    for code in ERRORS:
-        at, over = 0, False
-        while not over:
-            at += 1
-            results.append(one_error(folder / f"{code}-{at}", code, at))
-            over = not results[-1]["reached"]
+def error_at_every_call(_):
+    """Let every call of a save fail, the errors in turn; only CheckpointError may come out, and the old one stays."""
+    folder, results = memory_folder(), []
+    while not results or results[-1]["reached"]:
+        at = len(results) + 1
+        results.append(one_error(folder / str(at), ERRORS[at % len(ERRORS)], at))
+    shutil.rmtree(folder)
     return results
 
 
@@ -183,27 +195,28 @@ def one_error(place, code, at):
     }
 
 
-def file_size_limit(folder, _):
-    """Save more than the process may write into one file."""
+def file_size_limit(folder):
+    """Save more than the process may write into one file; the limit does not outlive this accident."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, resource.RLIM_INFINITY))
-    return attempt(checkpoints, folder) | {"again": Checkpoints(folder).save(3, filled(3, 1000)).name}
+    result = attempt(checkpoints, folder) | {"again": Checkpoints(folder).save(3, filled(3, 1000)).name}
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    return result
 
 
-def full_disk(folder, _):
+def full_disk(folder):
     """Save more than the disk has room for."""
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
-    began = time.monotonic()
+    wire = Tripwire(0, None)
     result = attempt(checkpoints, folder)
-    return result | {
-        "seconds": time.monotonic() - began,
-        "again": Checkpoints(folder, keep=Retention()).save(3, filled(3)).name,
-    }
+    wire.remove()
+    return result | {"written": wire.names.count("write"), "again": checkpoints.save(3, filled(3)).name}
 
 
-def read_only(folder, _):
+def read_only(folder):
     """Save to, and fall back on, a disk that cannot be written."""
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
@@ -219,7 +232,7 @@ def read_only(folder, _):
     return result | {"fell_back_to": restored.step, "damaged_at": incident.path.name, "reason": incident.reason}
 
 
-def unreadable(folder, _):
+def unreadable(folder):
     """Restore a checkpoint whose file may not be opened."""
     (Checkpoints(folder).save(1, filled(1)) / "tensors.bin").chmod(0)
     try:
@@ -234,11 +247,16 @@ def attempt(checkpoints, folder):
         checkpoints.save(2, filled(2, 1_000_000))
     except CheckpointError as error:
         cause = getattr(error.__cause__, "errno", None)
-        return {"error": str(error), "errno": cause, "step": found(folder)[0], "left": sorted(os.listdir(folder))}
+        return {
+            "error": str(error),
+            "errno": cause,
+            "step": found(folder)[0],
+            "left": sorted(path.name for path in folder.iterdir()),
+        }
     return {"error": "", "errno": None}
 
 
-def recorded_order(folder, _):
+def recorded_order(folder):
     """Record the calls of one save that deletes an older one, with the paths they work on."""
     checkpoints = Checkpoints(folder, keep=Retention(last=1))
     checkpoints.save(1, filled(1))
@@ -247,7 +265,9 @@ def recorded_order(folder, _):
     class Recorder(Tripwire):
         def wrapped(self, name):
             def call(*args, **kwargs):
-                place = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else os.fspath(args[0])
+                place = (
+                    str(Path(f"/proc/self/fd/{args[0]}").readlink()) if isinstance(args[0], int) else os.fspath(args[0])
+                )
                 results.append([name, place, *(os.fspath(one) for one in args[1:2] if name == "rename")])
                 return ORIGINAL[name](*args, **kwargs)
 
@@ -259,7 +279,7 @@ def recorded_order(folder, _):
     return results
 
 
-def one_save(folder, _):
+def one_save(folder):
     """Save once more, for strace to look at."""
     checkpoints = Checkpoints(folder, keep=Retention(last=1))
     checkpoints.save(1, filled(1))
@@ -268,14 +288,15 @@ def one_save(folder, _):
     return []
 
 
-def hold(folder, _):
+def hold(folder):
     """Hold a folder until killed, with a forked worker that lives on."""
     with OneWriter(folder):
         worker = os.fork()
         if not worker:
             time.sleep(5)
             os._exit(0)
-        print(json.dumps({"pid": os.getpid(), "worker": worker}), flush=True)
+        sys.stdout.write(json.dumps({"pid": os.getpid(), "worker": worker}) + "\n")
+        sys.stdout.flush()
         time.sleep(30)
     return []
 
@@ -287,5 +308,5 @@ ACCIDENTS = (
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    accident = {one.__name__: one for one in ACCIDENTS}[sys.argv[1]]
-    print(json.dumps(accident(Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)))
+    known = {one.__name__: one for one in ACCIDENTS}
+    sys.stdout.write(json.dumps({name: known[name](Path(sys.argv[1]) / name) for name in sys.argv[2:]}))

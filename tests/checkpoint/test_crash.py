@@ -13,31 +13,38 @@ import pytest
 SCRIPT = Path(__file__).parent / "provoked.py"
 
 
-def run(*arguments, prefix=()):
-    command = [*prefix, sys.executable, str(SCRIPT), *map(str, arguments)]
+def run(folder, *accidents, prefix=()):
+    command = [*prefix, sys.executable, str(SCRIPT), str(folder), *accidents]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_25_kills_at_random_times_never_cost_an_acknowledged_step(tmp_path):
-    results = run("kill_loop", tmp_path, 25)
+@pytest.fixture(scope="module")
+def accidents(tmp_path_factory):
+    """What came of the accidents that need no disk of their own; one process, since importing torch takes seconds."""
+    names = ("kill_loop", "kill_at_every_call", "error_at_every_call", "file_size_limit", "recorded_order")
+    return run(tmp_path_factory.mktemp("accidents"), *names)
+
+
+def test_25_kills_at_random_times_never_cost_an_acknowledged_step(accidents):
+    results = accidents["kill_loop"]
     assert len(results) == 25
     assert all(one["whole"] for one in results)
     assert all(one["step"] >= one["promised"] for one in results)
-    assert results[-1]["step"] > 5  # it did save in between
+    assert results[-1]["step"] >= 25  # it did save in between
 
 
-def test_a_kill_at_every_single_call_of_a_save_leaves_a_whole_one(tmp_path):
-    results = run("kill_at_every_call", tmp_path)
+def test_a_kill_at_every_single_call_of_a_save_leaves_a_whole_one(accidents):
+    results = accidents["kill_at_every_call"]
     assert len(results) > 20
     assert all(one["whole"] and one["step"] >= one["promised"] for one in results)
     assert {one["step"] for one in results} == {1, 2}
     assert all(one["left"] == ["step_0000000003"] for one in results)
 
 
-def test_every_error_at_every_call_is_survived_and_told(tmp_path):
-    results = run("error_at_every_call", tmp_path)
+def test_every_error_at_every_call_is_survived_and_told(accidents):
+    results = accidents["error_at_every_call"]
     told = [one for one in results if one["error"]]
     assert {one["code"] for one in told} == {"EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES"}
     assert {"open", "mkdir", "posix_fallocate", "write", "fsync", "rename"} <= {one["call"] for one in told}
@@ -66,8 +73,8 @@ def check_order(calls):
     assert all(i > trashed for i, call in enumerate(calls) if call[0] in ("unlink", "rmdir"))
 
 
-def test_the_order_of_python_calls_is_the_durable_one(tmp_path):
-    check_order(run("recorded_order", tmp_path))
+def test_the_order_of_python_calls_is_the_durable_one(accidents):
+    check_order(accidents["recorded_order"])
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -79,7 +86,7 @@ def test_the_order_of_system_calls_is_the_durable_one(tmp_path):
     if probe.returncode:
         pytest.skip("this container forbids ptrace")
     folder = tmp_path / "run"
-    run("one_save", folder, prefix=prefix)
+    run(folder, "one_save", prefix=prefix)
     lines = [line for line in log.read_text().splitlines() if str(folder) in line]
     begin = next(i for i, line in enumerate(lines) if "/begin" in line)
     check_order([parsed(line) for line in lines[begin + 1 :]])
@@ -87,7 +94,7 @@ def test_the_order_of_system_calls_is_the_durable_one(tmp_path):
 
 def parsed(line):
     """Turn ``123 fsync(5</a/b>) = 0`` into ("fsync", "/a/b"), and a rename into ("rename", old, new)."""
-    name, arguments = re.fullmatch(r"\d+ +(\w+)\((.*)\) += .*", line).groups()
+    name, arguments = re.fullmatch(r"\d+ +(\w+)\((.*?)(?:\) += .*| <unfinished \.\.\.>)", line).groups()
     name = {"fallocate": "posix_fallocate", "renameat2": "rename", "renameat": "rename", "unlinkat": "unlink"}.get(
         name, name
     )
@@ -95,48 +102,45 @@ def parsed(line):
     return (name, *paths)
 
 
-def test_a_full_disk_keeps_the_old_one_and_says_what_is_wanted(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory):
+    """What came of the accidents on a disk of 8 MB."""
+    disk = tmp_path_factory.mktemp("disk")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip("a tmpfs cannot be mounted here; the next test provokes EFBIG instead")
+        pytest.skip("a tmpfs cannot be mounted here; the file size limit is provoked instead")
     try:
-        result = run("full_disk", disk / "run")
+        return run(disk, "full_disk", "read_only")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_keeps_the_old_one_and_says_what_is_wanted(small_disk):
+    result = small_disk["full_disk"]
     assert result["errno"] == 28
     assert re.search(r"step 2 was not saved to .*No space left.* 12,000,064 bytes wanted, [\d,]+ free", result["error"])
     assert "earlier checkpoints [1] are untouched; free space or lower Retention.last" in result["error"]
     assert (result["step"], result["left"], result["again"]) == (1, ["step_0000000001"], "step_0000000003")
-    assert result["seconds"] < 0.1  # found before anything was hashed or written
+    assert result["written"] == 0  # found before anything was written
 
 
-def test_a_file_size_limit_keeps_the_old_one(tmp_path):
-    result = run("file_size_limit", tmp_path)
-    assert result["errno"] == 27
-    assert "File too large" in result["error"]
-    assert (result["step"], result["left"], result["again"]) == (1, ["step_0000000001"], "step_0000000003")
-
-
-def test_a_read_only_disk_is_told_and_can_be_read(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
-        pytest.skip("a tmpfs cannot be mounted here")
-    try:
-        result = run("read_only", disk / "run")
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+def test_a_read_only_disk_is_told_and_can_be_read(small_disk):
+    result = small_disk["read_only"]
     assert result["errno"] == 30
     assert result["step"] == 1
     assert (result["fell_back_to"], result["damaged_at"]) == (1, "step_0000000002")
     assert "could not be set aside" in result["reason"]
 
 
+def test_a_file_size_limit_keeps_the_old_one(accidents):
+    result = accidents["file_size_limit"]
+    assert result["errno"] == 27
+    assert "File too large" in result["error"]
+    assert (result["step"], result["left"], result["again"]) == (1, ["step_0000000001"], "step_0000000003")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_checkpoint_that_may_not_be_read_is_no_damage(tmp_path):
-    result = run("unreadable", tmp_path)
-    assert "cannot be read" in result["error"]
+    assert "cannot be read" in run(tmp_path, "unreadable")["unreadable"]["error"]

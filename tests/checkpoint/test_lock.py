@@ -17,11 +17,11 @@ SCRIPT = Path(__file__).parent / "provoked.py"
 
 
 def test_a_second_process_is_refused_and_takes_over_after_kill_9(tmp_path):
-    command = [sys.executable, str(SCRIPT), "hold", str(tmp_path / "run")]
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "hold"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         owner = json.loads(holder.stdout.readline())
         began = time.monotonic()
-        with pytest.raises(FolderInUseError) as caught, OneWriter(tmp_path / "run"):
+        with pytest.raises(FolderInUseError) as caught, OneWriter(tmp_path / "hold"):
             pass
         assert time.monotonic() - began < 0.5
         message = str(caught.value)
@@ -32,9 +32,9 @@ def test_a_second_process_is_refused_and_takes_over_after_kill_9(tmp_path):
         holder.wait()
         os.kill(owner["worker"], 0)  # its forked worker lives on
         began = time.monotonic()
-        with OneWriter(tmp_path / "run"):
+        with OneWriter(tmp_path / "hold"):
             assert time.monotonic() - began < 0.5
-            assert json.loads((tmp_path / "run" / ".lock").read_bytes())["pid"] == os.getpid()
+            assert json.loads((tmp_path / "hold" / ".lock").read_bytes())["pid"] == os.getpid()
         os.kill(owner["worker"], signal.SIGKILL)
 
 
@@ -60,7 +60,8 @@ def test_the_same_process_is_refused_too_and_may_come_back(tmp_path):
 
 
 def test_a_lock_file_that_says_nothing_still_refuses(tmp_path):
-    script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); f.write('[]'); f.flush(); print(flush=True); input()"
+    script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); f.write('[]'); f.flush();"
+    script += "print(flush=True); input()"
     command = [sys.executable, "-c", script, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()

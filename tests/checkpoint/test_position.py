@@ -1,6 +1,6 @@
 """Shuffled epochs: every sample once an epoch, and resumed bit for bit anywhere."""
 
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def taken(shuffled, count):
 def test_an_epoch_shows_every_sample_once(drop_last, per_epoch, seen):
     shuffled = Shuffled(10, 3, seed=1, drop_last=drop_last)
     assert shuffled.batches_per_epoch == per_epoch
-    epochs = [sum(taken(shuffled, per_epoch), []) for _ in range(3)]
+    epochs = [list(chain.from_iterable(taken(shuffled, per_epoch))) for _ in range(3)]
     assert shuffled.epoch == 2
     assert all(len(epoch) == len(set(epoch)) == seen for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]

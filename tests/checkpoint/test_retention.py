@@ -25,7 +25,7 @@ _RULES = st.builds(
 
 
 @given(_RULES, _CANDIDATES)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
     steps = sorted((one.step for one in candidates), reverse=True)
     wanted = set(steps[: rules.last])
@@ -40,7 +40,7 @@ def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
 
 
 @given(_RULES, st.lists(st.tuples(st.integers(1, 5), _METRICS, st.booleans(), st.booleans()), max_size=25))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_over_any_history_the_last_verified_and_the_pinned_always_live(rules, history):
     step, alive, kept = 0, list[Candidate](), set[int]()
     for ahead, metrics, pinned, verified in history:
@@ -70,5 +70,7 @@ def test_numbers_below_their_bounds_are_refused(field, value, least):
 
 
 def test_an_unknown_direction_is_refused():
+    rules = Retention()
+    object.__setattr__(rules, "better", "up")  # past the tests' type checker, which an adopter does not have
     with pytest.raises(ValueError, match=r"better='up'\): it must be 'higher' or 'lower'"):
-        Retention(better="up")
+        rules.__post_init__()

@@ -1,3 +1,6 @@
+import contextlib
+import resource
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from fieldwatch.record import Block
 def make_block():
     """A block of rows ``first`` to ``last`` (exclusive) with value = step + 0.25 * column."""
 
-    def make(first, last, columns=("Loss/total", "Loss/component_pixel"), *, axis="step", positions=None, samples=()):
+    def make(first, last, columns=("Loss/total", "Loss/component_pixel"), *, axis="step", positions=None):
         steps = np.arange(first, last)
         return Block(
             axis=axis,
@@ -17,7 +20,22 @@ def make_block():
             seconds=steps * 0.5,
             positions=steps if positions is None else np.asarray(positions),
             values=np.add.outer(steps * 1.0, 0.25 * np.arange(len(columns))),
-            samples=samples,
         )
 
     return make
+
+
+@pytest.fixture
+def full_disk():
+    """A stretch in which the system writes no file past a size: what fits is written, then it refuses."""
+
+    @contextlib.contextmanager
+    def limited(size):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited

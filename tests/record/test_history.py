@@ -84,6 +84,7 @@ def test_handed_out_series_never_changes_and_is_read_only():
         before.values[0] = 1
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_memory_is_flat_over_a_hundred_thousand_rows():
     history = History(capacity=256)
     steps = np.arange(500)

@@ -1,7 +1,5 @@
-import errno
 import json
 import math
-import os
 import tracemalloc
 
 import numpy as np
@@ -19,7 +17,7 @@ def block(steps, columns=NAMES, *, axis="step", fill=None, samples=()):
     values = (
         np.add.outer(steps * 10.0, np.arange(len(columns)))
         if fill is None
-        else np.full((len(steps), len(columns)), fill)
+        else np.full((len(steps), len(columns)), fill, np.float64)
     )
     return Block(
         axis=axis,
@@ -68,7 +66,7 @@ def blocks_of_rows(draw):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(written=st.lists(blocks_of_rows(), min_size=1, max_size=4))
 def test_every_bit_comes_back(written, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
@@ -224,56 +222,23 @@ def test_missing_folder_and_missing_files(tmp_path):
     assert (history.step, history.names()) == (-1, ())
 
 
-def test_full_disk_leaves_a_whole_file(tmp_path):
-    class FullDisk:
-        def __init__(self, file):
-            self.file, self.left = file, 100
-
-        def write(self, data):
-            if not self.left:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            written = self.file.write(data[: self.left])
-            self.left -= written
-            return written
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
+def test_full_disk_leaves_a_whole_file(tmp_path, full_disk):
     with Journal(tmp_path) as journal:
         journal.append(block(range(3)))
-        lines = journal._file
-        real, lines._file = lines._file, FullDisk(lines._file)
-        with pytest.raises(OSError, match="No space"):
+        with full_disk((tmp_path / JOURNAL).stat().st_size + 100), pytest.raises(OSError, match="File too large"):
             journal.append(block(range(3, 30), columns=("other", "names")))
-        lines._file = real
         journal.append(block(range(3, 5), columns=("other", "names")))
     assert read_history(tmp_path)["other"].steps.tolist() == [3, 4]
 
 
-def test_short_writes_are_carried_on(tmp_path):
-    class Drop:
-        def __init__(self, file):
-            self.file = file
-
-        def write(self, data):
-            return self.file.write(data[:7])
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
+@pytest.mark.usefixtures("unchecked")
+def test_reading_keeps_memory_flat(tmp_path):
     with Journal(tmp_path) as journal:
-        journal._file._file = Drop(journal._file._file)
-        journal.append(block(range(20)))
-    assert len(read_history(tmp_path)["Time/step"]) == 20
-
-
-def test_hundred_thousand_rows_read_in_flat_memory(tmp_path):
-    with Journal(tmp_path) as journal:
-        for start in range(0, 100_000, 500):
+        for start in range(0, 20_000, 500):
             journal.append(block(range(start, start + 500), NAMES[:1], fill=0.5))
     tracemalloc.start()
     history = read_history(tmp_path, capacity=100)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert history["Loss/total"].steps.tolist() == list(range(99_900, 100_000))
-    assert peak < 3_000_000
+    assert history["Loss/total"].steps.tolist() == list(range(19_900, 20_000))
+    assert peak < 1_500_000

@@ -91,8 +91,8 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_into(descriptor: int, target: memoryview, name: str) -> None:
-    """Fill ``target`` from a file's present position.
+def read_into(descriptor: int, target: memoryview, offset: int, name: str) -> None:
+    """Fill ``target`` from a file, from byte ``offset`` on.
 
     Raises:
         DamageError: the file ends before, or the disk cannot read it.
@@ -100,7 +100,7 @@ def read_into(descriptor: int, target: memoryview, name: str) -> None:
     done = 0
     while done < len(target):
         try:
-            got = os.readv(descriptor, [target[done:]])
+            got = os.preadv(descriptor, [target[done:]], offset + done)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise DamageError(f"{name} cannot be read: {error}") from error
@@ -122,7 +122,7 @@ def read_small(path: Path, largest: int) -> bytes:
         if size > largest:
             raise DamageError(f"{path.name} has {size:,} bytes, the most is {largest:,}")
         content = bytearray(size)
-        read_into(descriptor, memoryview(content), path.name)
+        read_into(descriptor, memoryview(content), 0, path.name)
         return bytes(content)
     finally:
         os.close(descriptor)

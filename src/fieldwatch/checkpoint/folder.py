@@ -6,12 +6,12 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from fieldwatch.checkpoint.tree import Packer
 from fieldwatch.checkpoint.unpack import Unpacker
 
 TENSORS, MANIFEST, SEAL = "tensors.bin", "manifest.json", "manifest.sha256"
+T = TypeVar("T")
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -70,9 +71,9 @@ class Draft:
         """
         reserve(folder / TENSORS, self.nbytes)
         with ThreadPoolExecutor(_THREADS) as pool:
-            sums = [pool.submit(_sha256, array.raw) for array in self._arrays]
+            sums = _sums(self._arrays, pool)
             write_synced(folder / TENSORS, _padded(self._arrays))
-            manifest = self._manifest([future.result() for future in sums]).encode()
+            manifest = self._manifest(sums()).encode()
         write_synced(folder / MANIFEST, [manifest])
         write_synced(folder / SEAL, [seal(manifest)])
         sync_folder(folder)
@@ -144,33 +145,54 @@ def _padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
 
 
 def _read_arrays(path: Path, entries: Sequence[Entry]) -> list[Array]:
-    arrays, sums = list[Array](), list[Future[str]]()
+    """Read and check all arrays: each thread reads and hashes its own share."""
     descriptor = open_regular(path)
+
+    def read(share: list[int]) -> dict[int, Array]:
+        return {i: _read_array(descriptor, entries[i], i) for i in share}
+
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
-            for entry in entries:
-                arrays.append(_read_array(descriptor, entry))
-                sums.append(pool.submit(_sha256, arrays[-1].raw))
+            parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
         os.close(descriptor)
-    for i, (entry, future) in enumerate(zip(entries, sums, strict=True)):
-        if future.result() != entry.sha256:
-            raise DamageError(
-                f"{path.name}: array {i} ({entry.dtype} {entry.shape}) does not have the hash written with it"
-            )
-    return arrays
+    return _in_order(parts)
 
 
-def _read_array(descriptor: int, entry: Entry) -> Array:
+def _sums(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
+    """Start hashing; the returned function waits for the hashes."""
+
+    def hashes(share: list[int]) -> dict[int, str]:
+        return {i: _sha256(arrays[i].raw) for i in share}
+
+    parts = pool.map(hashes, _shares([array.raw.size for array in arrays]))
+    return lambda: _in_order(list(parts))
+
+
+def _in_order(parts: Sequence[dict[int, T]]) -> list[T]:
+    whole = {i: value for part in parts for i, value in part.items()}
+    return [whole[i] for i in range(len(whole))]
+
+
+def _shares(sizes: Sequence[int]) -> list[list[int]]:
+    """Deal out the indices to the threads, largest first: few hand-overs, about equal work."""
+    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    return [order[k::_THREADS] for k in range(_THREADS)]
+
+
+def _read_array(descriptor: int, entry: Entry, number: int) -> Array:
     whole = np.empty(aligned(entry.nbytes), np.uint8)
-    read_into(descriptor, whole.data, TENSORS)
-    data = whole[: entry.nbytes]
+    read_into(descriptor, whole.data, entry.offset, TENSORS)
+    raw = whole[: entry.nbytes]
     if whole[entry.nbytes :].any():
         raise DamageError(f"{TENSORS} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
-    if entry.dtype == "bool" and data.size and data.max() > 1:
+    if _sha256(raw) != entry.sha256:
+        what = f"array {number} ({entry.dtype} {entry.shape})"
+        raise DamageError(f"{TENSORS}: {what} does not have the hash written with it")
+    if entry.dtype == "bool" and raw.size and raw.max() > 1:
         raise DamageError(f"{TENSORS} holds a bool that is neither 0 nor 1")
-    return Array(dtype=entry.dtype, shape=entry.shape, raw=data)
+    return Array(dtype=entry.dtype, shape=entry.shape, raw=raw)
 
 
-def _sha256(data: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(data.data).hexdigest()
+def _sha256(raw: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(raw.data).hexdigest()

@@ -90,6 +90,8 @@ class Checkpoints:
     ) -> Path:
         """Write a checkpoint; when this returns, it is on the disk and a power cut cannot take it.
 
+        Nothing may change the items meanwhile: a tensor that changes while it is written would not match its hash.
+
         Checkpoints of higher steps belong to a branch that was left: they are renamed ``abandoned-step_...`` and stay.
 
         Args:

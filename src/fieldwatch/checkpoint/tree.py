@@ -19,7 +19,7 @@ from torch import Tensor
 from fieldwatch.checkpoint.array import Array, array_of
 from fieldwatch.checkpoint.incident import CheckpointError
 
-DEEPEST = 100
+DEEPEST = 50
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 _KEY_TYPES = (str, int, float, bool, type(None), tuple)
 _ADVICE = (
@@ -47,8 +47,7 @@ class Packer:
         Raises:
             CheckpointError: it holds a value of another type, or itself; the message names its path.
         """
-        if depth > DEEPEST:
-            raise CheckpointError(f"{path[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
+        _check_depth(path, depth)
         if isinstance(value, Tensor):
             return {"$": "tensor", "at": self._tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic):
@@ -77,6 +76,7 @@ class Packer:
         return node
 
     def _key(self, key: object, path: str, depth: int) -> Any:
+        _check_depth(path, depth)
         if type(key) not in _KEY_TYPES:
             wanted = "str, int, float, bool, None or a tuple of these"
             raise CheckpointError(f"{path} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
@@ -93,6 +93,11 @@ class Packer:
             self._places[key or len(self.arrays)] = len(self.arrays) - 1
             return len(self.arrays) - 1
         return self._places[key]
+
+
+def _check_depth(path: str, depth: int) -> None:
+    if depth > DEEPEST:
+        raise CheckpointError(f"{path[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
 
 
 def _identity(tensor: Tensor) -> Hashable:

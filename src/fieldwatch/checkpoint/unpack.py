@@ -31,8 +31,8 @@ class Unpacker:
         Raises:
             DamageError: it is none of the forms that ``Packer`` writes.
         """
-        if depth > 2 * DEEPEST:
-            raise DamageError(f"the manifest's values are nested more than {2 * DEEPEST} deep")
+        if depth > DEEPEST + 1:
+            raise DamageError(f"the manifest's values are nested more than {DEEPEST} deep")
         if isinstance(node, list):
             return self._members(cast("list[Any]", node), depth)
         if not isinstance(node, dict):

@@ -27,8 +27,7 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
 
     Source: the AMP convention of torch's fused optimizers (``found_inf``), used without loss scaling.
     """
-    known = _stepped.get(optimizer, frozenset())
-    if not all(id(parameter) in known for parameter in _with_gradient(optimizer)):
+    if _first_of_any(optimizer):
         _reading(optimizer, refused)
     elif getattr(optimizer, "_step_supports_amp_scaling", False):
         _fused(optimizer, refused)
@@ -61,6 +60,12 @@ def _reading(optimizer: Optimizer, refused: Tensor) -> None:
     if not bool(refused):
         optimizer.step()
         _stepped[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
+
+
+def _first_of_any(optimizer: Optimizer) -> bool:
+    known = _stepped.get(optimizer, frozenset())
+    parameters = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
+    return any(parameters[new].grad is not None for new in parameters.keys() - known)
 
 
 def _choosable(optimizer: Optimizer, refused: Tensor) -> bool:

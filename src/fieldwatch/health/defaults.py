@@ -37,6 +37,7 @@ def _of(value: float, reason: str, source: str = "ours") -> Default:
 
 
 _NUMBERS: dict[str, dict[str, Default]] = {
+    "NonFinite": {},
     "RefusedUpdates": {
         "count": _of(4, "a few refusals are normal with loss scaling; each is named by NonFinite anyway"),
         "share": _of(0.02, "one step in fifty lost is more than bad luck"),

@@ -3,12 +3,12 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fieldwatch.health.finding import Finding, Severity, graver
-from fieldwatch.health.rule import Found, Rule
+from fieldwatch.health.rule import Rule
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import Block, History, read_blocks, read_events
 
@@ -135,12 +135,14 @@ def _ask(rule: Rule, history: History) -> Sequence[Finding]:
         return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject="rule failed")]
 
 
-def _as_findings(found: Found) -> Sequence[Finding]:
-    if found is None:
-        return ()
-    findings = (found,) if isinstance(found, Finding) else tuple(found)
-    for finding in findings:
-        if not isinstance(finding, Finding):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _as_findings(found: object) -> Sequence[Finding]:
+    """Check what a rule returned: a stranger's rule is any callable."""
+    findings: list[Finding] = []
+    several = cast("Sequence[object]", found) if isinstance(found, tuple | list) else (found,)
+    for finding in several:
+        if isinstance(finding, Finding):
+            findings.append(finding)
+        elif finding is not None:
             raise TypeError(f"it returned {type(finding).__name__}: wanted a Finding, a tuple of them, or None")
     return findings
 

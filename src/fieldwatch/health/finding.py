@@ -22,7 +22,7 @@ class Finding:
         subject: the term, group, sample or metric it concerns; empty where the rule has only one.
 
     Raises:
-        ValueError: a negative step, an unknown severity, or an empty rule name.
+        ValueError: a negative step or an empty rule name.
     """
 
     rule: str
@@ -38,16 +38,14 @@ class Finding:
             raise ValueError("a finding came without a rule name: name the rule that found it")
         if self.step < 0:
             raise ValueError(f"finding of {self.rule}: step {self.step}: wanted a 0-based step index, 0 or more")
-        if self.severity not in _RANKS:
-            raise ValueError(f"finding of {self.rule}: severity {self.severity!r}: wanted one of {', '.join(_RANKS)}")
 
     def as_event(self) -> dict[str, Any]:
         """Return the finding as the JSON object that stands in ``events.jsonl``."""
         return {"kind": "finding", **asdict(self)}
 
     @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> "Finding":
-        """Read a finding back from its event; keys that are not a finding's are left alone.
+    def from_json(cls, event: Mapping[str, Any]) -> "Finding":
+        """Read a finding back from a JSON object such as its event; other keys are left alone.
 
         Raises:
             ValueError: a key is missing, or a value is not possible.
@@ -55,6 +53,8 @@ class Finding:
         missing = [key for key in _REQUIRED if key not in event]
         if missing:
             raise ValueError(f"a finding event lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
+        if event["severity"] not in _RANKS:
+            raise ValueError(f"a finding event has severity {event['severity']!r}: wanted one of {', '.join(_RANKS)}")
         texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
         return cls(**texts, step=int(event["step"]), severity=event["severity"], subject=str(event.get("subject", "")))
 

@@ -26,12 +26,14 @@ class Recorder:
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Keep one row, and hand the collected rows over when they are due."""
         ring = self._ring or self._make_ring(device_values)
-        if any(value.device != ring.device for value in device_values.values()):
-            strays = {name: value for name, value in device_values.items() if value.device != ring.device}
-            device_values = {name: value for name, value in device_values.items() if name not in strays}
-            host_values = {**host_values, **{name: float(value) for name, value in strays.items()}}
         if device_values or host_values:
-            ring.write(heading, device_values, host_values)
+            try:
+                ring.write(heading, device_values, host_values)
+            except RuntimeError:
+                device_values, strays = _without_strays(device_values, ring.device)
+                if not strays:
+                    raise
+                ring.write(heading, device_values, {**host_values, **strays})
         if ring.due():
             self.hand_over()
 
@@ -50,3 +52,9 @@ class Recorder:
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
         self._ring = Ring(device)
         return self._ring
+
+
+def _without_strays(values: Mapping[str, Tensor], device: torch.device) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The values that live on the ring's device, and the others, read."""
+    own = {name: value for name, value in values.items() if value.device == device}
+    return own, {name: float(value) for name, value in values.items() if value.device != device}

@@ -54,11 +54,12 @@ class _Plan:
         self.components = _index(places[COMPONENT + term] for term in terms)
         self.weights = _index(places[WEIGHT + term] for term in terms)
         self.total = places.get(TOTAL)
-        self.new_weighted = _index(i for i, term in enumerate(terms) if WEIGHTED + term not in places)
-        self.new_shares = _index(i for i, term in enumerate(terms) if SHARE + term not in places)
-        self.columns: tuple[str, ...] = tuple(WEIGHTED + terms[i] for i in self.new_weighted)
+        new_weighted = [i for i, term in enumerate(terms) if WEIGHTED + term not in places]
+        new_shares = [i for i, term in enumerate(terms) if SHARE + term not in places]
+        self.new_weighted, self.new_shares = _index(new_weighted), _index(new_shares)
+        self.columns: tuple[str, ...] = tuple(WEIGHTED + terms[i] for i in new_weighted)
         if self.total is not None:
-            self.columns += tuple(SHARE + terms[i] for i in self.new_shares)
+            self.columns += tuple(SHARE + terms[i] for i in new_shares)
 
 
 def _index(places: Iterable[int]) -> NDArray[np.intp]:

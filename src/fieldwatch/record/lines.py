@@ -40,13 +40,7 @@ class LineFile:
         Raises:
             OSError: the system refused; the file is as it was before.
         """
-        view = memoryview(lines)
-        try:
-            while view:
-                view = view[self._file.write(view) :]
-        except OSError:
-            os.ftruncate(self._file.fileno(), self._size)
-            raise
+        write_whole(self._file.fileno(), lines, self._size)
         self._size += len(lines)
 
     def sync(self) -> None:
@@ -62,6 +56,21 @@ class LineFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def write_whole(file: int, data: bytes, end: int) -> None:
+    """Append all of the data to a file that ends at byte ``end``, or leave the file as it is.
+
+    Raises:
+        OSError: the system refused (disk full).
+    """
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(file, view) :]
+    except OSError:
+        os.ftruncate(file, end)
+        raise
 
 
 def whole_size(path: Path) -> int:

@@ -48,7 +48,7 @@ class Rewindable(Protocol):
 class ShowsImages(Protocol):
     """Can show images."""
 
-    def image(self, name: str, position: int, png: bytes, width: int, height: int) -> None:
+    def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
         """Show an encoded PNG of ``width`` x ``height`` pixels under ``name`` at ``position``."""
         ...
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Protocol
 
 from fieldwatch.record.row import Block
@@ -32,6 +33,21 @@ class WriterFailed(RuntimeError):
 @dataclass
 class _Barrier:
     reached: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class _Kept:
+    """A thread's last words: whatever ends it is kept, to be raised in the training thread."""
+
+    keep: Callable[[BaseException], None]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if error is not None:
+            self.keep(error)
+        return True
 
 
 class Writer:
@@ -91,10 +107,11 @@ class Writer:
             ) from self._failure
 
     def _work(self) -> None:
-        try:
+        with _Kept(self._keep_failure):
             self._read_for_ever()
-        except BaseException as error:  # noqa: BLE001  a thread's last words: kept, and raised in the training thread
-            self._failure = error
+
+    def _keep_failure(self, error: BaseException) -> None:
+        self._failure = error
 
     def _read_for_ever(self) -> None:
         while (item := self._queue.get()) is not None:

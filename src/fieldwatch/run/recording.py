@@ -1,6 +1,6 @@
 """The record of a run while it is made: everything that reads its rows, in order, on the writer thread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,7 +106,7 @@ class Recording:
         """What stopped the writer, if anything did."""
         return self._writer.failure
 
-    def raise_divergence(self, resume: str) -> None:
+    def raise_divergence(self, how_to_resume: Callable[[], str]) -> None:
         """Stop a run whose updates are refused again and again.
 
         Raises:
@@ -116,7 +116,7 @@ class Recording:
         if streak is not None:
             raise Diverged(
                 f"{streak.length} updates in a row were refused from step {streak.first} on, because of {streak.culprit}; "
-                f"parameters are as they were before step {streak.first}. {resume}",
+                f"parameters are as they were before step {streak.first}. {how_to_resume()}",
                 streak.first,
             )
 

@@ -248,12 +248,12 @@ class Run:
             self.recording.event("phase", phase.window.first, name=phase.name)
         if self._layout is not None:
             self.recording.show(ShowsLayout, "layout", self._layout)
-        self.recording.show(ShowsConfig, "config", flat(self.config), ())
+        self.recording.show(ShowsConfig, "config", flat(self.config), {})
         self._random.apply()
 
     def _end_step(self) -> None:
         self._close_step()
-        self.recording.raise_divergence(self._how_to_resume())
+        self.recording.raise_divergence(self._how_to_resume)
         done = self.step_index + 1
         if done % RESCAN_EVERY == 0:
             self.watched.rescan()
@@ -278,7 +278,7 @@ class Run:
         metrics, self._save_with = self._save_with, None
         if self._kept:
             mark = self.recording.mark(self.seconds())
-            self.recording.raise_divergence(self._how_to_resume())  # all rows are read now: never save past it
+            self.recording.raise_divergence(self._how_to_resume)  # all rows are read now: never save past it
             path = self.checkpoints.save(self.step_index + 1, self._kept, metrics=metrics, note=mark)
             self._saved_at = self.step_index + 1
             self.event("checkpoint", path=str(path.relative_to(self.folder)), metrics=metrics or {})

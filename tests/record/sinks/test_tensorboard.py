@@ -2,13 +2,14 @@ import io
 import json
 import math
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader, RawEventFileLoader
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto import event_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -263,20 +264,19 @@ def test_layout_comes_back(tmp_path):
     assert [(one.value, one.lower, one.upper) for one in spread.margin.series] == [("mean", "min", "max")]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_hundred_thousand_rows_in_flat_memory(tmp_path, make_block):
-    import tracemalloc  # noqa: PLC0415  only here
-
     sink = TensorBoard(tmp_path)
-    sink(make_block(0, 500))
+    sink(make_block(0, 1000))
     tracemalloc.start()
-    for first in range(500, 100_000, 500):
-        sink(make_block(first, first + 500))
+    for first in range(1000, 100_000, 1000):
+        sink(make_block(first, first + 1000))
     grown, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 100_000
     assert peak < 2_000_000
     (path,) = tmp_path.iterdir()
-    assert sum(1 for _ in RawEventFileLoader(str(path)).Load()) == 100_001
+    assert sum(1 for _ in walk(path)) == 100_001
 
 
 def test_append_starts_a_file_of_the_next_number(tmp_path):
@@ -302,3 +302,12 @@ def test_blocks_without_rows_or_columns_write_no_file(tmp_path, make_block):
     )
     sink.flush()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_leaves_whole_records(tmp_path, make_block, full_disk):
+    sink = TensorBoard(tmp_path)
+    sink(make_block(0, 5))
+    with full_disk(sum(sink.mark().values()) + 100), pytest.raises(OSError, match="File too large"):
+        sink(make_block(5, 10))
+    sink(make_block(10, 12))
+    assert steps_of(tmp_path) == [0, 1, 2, 3, 4, 10, 11]

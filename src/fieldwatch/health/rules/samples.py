@@ -38,8 +38,8 @@ class SampleSpike(HealthRule):
     warmup: int = integer("SampleSpike", "warmup")
     grace: int = integer("SampleSpike", "grace")
     remedy: ClassVar[str] = (
-        "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it if "
-        "its data is bad."
+        "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it "
+        "if its data is bad."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -127,8 +127,8 @@ class StepOutlier(HealthRule):
     warmup: int = integer("StepOutlier", "warmup")
     least: float = number("StepOutlier", "least")
     remedy: ClassVar[str] = (
-        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, or "
-        "run it less often."
+        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, "
+        "or run it less often."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -248,7 +248,8 @@ def category_summary(scores: Sequence[PositionScore]) -> list[dict[str, float | 
         }
         rows += [
             _category_row(name, category, [score for score in members if score.category == category], centre)
-            for category in sorted({score.category for score in members}, key=_CATEGORIES.index)
+            for category in _CATEGORIES
+            if any(score.category == category for score in members)
         ]
     return rows
 
@@ -296,8 +297,10 @@ def _category_row(
     for measure, mean in means.items():
         row |= {f"{measure.upper()}_mean": mean, f"{measure.upper()}_std": _std([getattr(m, measure) for m in members])}
     row["count"] = len(members)
-    drops = {f"{m.upper()}_drop": None if centre[m] is None else centre[m] - mean for m, mean in means.items()}
-    return row | drops | {"PSNR_pooled": pooled_psnr(member.psnr for member in members)}
+    for measure, mean in means.items():
+        reference = centre[measure]
+        row[f"{measure.upper()}_drop"] = None if reference is None else reference - mean
+    return row | {"PSNR_pooled": pooled_psnr(member.psnr for member in members)}
 
 
 def _similarity(

@@ -64,24 +64,26 @@ class Digest:
         if window < 1:
             raise ValueError(f"a trend window of {window} values: wanted at least 1")
         self._window = window
+        self._phases: dict[int, str] = {}
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as after a resume."""
+        """Forget the values, as after a resume; the phases stay."""
         self._history = History(capacity=2 * self._window)
-        self._phase = ""
 
     def take(self, block: Block) -> None:
         """Take a block of the step axis in."""
         self._history.extend(block)
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Note the name of a phase that starts."""
+        """Note the name of a phase and the step from which on it holds, which may lie ahead."""
         if event["kind"] == "phase":
-            self._phase = str(event.get("name", ""))
+            self._phases[int(event["step"])] = str(event.get("name", ""))
 
     def report(self, block: Block) -> Report:
         """Report at the last row of a block that was just taken in."""
+        step = int(block.steps[-1])
+        started = max((first for first in self._phases if first <= step), default=None)
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(
             Term(
@@ -94,8 +96,8 @@ class Digest:
             if name.startswith(COMPONENT)
         )
         return Report(
-            step=int(block.steps[-1]),
-            phase=self._phase,
+            step=step,
+            phase="" if started is None else self._phases[started],
             total=row.get(TOTAL, math.nan),
             total_trend=self._trend(TOTAL) if TOTAL in row else math.nan,
             terms=terms,

@@ -20,6 +20,8 @@ import orjson
 from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2
 
+from fieldwatch.record.lines import write_whole
+
 _MASK_DELTA = 0xA282EAD8
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
 _FRAME = 16
@@ -96,10 +98,14 @@ class EventFiles:
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, records: bytes) -> None:
-        """Append framed records with one write; the first one starts a file."""
+        """Append framed records with one write; the first one starts a file.
+
+        Raises:
+            OSError: the system refused; the file still ends with a whole record.
+        """
         if self._file is None:
             self._file = self._open(self._new_path(), frame(self._version()))
-        _write(self._file, records)
+        write_whole(self._file, records, os.fstat(self._file).st_size)
 
     def mark(self) -> dict[str, int]:
         """Return the size in bytes of each of our files."""
@@ -119,7 +125,7 @@ class EventFiles:
             draft = path.with_name(f".{path.name}.part")
             self._file = self._open(draft, frame(self._version()) + frame(self._lineage(parts)))
             for part in parts:
-                _write(self._file, part.path.read_bytes()[part.start : part.end])
+                write_whole(self._file, part.path.read_bytes()[part.start : part.end], os.fstat(self._file).st_size)
             os.fsync(self._file)
             draft.replace(path)
         for path in [*old, *self.folder.glob(".events.out.tfevents.*.part")]:
@@ -144,14 +150,14 @@ class EventFiles:
 
     def _open(self, path: Path, first: bytes) -> int:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        _write(file, first)
+        write_whole(file, first, 0)
         return file
 
     def _version(self) -> bytes:
         return event_pb2.Event(wall_time=self._clock(), file_version="brain.Event:2").SerializeToString()
 
     def _lineage(self, parts: list[_Part]) -> bytes:
-        text = orjson.dumps({"fieldwatch_copy_of": [[part.origin, part.end - part.start] for part in parts]}).decode()
+        text = orjson.dumps({"fieldwatch_copy_of": list(_pedigree(parts))}).decode()
         message = event_pb2.LogMessage(level=event_pb2.LogMessage.INFO, message=text)
         return event_pb2.Event(wall_time=self._clock(), log_message=message).SerializeToString()
 
@@ -161,13 +167,9 @@ class EventFiles:
             if path.name == name:
                 return _Part(path=path, start=0, end=_whole(path, size), origin=name)
         for path in paths:
-            start = copied = 0
-            for origin, length in _copied_from(path):
-                start += copied
-                copied = length
+            for origin, start, length in _copied_from(path):
                 if origin == name and size <= length:
-                    first = _lineage_end(path) + start
-                    return _Part(path=path, start=first, end=_whole(path, first + size), origin=name)
+                    return _Part(path=path, start=start, end=_whole(path, start + size), origin=name)
         warnings.warn(
             f"{self.folder / name} is gone: TensorBoard's curves lose what it held. The journal still has it",
             stacklevel=4,
@@ -180,28 +182,27 @@ def _whole(path: Path, limit: int) -> int:
     return max((end for end, _ in walk(path) if end <= limit), default=0)
 
 
-def _lineage_end(path: Path) -> int:
-    records = walk(path)
-    next(records)
-    return next(records)[0]
-
-
-def _copied_from(path: Path) -> list[tuple[str, int]]:
-    """Return name and length of the files whose first bytes follow the lineage record of a copy."""
+def _copied_from(path: Path) -> list[tuple[str, int, int]]:
+    """Return, from the lineage record of a copy, files of whose first bytes it has one: name, place here, length."""
     records = walk(path)
     next(records, None)
-    _, record = next(records, (0, b""))
+    end, record = next(records, (0, b""))
     event = event_pb2.Event.FromString(record)
     if not event.HasField("log_message"):
         return []
     told: dict[str, Any] = orjson.loads(event.log_message.message)
-    return [(str(name), int(length)) for name, length in told["fieldwatch_copy_of"]]
+    return [(str(name), end + int(start), int(length)) for name, start, length in told["fieldwatch_copy_of"]]
 
 
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+def _pedigree(parts: list[_Part]) -> Iterator[tuple[str, int, int]]:
+    """Yield name, place and length of all files, older ones too, of whose first bytes the joined parts hold a copy."""
+    offset = 0
+    for part in parts:
+        yield part.origin, offset, part.end - part.start
+        for name, start, length in _copied_from(part.path):
+            if name != part.origin and part.start <= start < part.end:
+                yield name, offset + start - part.start, min(length, part.end - start)
+        offset += part.end - part.start
 
 
 def _sync_folder(folder: Path) -> None:

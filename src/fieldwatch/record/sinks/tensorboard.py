@@ -51,13 +51,13 @@ class TensorBoard:
             self._files.append(rows(self._start + block.seconds, block.positions, block.values[:, places]))
         self._position = int(block.positions[-1])
 
-    def image(self, name: str, position: int, png: bytes, width: int, height: int) -> None:
+    def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
         """Show an encoded PNG of ``width`` x ``height`` pixels.
 
         Raises:
             ValueError: the bytes are not a PNG.
         """
-        self._write(summaries.image(name, png, width, height), position)
+        self._write(summaries.image(name, png_bytes, width, height), position)
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
         """Show the distribution (30 bins) of the finite entries; nothing where there are none."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.record.lines import write_whole
+
 
 class TextFile:
     """Appends text to one file, each call with one write; cut back in place by :meth:`rewind`.
@@ -22,19 +24,21 @@ class TextFile:
         self._start()
 
     def append(self, text: str) -> None:
-        """Write text, whole lines of it."""
-        view = memoryview(text.encode(errors="backslashreplace"))
-        while view:
-            view = view[self._file.write(view) :]
+        """Write text, whole lines of it.
+
+        Raises:
+            OSError: the system refused; the file is as it was before.
+        """
+        write_whole(self._file.fileno(), text.encode(errors="backslashreplace"), self._size())
 
     def mark(self) -> dict[str, int]:
         """Return the file's size."""
-        return {self.path.name: os.fstat(self._file.fileno()).st_size}
+        return {self.path.name: self._size()}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Cut the file back to its size at the mark, and to its header for None."""
         size = int(mark.get(self.path.name, 0)) if mark else 0
-        os.ftruncate(self._file.fileno(), min(size, os.fstat(self._file.fileno()).st_size))
+        os.ftruncate(self._file.fileno(), min(size, self._size()))
         self._start()
 
     def close(self) -> None:
@@ -43,8 +47,13 @@ class TextFile:
 
     def _start(self) -> None:
         """Write the header of an empty file, and end a line that was torn."""
-        size = os.fstat(self._file.fileno()).st_size
-        if not size:
+        if not self._size():
             self._file.write(self._header)
-        elif not self.path.read_bytes().endswith(b"\n"):
-            self._file.write(b"\n")
+            return
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                self._file.write(b"\n")
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size

@@ -76,8 +76,13 @@ class Wandb:
         return {"id": self._open().id}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Continue the run of the mark, skipping what it already has; None starts a new run."""
-        self.close()
+        """Continue the run of the mark, skipping what it already has; None starts a new run.
+
+        A run that this process has open stays open: wandb names its folder after run and second, so a run that is
+        finished and opened again within a second would overwrite its own file.
+        """
+        if not mark or mark["id"] != self._id:
+            self.close()
         self._id = str(mark["id"]) if mark else None
         state = self._folder / STATE
         stored: dict[str, Any] = orjson.loads(state.read_bytes()) if mark and state.exists() else {}

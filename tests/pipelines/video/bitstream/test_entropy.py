@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,12 @@ def test_prior_counts_are_integers_known_beforehand():
     # half the weight per step: an encoder on any machine must come to these counts
     counts = entropy._prior_counts((2**31, 2**32), 8)
     assert counts.tolist() == [2276, 4552, 9103, 18205, 36409, 18205, 9103, 4552]
+
+
+def test_bytes_are_the_same_on_every_machine():
+    symbols = np.arange(400, dtype=np.int64) ** 2 * 7919 % 61 % 16
+    writer = entropy.SymbolWriter()
+    writer.write(symbols, 16, (3006477107, 2**32))
+    payload = writer.payload()
+    assert (len(payload), payload[:8].hex()) == (208, "e2cf12001c6f562f")
+    assert hashlib.sha256(payload).hexdigest().startswith("6ed9c30535a83980de1b11cae1aaf018")

@@ -1,5 +1,6 @@
 """A trained video model as one small file: quantise, range code, checksum; and back to a model that draws."""
 
+from .allocation import allocate_bits
 from .codec import CodecOptions, Decoded, Written, breakdown, read_bitstream, write_bitstream
 from .comparison import Sizes, compare_compressors
 from .container import BitstreamError, replace_file
@@ -14,6 +15,7 @@ __all__ = [
     "Sizes",
     "StoredFrames",
     "Written",
+    "allocate_bits",
     "breakdown",
     "compare_compressors",
     "frame_codes",

@@ -6,6 +6,7 @@ probabilities are integers over 2^24, so both sides have the same ones whatever 
 """
 
 import math
+from typing import Any
 
 import constriction
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 Prior = tuple[int, int]
 """p(1)/p(0), and the factor by which p(d+1)/p(d) shrinks per step d away from the centre; both times 2^32."""
 
+_STREAM: Any = constriction.stream  # pyright: ignore[reportAttributeAccessIssue] - a compiled module without stubs
 _ONE = 1 << 32
 _TOTAL = 1 << 24  # precision of the range coder
 _UNIT = 256  # weight of one counted symbol; the prior's counts are finer
@@ -48,7 +50,7 @@ class SymbolWriter:
     """Appends tensors of symbols to one range coder."""
 
     def __init__(self) -> None:
-        self._coder = constriction.stream.queue.RangeEncoder()
+        self._coder = _STREAM.queue.RangeEncoder()
 
     def write(self, symbols: np.ndarray, alphabet: int, prior: Prior) -> int:
         """Append the symbols (int64, 0 to alphabet - 1, one axis); returns the bytes that this added."""
@@ -69,7 +71,7 @@ class SymbolReader:
     """Reads what a `SymbolWriter` wrote, in the same order, with the same alphabets and priors."""
 
     def __init__(self, payload: bytes) -> None:
-        self._coder = constriction.stream.queue.RangeDecoder(np.frombuffer(payload, dtype="<u4").astype(np.uint32))
+        self._coder = _STREAM.queue.RangeDecoder(np.frombuffer(payload, dtype="<u4").astype(np.uint32))
 
     def read(self, size: int, alphabet: int, prior: Prior) -> np.ndarray:
         """The next `size` symbols, int64."""
@@ -110,5 +112,5 @@ def _probabilities(counts: np.ndarray) -> np.ndarray:
     return shares / _TOTAL
 
 
-def _model(counts: np.ndarray) -> constriction.stream.model.Categorical:
-    return constriction.stream.model.Categorical(_probabilities(counts), perfect=False)
+def _model(counts: np.ndarray) -> Any:
+    return _STREAM.model.Categorical(_probabilities(counts), perfect=False)

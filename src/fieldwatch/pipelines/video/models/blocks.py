@@ -142,22 +142,38 @@ class OutputMap(nn.Module):
         return x + float(self.out_bias)
 
 
-class ClipHead(nn.Sequential):
-    """Mean over each patch of the feature map -> linear C -> 2C -> ReLU -> linear -> unit norm.
+class PatchMeans(nn.Module):
+    """Mean of a feature map over each of rows x columns patches."""
 
-    Layers 0 and 1 pool and flatten, so that the linear layers carry the original checkpoint's names (2 and 4).
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.grid = (rows, columns)
+
+    def forward(
+        self, features: Float[Tensor, "units channels height width"]
+    ) -> Float[Tensor, "units patches channels"]:
+        """Channels of every patch, row-major."""
+        return functional.adaptive_avg_pool2d(features, self.grid).flatten(2).transpose(1, 2)
+
+
+class UnitNorm(nn.Module):
+    """x / |x|, along the last axis."""
+
+    def forward(self, x: Float[Tensor, "units patches dim"]) -> Float[Tensor, "units patches dim"]:
+        """Same direction, length 1."""
+        return functional.normalize(x, dim=-1)
+
+
+def clip_head(channels: int, clip_dim: int, *, rows: int = 1, columns: int = 1) -> nn.Sequential:
+    """Feature map -> unit-norm embedding per patch: mean -> linear C -> 2C -> ReLU -> linear -> unit norm.
+
+    The linear layers are numbers 2 and 4, as in the original's checkpoints.
     """
-
-    def __init__(self, channels: int, clip_dim: int, *, rows: int = 1, columns: int = 1) -> None:
-        super().__init__(
-            nn.AdaptiveAvgPool2d((rows, columns)),
-            nn.Flatten(2),
-            nn.Linear(channels, 2 * channels),
-            nn.ReLU(),
-            nn.Linear(2 * channels, clip_dim),
-        )
-
-    def forward(self, features: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units patches dim"]:
-        """Embedding of every patch, row-major."""
-        pooled = self[1](self[0](features)).transpose(1, 2)
-        return functional.normalize(self[4](self[3](self[2](pooled))), dim=-1)
+    return nn.Sequential(
+        PatchMeans(rows, columns),
+        nn.Identity(),
+        nn.Linear(channels, 2 * channels),
+        nn.ReLU(),
+        nn.Linear(2 * channels, clip_dim),
+        UnitNorm(),
+    )

@@ -8,15 +8,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class ChannelNorm(nn.LayerNorm):
+class ChannelNorm(nn.Module):
     """Layer norm over the channels of a feature map, epsilon 1e-6."""
 
     def __init__(self, channels: int) -> None:
-        super().__init__(channels, eps=1e-6)
+        super().__init__()
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
         """Normalise every pixel's channels."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class ConvNeXtBlock(nn.Module):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -10,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .blocks import ClipHead, OutputMap
+from .blocks import OutputMap, clip_head
+from .grid_sizing import fit_to_size, stage_sizes
 from .interface import Geometry, Prediction, Query, Unit, VideoModel
 from .options import ModelOptions
 
@@ -39,12 +39,11 @@ class TimeGrid(nn.Module):
         return self.gain * torch.lerp(self.values[key], self.values[key + 1], weight)
 
 
-class Pointwise(nn.Linear):
+def per_pixel(
+    linear: nn.Linear, x: Float[Tensor, "units before height width"]
+) -> Float[Tensor, "units after height width"]:
     """1x1 convolution as a matrix product per pixel (on one CPU thread torch's own 1x1 convolution is slow)."""
-
-    def forward(self, x: Float[Tensor, "units before height width"]) -> Float[Tensor, "units after height width"]:
-        """Mix the channels of every pixel."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Refine(nn.Module):
@@ -53,12 +52,12 @@ class Refine(nn.Module):
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
         self.depthwise = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels)
-        self.widen = Pointwise(channels, 2 * channels)
-        self.narrow = Pointwise(2 * channels, channels)
+        self.widen = nn.Linear(channels, 2 * channels)
+        self.narrow = nn.Linear(2 * channels, channels)
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
         """Same shape, refined."""
-        return x + self.narrow(functional.silu(self.widen(self.depthwise(x))))
+        return x + per_pixel(self.narrow, functional.silu(per_pixel(self.widen, self.depthwise(x))))
 
 
 class Stage(nn.Module):
@@ -68,8 +67,8 @@ class Stage(nn.Module):
         super().__init__()
         self.ratio = ratio
         self.grids = nn.ModuleList(grids)
-        self.mix = Pointwise(sum(grid.values.shape[1] for grid in grids), width) if grids else None
-        self.enlarge = Pointwise(coarser, width * ratio**2) if coarser else None
+        self.mix = nn.Linear(sum(grid.values.shape[1] for grid in grids), width) if grids else None
+        self.enlarge = nn.Linear(coarser, width * ratio**2) if coarser else None
         self.refine = nn.ModuleList(Refine(width, kernel) for kernel in refine)
 
     def forward(
@@ -79,9 +78,9 @@ class Stage(nn.Module):
         parts = []
         if self.mix is not None:
             maps = torch.cat([grid(position) for grid in self.grids], dim=1)
-            parts.append(self.mix(maps.contiguous(memory_format=torch.channels_last)))
-        if self.enlarge is not None:
-            enlarged = functional.pixel_shuffle(self.enlarge(features), self.ratio)
+            parts.append(per_pixel(self.mix, maps.contiguous(memory_format=torch.channels_last)))
+        if self.enlarge is not None and features is not None:
+            enlarged = functional.pixel_shuffle(per_pixel(self.enlarge, features), self.ratio)
             parts.append(enlarged[..., : parts[0].shape[-2], : parts[0].shape[-1]] if parts else enlarged)
         out = functional.silu(sum(parts[1:], parts[0]))
         for block in self.refine:
@@ -108,15 +107,15 @@ class GridVideo(VideoModel):
         self.cell = options.grid_cells[-1]
         self.stages = build_stages(geometry, options)
         width = options.grid_widths[-1]
-        self.rgb_head = Pointwise(width, 3 * self.cell**2)
-        self.clip_head = ClipHead(width, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
+        self.rgb_head = nn.Linear(width, 3 * self.cell**2)
+        self.clip_head = clip_head(width, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
         """One frame per row of `query`; only its times are read."""
         position = query.t * self.geometry.frames / max(self.geometry.frames - 1, 1)
-        features = None
-        for stage in self.stages:
+        features = self.stages[0](None, position)
+        for stage in self.stages[1:]:
             features = stage(features, position)
         return Prediction(rgb=self._draw(features), embedding=self._embed(features) if embed else None)
 
@@ -126,7 +125,7 @@ class GridVideo(VideoModel):
 
     def _draw(self, features: Tensor) -> Tensor:
         # the output map comes before the shuffle: elementwise work on one memory layout
-        blocks = self.output(self.rgb_head(features))
+        blocks = self.output(per_pixel(self.rgb_head, features))
         units, _, height, width = blocks.shape
         pixels = blocks.reshape(units, 3, self.cell, self.cell, height, width).permute(0, 1, 4, 2, 5, 3)
         frame = pixels.reshape(units, 3, height * self.cell, width * self.cell)
@@ -141,52 +140,9 @@ class GridVideo(VideoModel):
 def build_stages(geometry: Geometry, options: ModelOptions) -> nn.ModuleList:
     """Stages from the coarsest to the finest cell."""
     stages: list[Stage] = []
-    coarser, cell_before = 0, 0
-    for i, (cell, width) in enumerate(zip(options.grid_cells, options.grid_widths, strict=True)):
-        size = (math.ceil(geometry.height / cell), math.ceil(geometry.width / cell))
-        keys = max(1, round(geometry.frames / options.grid_periods[i]))
-        wanted = ((keys, options.grid_channels[i]), (1, options.grid_static[i]))
-        grids = [TimeGrid(count, channels, *size) for count, channels in wanted if channels]
-        refine = [options.grid_kernel] * options.grid_blocks[i]
-        stages.append(Stage(coarser, cell_before // cell, width, grids, refine))
-        coarser, cell_before = width, cell
+    coarser = 0
+    for size in stage_sizes(geometry, options):
+        grids = [TimeGrid(keys, channels, size.height, size.width) for keys, channels in size.grids]
+        stages.append(Stage(coarser, size.ratio, size.channels, grids, [options.grid_kernel] * size.blocks))
+        coarser = size.channels
     return nn.ModuleList(stages)
-
-
-def fit_to_size(geometry: Geometry, options: ModelOptions, modelsize: float) -> ModelOptions:
-    """Options whose widths and grid channels are scaled by one factor, the largest within `modelsize` million.
-
-    Counted are grids and stages, without the heads.
-
-    Raises:
-        ValueError: not even one channel each fits.
-    """
-    least, most = 0.0, 64.0
-    if _millions(geometry, _scaled(options, least)) > modelsize:
-        needed = _millions(geometry, _scaled(options, least))
-        raise ValueError(f"modelsize {modelsize} is too small for this video: give at least {needed:.3f} million")
-    for _ in range(24):
-        middle = (least + most) / 2
-        if _millions(geometry, _scaled(options, middle)) <= modelsize:
-            least = middle
-        else:
-            most = middle
-    return _scaled(options, least)
-
-
-def _scaled(options: ModelOptions, factor: float) -> ModelOptions:
-    def scale(channels: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(max(1, round(factor * count)) if count else 0 for count in channels)
-
-    return replace(
-        options,
-        grid_widths=scale(options.grid_widths),
-        grid_channels=scale(options.grid_channels),
-        grid_static=scale(options.grid_static),
-    )
-
-
-def _millions(geometry: Geometry, options: ModelOptions) -> float:
-    with torch.device("meta"):
-        stages = build_stages(geometry, options)
-    return sum(p.numel() for p in stages.parameters()) / 1e6

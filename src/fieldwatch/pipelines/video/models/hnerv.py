@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from .blocks import ClipHead, OutputMap, build_decoder
+from .blocks import OutputMap, build_decoder, clip_head
 from .encoder import Encoder, embedding_channels
 from .interface import Geometry, Prediction, Query, Unit, VideoModel
 from .options import ModelOptions
@@ -35,7 +35,7 @@ class HNeRV(VideoModel):
             fc_dim = solve_width(options.modelsize * 1e6 - channels * cells, stem, dec_strds, options)
         self.decoder, last = build_decoder(channels, fc_dim, start, dec_strds, options)
         self.rgb_head = nn.Conv2d(last, 3, 3, padding=1)
-        self.clip_head = ClipHead(last, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
+        self.clip_head = clip_head(last, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:

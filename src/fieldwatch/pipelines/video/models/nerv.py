@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from .blocks import ClipHead, OutputMap, build_decoder
+from .blocks import OutputMap, build_decoder, clip_head
 from .encoding import PositionalEncoding
 from .interface import Geometry, Prediction, Query, Unit, VideoModel
 from .options import ModelOptions
@@ -27,7 +27,7 @@ class NeRV(VideoModel):
             fc_dim = solve_width(options.modelsize * 1e6, code * start[0] * start[1], strides, options)
         self.decoder, width = build_decoder(code, fc_dim, start, strides, options)
         self.rgb_head = nn.Conv2d(width, 3, 3, padding=1)
-        self.clip_head = ClipHead(width, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
+        self.clip_head = clip_head(width, options.clip_dim, rows=geometry.rows, columns=geometry.columns)
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:

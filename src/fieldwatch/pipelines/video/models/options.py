@@ -62,9 +62,9 @@ class ModelOptions:
     enc_dim: str = "64_16"
     grid_cells: tuple[int, ...] = (16, 8, 4)
     grid_widths: tuple[int, ...] = (64, 64, 48)
-    grid_channels: tuple[int, ...] = (16, 4, 0)
+    grid_channels: tuple[int, ...] = (20, 8, 4)
     grid_periods: tuple[float, ...] = (1.0, 2.0, 4.0)
-    grid_static: tuple[int, ...] = (16, 0, 8)
+    grid_static: tuple[int, ...] = (8, 0, 8)
     grid_blocks: tuple[int, ...] = (1, 1, 1)
     grid_kernel: int = 5
 

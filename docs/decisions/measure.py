@@ -1,0 +1,116 @@
+"""Measures the numbers that stand in the decision pages: ``.venv/bin/python docs/decisions/measure.py``."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from tensorboard.backend.event_processing import data_ingester, event_accumulator
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from fieldwatch.measure import Heading, Ring
+from fieldwatch.record import Block, Journal, read_history
+
+STEPS, METRICS = 30_000, 24
+SPIKES = range(500, STEPS, 1000)
+
+
+def median_microseconds(call: Callable[[], object], repeats: int = 2000) -> float:
+    """The median time of one call."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return 1e6 * float(np.median(times))
+
+
+def spikes_that_tensorboard_keeps(folder: Path) -> None:
+    """Write one tag with 30 one-step spikes and read it as TensorBoard's server does."""
+    writer = EventFileWriter(str(folder))
+    for step in range(STEPS):
+        value = Summary.Value(tag="Loss/total", simple_value=1.0 if step in SPIKES else 0.1)
+        writer.add_event(Event(step=step, wall_time=float(step), summary=Summary(value=[value])))
+    writer.close()
+    points = data_ingester.DEFAULT_TENSOR_SIZE_GUIDANCE["scalars"]
+    reader = event_accumulator.EventAccumulator(str(folder), size_guidance={"scalars": points})
+    reader.Reload()
+    kept = {event.step for event in reader.Scalars("Loss/total")}
+    print(f"0003 TensorBoard keeps {len(kept)} of {STEPS} steps, {len(kept & set(SPIKES))} of {len(SPIKES)} spikes")
+
+
+def journal_cost(folder: Path) -> None:
+    """Write 30,000 rows of 24 float32 metrics in blocks of 32, and read them back."""
+    values = np.random.default_rng(0).normal(size=(STEPS, METRICS)).astype(np.float32).astype(np.float64)
+    names = tuple(f"Loss/component_{k}" for k in range(METRICS))
+    start = time.perf_counter()
+    with Journal(folder) as journal:
+        for first in range(0, STEPS, 32):
+            part = values[first : first + 32]
+            steps = np.arange(first, first + len(part))
+            journal.append(
+                Block(axis="step", columns=names, steps=steps, seconds=steps * 0.01, positions=steps, values=part)
+            )
+    written = time.perf_counter() - start
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    start = time.perf_counter()
+    history = read_history(folder)
+    read = time.perf_counter() - start
+    same = all(np.array_equal(history[name].values, values[:, k]) for k, name in enumerate(names))
+    print(
+        f"0003 journal: {1e6 * written / STEPS:.0f} us and {size / STEPS:.0f} bytes a row, "
+        f"{size / 1e6:.1f} MB in all, read in {read:.1f} s, every value equal: {same}"
+    )
+
+
+def step_with_nan(refused: float) -> tuple[bool, bool, float]:
+    """One ordinary step of fused Adam, then one whose gradients are all NaN: what is finite, how many steps counted."""
+    weight = torch.nn.Parameter(torch.ones(1000))
+    optimizer = torch.optim.Adam([weight], fused=True)
+    for gradient, flag in ((1.0, 0.0), (math.nan, refused)):
+        weight.grad = torch.full_like(weight, gradient)
+        optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(flag)
+        optimizer.step()
+    state = optimizer.state[weight]
+    moments = bool(torch.isfinite(state["exp_avg"]).all() and torch.isfinite(state["exp_avg_sq"]).all())
+    return bool(torch.isfinite(weight).all()), moments, float(state["step"])
+
+
+def ring_cost() -> None:
+    """Hand 24 device scalars to the ring, beside reading each on the host."""
+    scalars = {f"Loss/component_{k}": torch.rand(()) for k in range(METRICS)}
+    ring = Ring(torch.device("cpu"))
+
+    def write() -> None:
+        ring.write(Heading("step", 0, 0, 0.0), scalars, {})
+        if ring.due():
+            ring.take()
+
+    def read() -> list[float]:
+        return [value.item() for value in scalars.values()]
+
+    print(f"0005 ring: {median_microseconds(write):.0f} us a step for {METRICS} values, transfers included")
+    print(f"0005 one .item() per value, on the CPU where none waits: {median_microseconds(read):.0f} us")
+
+
+def main() -> None:
+    """Print all numbers, each with the number of its page."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        spikes_that_tensorboard_keeps(Path(folder, "events"))
+        journal_cost(Path(folder, "journal"))
+    for refused in (0.0, 1.0):
+        weights, moments, steps = step_with_nan(refused)
+        print(
+            f"0004 found_inf={refused:.0f}: finite weights {weights}, finite moments {moments}, {steps:.0f} steps counted"
+        )
+    ring_cost()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""A rule of your own: any callable that takes the history and returns a finding, or None."""
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fieldwatch import Finding, History, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class StuckAt:
+    """The metric has not moved by more than ``by`` for ``steps`` steps."""
+
+    metric: str
+    steps: int = 64
+    by: float = 1e-6
+
+    def __call__(self, history: History) -> Finding | None:
+        if self.metric not in history:
+            return None
+        series = history[self.metric]
+        moved = np.flatnonzero(np.abs(series.values - series.values[-1]) > self.by)
+        first = int(moved[-1]) + 1 if len(moved) else 0
+        if len(series) - first < self.steps:
+            return None
+        return Finding(
+            rule="StuckAt",
+            step=int(series.steps[first]),
+            severity="warning",
+            message=f"{self.metric} stands at {series.values[-1]:.3g} since step {series.steps[first]:.0f}.",
+            remedy="See whether its parameters are in the optimizer.",
+            subject=self.metric,
+        )
+
+
+def main() -> None:
+    with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule", rules=(StuckAt(metric="Field/sharpness"),)) as run:
+        for step in run.steps(256):
+            moving = step.index if step.index < 100 else 100
+            step.record({"Field/sharpness": torch.tensor(2.0 + 0.01 * moving)})
+    for finding in run.findings:
+        print(finding)
+
+
+if __name__ == "__main__":
+    main()

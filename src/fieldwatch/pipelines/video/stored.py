@@ -1,0 +1,88 @@
+"""A video run opened again: its config, its scene and the network of one of its checkpoints."""
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from fieldwatch import Checkpoints
+from fieldwatch.pipelines.video.config import VideoConfig
+from fieldwatch.pipelines.video.models import VideoModel, build_model
+from fieldwatch.pipelines.video.scene import Scene
+from fieldwatch.pipelines.video.start import prepare_scene
+from fieldwatch.record import NotARun, read_manifest
+
+Config = TypeVar("Config")
+Which = int | Literal["last", "best"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A video run, ready to draw.
+
+    Attributes:
+        folder: the run folder.
+        config: what it was trained with.
+        scene: what it was trained on.
+        model: the network, in evaluation mode.
+        step: the checkpoint's number of finished steps.
+    """
+
+    folder: Path
+    config: VideoConfig
+    scene: Scene
+    model: VideoModel
+    step: int
+
+
+def stored_config(folder: Path) -> VideoConfig:
+    """The config a video run was started with.
+
+    Raises:
+        NotARun: the folder holds no run, or one of another pipeline.
+    """
+    manifest = read_manifest(folder)
+    pipeline = manifest.about.get("pipeline")
+    if pipeline != "video":
+        raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens video runs")
+    return from_plain(VideoConfig, manifest.config)
+
+
+def open_run(folder: Path, checkpoint: Which = "last") -> StoredRun:
+    """Open a run at one of its checkpoints; nothing in the folder changes.
+
+    Raises:
+        NotARun: the folder holds no video run.
+        CheckpointError: there is no such checkpoint, or it is damaged.
+        ClipError: the clip it was trained on cannot be read any more.
+    """
+    config = stored_config(folder)
+    state = Checkpoints(folder / "checkpoints").load(checkpoint)
+    scene = prepare_scene(config)
+    model = build_model(config.model, scene.geometry, config.options).to(scene.device)
+    model.load_state_dict(state.items["model"])
+    return StoredRun(folder=folder, config=config, scene=scene, model=model.eval(), step=state.step)
+
+
+def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    """Build a config dataclass from the plain JSON values it was stored as.
+
+    Raises:
+        ValueError: a key is unknown: the run was made by another version.
+    """
+    types_of = typing.get_type_hints(kind)
+    unknown = sorted(values.keys() - {field.name for field in fields(kind)})  # pyright: ignore[reportArgumentType]
+    if unknown:
+        raise ValueError(f"stored config has keys {', '.join(unknown)} that {kind.__name__} does not know: use the version that made it")
+    return kind(**{name: _typed(types_of[name], value) for name, value in values.items()})
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return from_plain(typing.cast("type[Any]", kind), value)
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if value is not None and Path in options:
+        return Path(value)
+    return tuple(value) if isinstance(value, list) else value

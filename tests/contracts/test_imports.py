@@ -1,0 +1,102 @@
+"""Who may import whom. The layers stand in pyproject.toml (import-linter); here is what it cannot express."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TORCH_FREE = ("record", "health", "report")
+
+
+def imported_modules(tree: ast.Module) -> list[tuple[int, str]]:
+    """Line and name of every module of ours that a file imports."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [(node.lineno, node.module)]
+        elif isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+    return [(line, name) for line, name in found if name.startswith("fieldwatch.")]
+
+
+def private_imports(tree: ast.Module, own_room: str, package: Path) -> list[str]:
+    """Imports that reach past another room's ``__init__.py`` into one of its modules."""
+    foreign = [(line, name) for line, name in imported_modules(tree) if name.split(".")[1] != own_room]
+    is_room = {name: (package.joinpath(*name.split(".")[1:]) / "__init__.py").exists() for _, name in foreign}
+    return [f"{line}: {name}" for line, name in foreign if not is_room[name]]
+
+
+def names_past_all(tree: ast.Module, own_room: str, public: dict[str, set[str]]) -> list[str]:
+    """Names imported from another room that this room does not offer in ``__all__``."""
+    taken = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("fieldwatch.")]
+    foreign = [(n, n.module or "") for n in taken if (n.module or "").split(".")[1] != own_room]
+    wanted = [(n.lineno, room, alias.name) for n, room in foreign if room in public for alias in n.names]
+    return [f"{line}: {room}.{name}" for line, room, name in wanted if name not in public[room] | {"*"}]
+
+
+def declared_all(tree: ast.Module) -> set[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["__all__"]:
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def room_of(place: str) -> str:
+    return place.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+def test_an_import_of_a_private_module_is_seen(root):
+    tree = ast.parse("from fieldwatch.record.row import Row\nfrom fieldwatch.record import Block")
+    package = root / "src" / "fieldwatch"
+    assert private_imports(tree, "run", package) == ["1: fieldwatch.record.row"]
+    assert private_imports(tree, "record", package) == []
+
+
+def test_a_name_that_a_room_does_not_offer_is_seen():
+    tree = ast.parse("from fieldwatch.record import Row, hidden")
+    assert names_past_all(tree, "run", {"fieldwatch.record": {"Row"}}) == ["1: fieldwatch.record.hidden"]
+
+
+def test_rooms_are_entered_by_the_door(sources, root):
+    package = root / "src" / "fieldwatch"
+    found = {s.place: private_imports(s.tree, room_of(s.place), package) for s in sources}
+    assert {place: imports for place, imports in found.items() if imports} == {}
+
+
+def test_only_offered_names_are_taken(sources):
+    doors = [s for s in sources if s.path.name == "__init__.py" and s.place != "__init__.py"]
+    public = {".".join(["fieldwatch", *s.place.split("/")[:-1]]): declared_all(s.tree) for s in doors}
+    found = {s.place: names_past_all(s.tree, room_of(s.place), public) for s in sources}
+    assert {place: names for place, names in found.items() if names} == {}
+
+
+def test_imports_stand_at_the_top(sources):
+    """Except where a library is optional: those lines carry PLC0415 and the word optional."""
+    inside = [
+        (s.place, n.lineno, s.text.splitlines()[n.lineno - 1])
+        for s in sources
+        for f in ast.walk(s.tree)
+        if isinstance(f, ast.FunctionDef)
+        for n in ast.walk(f)
+        if isinstance(n, ast.Import | ast.ImportFrom)
+    ]
+    assert [row for row in inside if "optional" not in row[2]] == []
+
+
+@pytest.mark.parametrize("room", TORCH_FREE)
+def test_reading_a_record_needs_no_torch(room, root):
+    if not (root / "src" / "fieldwatch" / room / "__init__.py").exists():
+        pytest.skip(f"the room {room} does not exist yet")
+    program = (
+        f"import sys, fieldwatch, fieldwatch.{room}; print([m for m in ('torch', 'jaxtyping') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (loaded.stdout.strip(), loaded.stderr) == ("[]", "")
+
+
+def test_the_public_names_of_the_record_need_no_torch():
+    program = "import sys; from fieldwatch import Finding, History, Metric, examine; print('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (loaded.stdout.strip(), loaded.stderr) == ("False", "")

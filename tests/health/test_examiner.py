@@ -1,0 +1,222 @@
+"""The examiner says everything once, at the same steps live and afterwards."""
+
+import time
+
+import numpy as np
+import pytest
+
+from fieldwatch.health import (
+    GENERAL,
+    NORMALS,
+    VIDEO,
+    Examiner,
+    Finding,
+    GradientExploding,
+    LossJump,
+    NonFinite,
+    examine,
+)
+from fieldwatch.record import Block, Events, History, Journal, read_history
+
+RULES = (*NORMALS, *VIDEO)
+
+
+def rows(start: int, end: int) -> list[Block]:
+    """A run: a jump at 200, NaN at 333, a dead group from 420, starved rays from 500; an epoch has 50 steps."""
+    blocks: list[Block] = []
+    for first in range(start // 50 * 50, end, 50):
+        steps = np.arange(max(first, start), min(first + 50, end))
+        loss = np.where(steps < 200, 1.0, 5.0) + 0.1 * np.sin(steps)
+        loss[steps == 333] = np.nan
+        columns = {
+            "Loss/total": loss,
+            "Loss/component_normal": loss - 0.5,
+            "Gradients/sdf_norm": np.where(steps < 420, 0.5, 0.0),
+            "samples_per_ray": np.where(steps < 500, 3.0, 0.0),
+            "Guard/refused": (steps == 333) * 1.0,
+        }
+        blocks.append(_block("step", columns, steps, steps))
+        if steps[-1] == first + 49:
+            epoch = first // 50 + 1
+            quality = {"Train/PSNR": np.array([30.0 if epoch < 9 else 20.0]), "Eval/Info/num_val_frames": np.zeros(1)}
+            blocks.append(_block("epoch", quality, steps[-1:], np.array([epoch])))
+    return blocks
+
+
+def _block(axis: str, columns: dict[str, np.ndarray], steps: np.ndarray, positions: np.ndarray) -> Block:
+    values = np.stack([*columns.values()], axis=1)
+    names, seconds = tuple(columns), 0.1 * (steps + 1.0)
+    return Block(axis=axis, columns=names, steps=steps, seconds=seconds, positions=positions, values=values)
+
+
+class Live:
+    """What a run does with its rows: journal, history and looks in one order."""
+
+    def __init__(self, folder, start=0):
+        self.journal, self.events, self.examiner = Journal(folder), Events(folder), Examiner(RULES)
+        self.history, self.findings = History(), []
+        if start:
+            self.journal.segment(start)
+            self.events.segment(start)
+            self.history = read_history(folder, capacity=4096)
+            self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
+            self.examiner.recall(self.findings)
+        self.event({"kind": "windows", "step": start, "windows": {"normal": (0, 10_000), "mask": (100, 10_000)}})
+        self.event({"kind": "phase", "step": 300, "name": "late"})
+
+    def event(self, event):
+        self.events.append(event)
+        self.history.add_event(event)
+
+    def train(self, start, end):
+        for block in rows(start, end):
+            self.journal.append(block)
+            for part, due in self.examiner.parts(block):
+                self.history.extend(part)
+                if due:
+                    self.look()
+        self.look()
+        self.journal.close()
+        self.events.close()
+        return self
+
+    def look(self):
+        for finding in self.examiner.look(self.history):
+            self.findings.append(finding)
+            self.event(finding.as_event())
+
+
+def test_a_replay_says_exactly_what_the_live_run_said(tmp_path):
+    live = Live(tmp_path).train(0, 700).findings
+    assert examine(tmp_path, RULES) == live
+    named = {finding.rule for finding in live}
+    assert named >= {
+        "LossJump",
+        "NonFinite",
+        "DeadGroup",
+        "RayStarvation",
+        "Collapse",
+        "DeclaredButAbsent",
+        "NoValidation",
+    }
+
+
+def test_a_run_that_was_resumed_says_the_same_as_one_that_was_not(tmp_path):
+    whole = Live(tmp_path / "whole").train(0, 700).findings
+    Live(tmp_path / "resumed").train(0, 450)
+    resumed = Live(tmp_path / "resumed", start=410).train(410, 700).findings
+    assert resumed == whole
+    assert examine(tmp_path / "resumed", RULES) == whole
+    stored = [Finding.from_json(event) for event in read_history(tmp_path / "resumed").events("finding")]
+    assert stored == whole
+
+
+def test_a_finding_comes_once_per_phase(tmp_path):
+    """Phases begin at 0, 100 (a term's window) and 300 (named). The jump stays, but is told once, in its phase."""
+    live = Live(tmp_path).train(0, 700).findings
+    phases = np.searchsorted([0, 100, 300], [finding.step for finding in live], side="right")
+    keys = [(finding.rule, finding.subject, phase) for finding, phase in zip(live, phases, strict=True)]
+    assert len(keys) == len(set(keys))
+    assert [finding.step for finding in live if finding.rule == "LossJump"] == [215]
+
+
+def test_a_phase_that_ended_between_two_looks_is_still_judged(make, block_of):
+    """The norm explodes in steps 396 to 409, the phase ends at 410, looks come at 384 and 416."""
+    norm = np.full(416, 5.0)
+    norm[396:410] = 5000.0
+    history = make(events=[{"kind": "phase", "step": 410, "name": "next"}])
+    examiner, found = Examiner([GradientExploding()]), []
+    for part, due in examiner.parts(block_of({"Gradients/total_norm": norm})):
+        history.extend(part)
+        if due:
+            found += examiner.look(history)
+    assert [finding.step for finding in found] == [403]
+
+
+def test_a_border_starts_the_baseline_again(make):
+    jump = np.where(np.arange(400) < 200, 1.0, 50.0)
+    assert LossJump()(make({"Loss/total": jump})) != ()
+    for declared in ({"windows": {"normal": (200, 700)}}, {"events": [{"kind": "phase", "step": 200, "name": "fine"}]}):
+        assert LossJump()(make({"Loss/total": jump}, **declared)) == ()
+
+
+def test_it_tells_again_only_what_has_become_graver(make):
+    """A refused NaN is a warning; the same term unrefused later is an error; a third one is nothing new."""
+    values = np.ones(96)
+    values[[5, 40, 70]] = np.nan
+    refused = np.zeros(96)
+    refused[5] = 1
+    history, examiner = make({"Loss/component_sdf": values, "Guard/refused": refused}), Examiner([NonFinite()])
+    found = examiner.look(history)
+    assert [(finding.severity, finding.step) for finding in found] == [("warning", 5), ("error", 40)]
+    assert "refused, training went on" in found[0].message
+    assert examiner.look(history) == []
+
+
+def test_looks_come_at_multiples_of_every(block_of):
+    examiner = Examiner([], every=32)
+    cuts = [(part.steps.tolist(), due) for part, due in examiner.parts(block_of({"a": np.zeros(70)}))]
+    assert [(steps[0], steps[-1], due) for steps, due in cuts] == [(0, 31, True), (32, 63, True), (64, 69, False)]
+
+
+def test_a_multiple_that_no_row_meets_is_looked_at_before_the_next_row(block_of):
+    """Rows at 0, 20, 40, ..., 120: looks fall due at 32, 64 and 96, before 40, 80 and 100."""
+    examiner = Examiner([], every=32)
+    cuts = [(part.steps.tolist(), due) for part, due in examiner.parts(block_of({"a": np.zeros(7)}, stride=20))]
+    assert cuts == [([0, 20], True), ([40, 60], True), ([80], True), ([100, 120], False)]
+    assert [due for _, due in examiner.parts(block_of({"a": np.zeros(1)}, first=130))] == [True, False]
+
+
+def test_plain_callables_are_rules(make):
+    def too_green(history):
+        """Find green pixels."""
+        value = history["green"].values[-1] if "green" in history else 0.0
+        return (
+            Finding(rule="too_green", step=3, severity="note", message="green", remedy="paint") if value > 1 else None
+        )
+
+    assert Examiner([too_green]).look(make({"green": np.full(4, 2.0)})) != []
+    assert Examiner([too_green]).look(make({"red": np.full(4, 2.0)})) == []
+
+
+def test_a_rule_that_fails_is_a_finding_and_the_others_go_on(make):
+    def broken(history):
+        return history["nothing"]
+
+    def wrong(history):
+        return ("text",)
+
+    history = make({"Gradients/total_norm": np.where(np.arange(99) < 50, 1.0, 1e5)})
+    found = Examiner([broken, wrong, GradientExploding()]).look(history)
+    messages = {finding.rule: finding.message for finding in found}
+    assert messages.keys() == {"broken", "wrong", "GradientExploding"}
+    assert "the rule itself failed: KeyError" in messages["broken"]
+    assert "returned str: wanted a Finding" in messages["wrong"]
+
+
+@pytest.mark.parametrize("every", [0, 65])
+def test_an_interval_that_misses_phases_is_refused(every):
+    with pytest.raises(ValueError, match=rf"every={every}\): wanted 1 to 64"):
+        Examiner([], every=every)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no run folder at .*gone: give the folder of a run"):
+        examine(tmp_path / "gone", GENERAL)
+
+
+def test_a_look_at_a_full_window_costs_little(make, rng):
+    """All general rules on 4096 steps of 50 metrics cost less than copying and sorting these series 4 times."""
+    names = [f"Loss/component_{i}" for i in range(12)] + [f"Gradients/g{i}_norm" for i in range(12)]
+    names += [f"Gradients/update_ratio_g{i}" for i in range(12)] + ["Loss/total", "Gradients/total_norm", "Time/step"]
+    history = make({name: 0.5 + 0.01 * rng.standard_normal(4096) for name in names})
+    series = [history[name].values for name in names]
+    look = min(_seconds(lambda: Examiner(GENERAL).look(history)) for _ in range(7))
+    sort = min(_seconds(lambda: [np.sort(values) for values in series]) for _ in range(7))
+    assert look < 4 * sort, f"a look took {1e3 * look:.2f} ms, sorting {1e3 * sort:.2f} ms"
+
+
+def _seconds(work) -> float:
+    begin = time.thread_time()
+    work()
+    return time.thread_time() - begin

@@ -1,0 +1,75 @@
+import dataclasses
+
+import orjson
+import pytest
+
+from fieldwatch.health import Finding, exit_code, worst
+
+
+def finding(severity="warning", **changes):
+    fields = {
+        "rule": "LossSpike",
+        "step": 7,
+        "severity": severity,
+        "message": "It rose.",
+        "remedy": "Clip.",
+        "subject": "a",
+    }
+    return Finding(**fields | changes)
+
+
+def test_it_survives_json():
+    event = orjson.loads(orjson.dumps(finding().as_event()))
+    assert event["kind"] == "finding"
+    assert Finding.from_json({**event, "seconds": 3.5}) == finding()
+
+
+def test_an_event_without_a_subject_is_enough():
+    event = finding().as_event()
+    del event["subject"]
+    assert Finding.from_json(event).subject == ""
+
+
+def test_an_incomplete_event_is_refused():
+    with pytest.raises(ValueError, match="lacks severity, remedy: wanted at least rule, step"):
+        Finding.from_json({"rule": "a", "step": 1, "message": "b"})
+
+
+def test_it_reads_as_one_line():
+    assert str(finding()) == "warning: LossSpike [a] at step 7: It rose. Clip."
+    assert "[" not in str(finding(subject=""))
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        finding().step = 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rule": ""}, "without a rule name"),
+        ({"step": -1}, "step -1: wanted"),
+        ({"severity": "fatal"}, "note, warning, error"),
+    ],
+)
+def test_impossible_ones_are_refused(changes, words):
+    event = finding().as_event() | changes
+    with pytest.raises(ValueError, match=words):
+        Finding.from_json(event)
+
+
+@pytest.mark.parametrize(
+    ("grades", "gravest", "code"),
+    [
+        ((), None, 0),
+        (("note", "note"), "note", 0),
+        (("note", "warning"), "warning", 1),
+        (("error", "warning", "note"), "error", 1),
+    ],
+)
+def test_the_gravest_decides_the_exit_code(grades, gravest, code):
+    found = [finding(grade) for grade in grades]
+    assert worst(found) == gravest
+    assert exit_code(found) == code
+    assert exit_code(found, stopped=True) == 3

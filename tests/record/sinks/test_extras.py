@@ -1,0 +1,129 @@
+import json
+import math
+import struct
+import sys
+import time
+import zlib
+
+import pytest
+
+from fieldwatch.record.sinks import MissingExtra, MLflow, Wandb
+
+wandb_records = pytest.importorskip(
+    "wandb.proto.wandb_internal_pb2", reason="the extra fieldwatch[wandb] is not installed"
+)
+
+
+@pytest.mark.parametrize(("extra", "sink"), [("wandb", Wandb), ("mlflow", MLflow)])
+def test_missing_extra_says_how_to_install_it(tmp_path, monkeypatch, extra, sink):
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(MissingExtra, match=rf"not installed: pip install 'fieldwatch\[{extra}\]'"):
+        sink(str(tmp_path / "absent"))
+
+
+def records(path):
+    """Walk wandb's file (LevelDB log format: blocks of 32 KiB, each record with crc32, length and type)."""
+    data, at, parts = path.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        crc, length, kind = struct.unpack_from("<IHB", data, at)
+        body = data[at + 7 : at + 7 + length]
+        assert zlib.crc32(body, zlib.crc32(bytes([kind]))) == crc
+        parts += body
+        at += 7 + length
+        if kind in (1, 4):
+            yield wandb_records.Record.FromString(parts)
+            parts = b""
+
+
+def history(folder, name):
+    """(axis position, value) of a metric over all offline segments."""
+    found = []
+    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        for record in records(path):
+            if record.WhichOneof("record_type") == "history":
+                items = {
+                    "/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
+                }
+                if name in items:
+                    found.append((items.get("epoch", items.get("step")), items[name]))
+    return found
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DISABLE_GIT", "true")
+    monkeypatch.setenv("WANDB_DISABLE_CODE", "true")
+
+
+def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, offline):
+    wandb = pytest.importorskip("wandb")
+    sink = Wandb(tmp_path, project="test", mode="offline")
+    sink(make_block(0, 40, ("Loss/total", "Guard/refused")))
+    mark = json.loads(json.dumps(sink.mark()))
+    late = make_block(40, 50, ("Loss/total", "new"))
+    late.values[0, 1] = math.nan
+    sink(late)
+    sink.config({"lr": 0.1}, {"psnr": 30.0})
+    sink.rewind(mark)
+    sink(make_block(40, 52, ("Loss/total",)))
+    sink.close()
+    wandb.teardown()  # a resume is another process, with another wandb service
+    while time.strftime("%Y%m%d_%H%M%S") in str(sorted(tmp_path.glob("wandb/offline-run-*"))):
+        time.sleep(0.05)  # wandb names its folder after the second
+    again = Wandb(tmp_path, project="test", mode="offline")
+    again.rewind(mark)
+    again(make_block(40, 60, ("Loss/total",)))
+    again(make_block(60, 61, ("Eval/psnr",), axis="epoch", positions=[2]))
+    again.close()
+    wandb.teardown()  # finish() returns a moment before the service has written the file
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
+    assert history(tmp_path, "Loss/total") == [(step, step) for step in range(60)]
+    assert history(tmp_path, "Eval/psnr") == [(2, 60)]
+    assert history(tmp_path, "Guard/refused") == []
+    assert math.isnan(history(tmp_path, "new")[0][1])
+    assert len({path.stem for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of SQLAlchemy, in mlflow's own tables
+def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
+    mlflow = pytest.importorskip("mlflow", reason="the extra fieldwatch[mlflow] is not installed")
+    store = f"sqlite:///{tmp_path}/new/mlflow.db"
+    sink = MLflow(store, experiment="bear", name="first", clock=lambda: 1000.0)
+    sink(make_block(0, 40, ("Loss/total", "Guard/refused", "odd<name>")))
+    mark = json.loads(json.dumps(sink.mark()))
+    late = make_block(40, 50, ("Loss/total", "new"))
+    late.values[0, 1] = math.nan
+    sink(late)
+    sink(make_block(49, 50, ("Eval/psnr",)))
+    sink.config({"lr": 0.1, "views": (1, 2)}, {})
+    again = MLflow(store, experiment="bear")
+    again.rewind(mark)
+    again(make_block(40, 700, ("Loss/total", "second")))
+    again(make_block(60, 61, ("Eval/epoch",), axis="epoch", positions=[2]))
+    again.config({"lr": 0.2, "later": True}, {"psnr": 30.0})
+    again.close()
+    client = mlflow.MlflowClient(store)
+
+    def told(name):
+        return [(metric.step, metric.value) for metric in client.get_metric_history(mark["run"], name)]
+
+    assert told("Loss/total") == [(step, step) for step in range(700)]
+    assert told("Eval/psnr") == [(49, 49)]
+    assert told("Eval/epoch") == [(2, 60)]
+    assert told("Final/psnr") == [(699, 30)]
+    assert len(told("odd_name_")) == 40
+    assert math.isnan(told("new")[0][1])
+    assert told("Guard/refused") == []
+    run = client.get_run(mark["run"])
+    assert run.data.params == {"lr": "0.1", "views": "(1, 2)", "later": "True"}
+    assert run.info.status == "FINISHED"
+    assert client.get_metric_history(mark["run"], "Loss/total")[1].timestamp == 1000_000 - 19_000
+    fresh = MLflow(store, experiment="bear")
+    fresh.rewind(None)
+    assert fresh.mark() != mark
