@@ -106,9 +106,7 @@ def main() -> None:
         journal_cost(Path(folder, "journal"))
     for refused in (0.0, 1.0):
         weights, moments, steps = step_with_nan(refused)
-        print(
-            f"0004 found_inf={refused:.0f}: finite weights {weights}, finite moments {moments}, {steps:.0f} steps counted"
-        )
+        print(f"0004 found_inf={refused:.0f}: finite weights {weights}, finite moments {moments}, counted {steps:.0f}")
     ring_cost()
 
 

@@ -281,3 +281,18 @@ def test_nothing_is_a_checkpoint_too(tmp_path):
     assert checkpoints.restore({}).step == 0
     checkpoints.save(1, {"random": RandomState()}, note=(1, None, "x"))
     assert checkpoints.restore({"random": RandomState()}).note == (1, None, "x")
+
+
+def test_find_names_the_checkpoint_that_read_would_read(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=Retention(last=3, metric="psnr"))
+    for step, psnr in ((10, 30.0), (20, 31.0), (30, 29.0)):
+        checkpoints.save(step, filled(step), metrics={"psnr": psnr})
+    found = {which: checkpoints.find(which) for which in ("last", "best", 10)}
+    assert {which: saved.step for which, saved in found.items()} == {"last": 30, "best": 20, 10: 10}
+    assert found["best"].metrics == {"psnr": 31.0}
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 15 .* there are \[10, 20, 30\]"):
+        checkpoints.find(15)
+    (found["last"].path / "manifest.json").write_text("{}")
+    with pytest.raises(DamageError, match=r"step_0000000030 is damaged; other steps are \[10, 20\]"):
+        checkpoints.find("last")
+    assert checkpoints.steps() == [10, 20, 30]

@@ -63,7 +63,9 @@ def test_perfect_predictions_cost_nothing_and_every_loss_has_finite_gradients(na
 
 
 def test_an_unknown_name_lists_all_and_names_the_nearest():
-    with pytest.raises(ValueError, match=r"--loss 'fusion6' is not known\. Did you mean Fusion6\? Known are L1, L2, SSIM,"):
+    with pytest.raises(
+        ValueError, match=r"--loss 'fusion6' is not known\. Did you mean Fusion6\? Known are L1, L2, SSIM,"
+    ):
         pixel_loss("fusion6")
     with pytest.raises(ValueError, match=r"'perceptual' is not known\. Known are"):
         pixel_loss("perceptual")

@@ -25,7 +25,7 @@ def test_a_vector_without_direction_has_finite_value_and_gradients(scale):
     target = torch.eye(4)[:2].clone().requires_grad_()
     error = cosine_error(prediction, target)
     error.backward()
-    assert error == pytest.approx(1, abs=1e-6)
+    assert error.item() == pytest.approx(1, abs=1e-6)
     assert prediction.grad.isfinite().all()
     assert target.grad.isfinite().all()
 
@@ -33,7 +33,7 @@ def test_a_vector_without_direction_has_finite_value_and_gradients(scale):
 def test_zero_targets_do_not_disturb_the_others():
     prediction = torch.eye(3)[:2].clone().requires_grad_()
     target = torch.stack([torch.zeros(3), torch.tensor([0.0, 1.0, 0.0])])
-    assert cosine_error(prediction, target) == pytest.approx(0.5)
+    assert cosine_error(prediction, target).item() == pytest.approx(0.5)
 
 
 def test_gradients_agree_with_finite_differences():

@@ -31,7 +31,10 @@ def pair():
 
 def test_ssim_is_the_textbook_value_per_image(pair):
     a, b = pair
-    expected = [np.mean([textbook_ssim(p, q) for p, q in zip(x, y, strict=True)]) for x, y in zip(a.double().numpy(), b.double().numpy(), strict=True)]
+    expected = [
+        np.mean([textbook_ssim(p, q) for p, q in zip(x, y, strict=True)])
+        for x, y in zip(a.double().numpy(), b.double().numpy(), strict=True)
+    ]
     np.testing.assert_allclose(ssim(a.double(), b.double()), expected, rtol=1e-10)
     np.testing.assert_allclose(ssim(a, b), expected, atol=2e-5)
 
@@ -72,7 +75,9 @@ def _parts(a, b):
     return (luminance * contrast).mean().item(), contrast.mean().item()
 
 
-@pytest.mark.parametrize(("side", "window"), [(161, 11), (160, 9), (129, 9), (128, 7), (96, 5), (80, 5), (65, 5), (64, 3), (33, 3)])
+@pytest.mark.parametrize(
+    ("side", "window"), [(161, 11), (160, 9), (129, 9), (128, 7), (96, 5), (80, 5), (65, 5), (64, 3), (33, 3)]
+)
 def test_the_window_shrinks_with_the_patch(side, window):
     assert ms_ssim_window(side) == window
     image = torch.rand(1, 3, side, side + 7, generator=torch.Generator().manual_seed(side))
@@ -81,19 +86,24 @@ def test_the_window_shrinks_with_the_patch(side, window):
 
 def test_small_images_say_how_many_levels_fit():
     image = torch.zeros(1, 3, 20, 60)
-    with pytest.raises(ValueError, match="5 levels needs a shorter side of at least 33 pixels, the image has 20: pass levels=4"):
+    with pytest.raises(
+        ValueError, match="5 levels needs a shorter side of at least 33 pixels, the image has 20: pass levels=4"
+    ):
         ms_ssim(image, image)
     assert ms_ssim(image, image, levels=4) == pytest.approx(torch.ones(1))
     with pytest.raises(ValueError, match="the image has 2: use larger patches"):
         ms_ssim(image[:, :, :2], image[:, :, :2])
     with pytest.raises(ValueError, match="1 to 5 levels, got 6"):
         ms_ssim(image, image, levels=6)
-    with pytest.raises(ValueError, match="a window of 11 pixels at 5 levels does not fit an image of 40 x 60 pixels: the largest is 3"):
+    with pytest.raises(
+        ValueError, match="a window of 11 pixels at 5 levels does not fit an image of 40 x 60 pixels: the largest is 3"
+    ):
         ms_ssim(torch.zeros(1, 3, 40, 60), torch.zeros(1, 3, 40, 60), window=11)
     with pytest.raises(ValueError, match="window of 11 pixels does not fit an image of 8 x 60 pixels"):
         ssim(image[:, :, :8], image[:, :, :8])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_images_of_different_shapes_are_refused():
     with pytest.raises(ValueError, match="one shape"):
         ssim(torch.zeros(1, 3, 20, 20), torch.zeros(1, 3, 20, 21))

@@ -85,6 +85,21 @@ class Checkpoints:
         """Return the highest step whose manifest is sound, without reading its tensors."""
         return next((saved for saved in reversed(self._sound())), None)
 
+    def find(self, step: Which = "last") -> Saved:
+        """Return what ``read`` of the same step would read: its number, folder and metrics, without its tensors.
+
+        Raises:
+            CheckpointError: there is none, or its manifest is damaged; nothing is touched.
+        """
+        folder = self._choose(step)[0]
+        saved = self._look(folder)
+        if saved is None:
+            others = [other for other, path in self._folders().items() if path != folder]
+            raise DamageError(
+                f"the manifest of {folder} is damaged; other steps are {sorted(others)}: ask for one of them"
+            )
+        return saved
+
     def save(
         self, step: int, items: Mapping[str, Item], *, metrics: Mapping[str, float] | None = None, note: Any = None
     ) -> Path:

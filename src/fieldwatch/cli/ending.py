@@ -34,7 +34,9 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     if not findings:
         console.print("[green]healthy[/]: no rule found anything")
         return
-    table = Table(title=f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", title_justify="left", expand=False)
+    table = Table(
+        title=f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", title_justify="left", expand=False
+    )
     for column in ("severity", "step", "rule", "what", "remedy"):
         table.add_column(column, justify="right" if column == "step" else "left", overflow="fold")
     order = list(COLOURS)

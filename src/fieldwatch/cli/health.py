@@ -37,7 +37,9 @@ def run(arguments: Sequence[str]) -> int:
         manifest = read_manifest(chosen.run)
         findings = examine(chosen.run, RULES.get(manifest.about.get("pipeline", ""), GENERAL))
     if chosen.json:
-        print_json({"run": chosen.run, "state": manifest.state, "findings": [finding.to_json() for finding in findings]})
+        print_json(
+            {"run": chosen.run, "state": manifest.state, "findings": [finding.to_json() for finding in findings]}
+        )
     else:
         console = Console()
         console.print(f"{chosen.run}: {manifest.state}")

@@ -49,7 +49,9 @@ class ProgressBar:
         if self._started_at is None:  # a resumed run: what was done before says nothing about the speed
             self._started_at = first
             self._progress.reset(self._task, total=self._total, completed=first)
-        values = "  ".join(f"{label} {_short(self._last[name])}" for name, label in self._shown.items() if name in self._last)
+        values = "  ".join(
+            f"{label} {_short(self._last[name])}" for name, label in self._shown.items() if name in self._last
+        )
         self._progress.update(self._task, completed=done, values=values)
 
     def __enter__(self) -> Self:

@@ -126,7 +126,9 @@ def check_writable(folder: Path) -> None:
     """
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(f"cannot write into {nearest}: choose another run folder with --out, or change its rights")
+        raise PermissionError(
+            f"cannot write into {nearest}: choose another run folder with --out, or change its rights"
+        )
 
 
 def print_beginning(console: Console, config: VideoConfig, scene: Scene, folder: Path) -> None:

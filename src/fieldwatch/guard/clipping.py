@@ -10,7 +10,9 @@ Clip: TypeAlias = float | Mapping[str, float]
 """A limit for the norm of all gradients together, or one per watched group."""
 
 
-def clip_gradients(clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Mapping[str, Tensor], total: Tensor) -> None:
+def clip_gradients(
+    clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Mapping[str, Tensor], total: Tensor
+) -> None:
     """Scale gradients in place so that no norm exceeds its limit; gradients below it keep their bits (factor 1).
 
     Args:
@@ -34,7 +36,7 @@ def clip_gradients(clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Map
 def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     with torch.no_grad():
         factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
-        torch._foreach_mul_(gradients, factor)  # noqa: SLF001  the fused call that torch's own clipping uses
+        torch._foreach_mul_(gradients, factor)
 
 
 def _positive(limit: float) -> float:
@@ -46,4 +48,6 @@ def _positive(limit: float) -> float:
 def _refuse_unknown(clip: Mapping[str, float], norms: Mapping[str, Tensor]) -> None:
     unknown = sorted(clip.keys() - norms.keys())
     if unknown:
-        raise ValueError(f"clip names group {unknown[0]!r}, but the watched groups are {sorted(norms)}: run.watch(...) it first")
+        raise ValueError(
+            f"clip names group {unknown[0]!r}, but the watched groups are {sorted(norms)}: run.watch(...) it first"
+        )

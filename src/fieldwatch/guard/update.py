@@ -1,4 +1,4 @@
-"""An optimizer step that does not happen when the step is bad: parameters, moments and step counters stay as they were."""
+"""An optimizer step that does not happen when the step is bad: parameters, moments and counters stay as they were."""
 
 import weakref
 from collections.abc import Iterator

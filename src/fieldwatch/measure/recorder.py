@@ -1,4 +1,4 @@
-"""Takes each step's values to the writer thread: device values through the ring, rows of other axes in order with them."""
+"""Takes each step's values to the writer thread: through the ring, so that no step waits for the device."""
 
 from collections.abc import Mapping
 

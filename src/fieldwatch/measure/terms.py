@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 from torch import Tensor
 
 
@@ -85,7 +84,9 @@ class Terms:
         """Join two sets of terms; a name in both is an error, since one would hide the other."""
         both = self._terms.keys() & other._terms.keys()
         if both:
-            raise ValueError(f"term {sorted(both)[0]!r} is given twice: name the second one differently, or add them up")
+            raise ValueError(
+                f"term {min(both)!r} is given twice: name the second one differently, or add them up"
+            )
         joined = Terms()
         joined._terms = {**self._terms, **other._terms}
         return joined
@@ -109,7 +110,9 @@ class Terms:
 
 def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor)):
-        raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {type(pair).__name__}: write {name}=(1.0, error)")
+        raise TypeError(
+            f"term {name!r} must be (weight, scalar tensor), got {type(pair).__name__}: write {name}=(1.0, error)"
+        )
     if pair[1].ndim != 0:
         shape = tuple(pair[1].shape)
         raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: reduce it (.mean() or .sum()) first")
@@ -124,5 +127,3 @@ def _weighted_sum(terms: Iterable[Term]) -> Tensor:
     if total is None:
         raise ValueError("no loss term is active at this step: give at least one, or end the training before it")
     return total
-
-

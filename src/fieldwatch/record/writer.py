@@ -26,7 +26,7 @@ class Transfer(Protocol):
         ...
 
 
-class WriterFailed(RuntimeError):
+class WriterFailed(RuntimeError):  # noqa: N818  it says what happened, as in the loop's `except WriterFailed`
     """A reader of the record raised on the writer thread; the cause is chained."""
 
 
@@ -90,7 +90,7 @@ class Writer:
         self._raise_failure()
 
     def close(self) -> None:
-        """Read what is queued, then end the thread; never raises, so that it can run while another error is on its way."""
+        """Read what is queued, then end the thread; never raises: another error may be on its way."""
         self._queue.put(None)
         self._thread.join()
 

@@ -15,8 +15,14 @@ from fieldwatch.record import History, versions
 ROWS = 512
 
 
-def write_crash(
-    folder: Path, *, error: BaseException, step: int, history: History, findings: Sequence[Finding], facts: Mapping[str, Any]
+def write_crash(  # noqa: PLR0913  one argument per thing that is kept
+    folder: Path,
+    *,
+    error: BaseException,
+    step: int,
+    history: History,
+    findings: Sequence[Finding],
+    facts: Mapping[str, Any],
 ) -> Path:
     """Write ``crash/<time>/``: the traceback, the last rows of every metric, the first bad step, the findings.
 

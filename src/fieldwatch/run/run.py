@@ -37,8 +37,8 @@ from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.sinks import default_sinks
 from fieldwatch.run.start import FOREVER, Resume, check_folder, describe_run, end_state
-from fieldwatch.run.stored_random_state import StoredRandomState
 from fieldwatch.run.step import Step
+from fieldwatch.run.stored_random_state import StoredRandomState
 
 Item = TypeVar("Item")
 RESCAN_EVERY = 64
@@ -218,7 +218,9 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock.__enter__()
         sinks = self._recorded.pop("sinks")
-        self.recording = Recording(self.folder, sinks=default_sinks(self.folder) if sinks is None else sinks, **self._recorded)
+        self.recording = Recording(
+            self.folder, sinks=default_sinks(self.folder) if sinks is None else sinks, **self._recorded
+        )
         self._began, self._seconds_before = time.monotonic(), 0.0
         self._stop.__enter__()
         return self

@@ -37,7 +37,9 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
     if found and resume == "never":
         raise FileExistsError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
     if not found and resume == "must":
-        raise FileNotFoundError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
+        raise FileNotFoundError(
+            f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`"
+        )
     if found:
         refuse_mismatch(folder, read_manifest(folder).config, config)
     return found

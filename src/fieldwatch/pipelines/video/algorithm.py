@@ -11,7 +11,7 @@ from torch import Tensor
 from fieldwatch import Finding, Shuffled, Step
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
-from fieldwatch.pipelines.video.models import VideoModel, build_model
+from fieldwatch.pipelines.video.models import MODELS, VideoModel, build_model
 from fieldwatch.pipelines.video.objective import EpochMeans, batch_metrics, semantic_window, unit_errors, video_terms
 from fieldwatch.pipelines.video.quality import psnr_from_mse
 from fieldwatch.pipelines.video.scene import Scene
@@ -90,7 +90,9 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
-                step.record(epoch_metrics(means.take(), config, rate, active="clip" in terms), axis="epoch", position=epoch)
+                step.record(
+                    epoch_metrics(means.take(), config, rate, active="clip" in terms), axis="epoch", position=epoch
+                )
                 if epoch % 10 == 0:
                     step.record(head_statistics(model), axis="epoch", position=epoch)
                 if evaluation_due(config, epoch):
@@ -98,6 +100,13 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
                     show_evaluation(step, evaluation, scene, epoch)
                     run.save_after_step({"psnr": evaluation.score})
     return Outcome(folder=folder, evaluation=evaluation, findings=tuple(run.findings), exit_code=run.exit_code)
+
+
+def total_steps(config: VideoConfig, scene: Scene) -> int:
+    """Steps of the whole training."""
+    patches = scene.grid.patches if MODELS[config.model].unit == "patch" else 1
+    units = len(scene.split.train) * patches
+    return config.epochs * max(units // config.batch, 1)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, config: VideoConfig, progress: float) -> float:
@@ -130,7 +139,9 @@ def epoch_values(step: Step) -> dict[str, float | Tensor]:
     return values
 
 
-def epoch_metrics(means: dict[str, Tensor], config: VideoConfig, rate: float, *, active: bool) -> dict[str, float | Tensor]:
+def epoch_metrics(
+    means: dict[str, Tensor], config: VideoConfig, rate: float, *, active: bool
+) -> dict[str, float | Tensor]:
     """An epoch's tags; the two ratios are left out where their denominator is zero by construction."""
     metrics: dict[str, float | Tensor] = dict(means)
     metrics["Train/learning_rate"] = rate

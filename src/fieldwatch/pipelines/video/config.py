@@ -1,5 +1,7 @@
 """Everything a video run depends on, in one frozen value."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -7,6 +9,18 @@ from typing import Literal
 from fieldwatch.pipelines.video.models import ModelName, ModelOptions
 
 Device = Literal["auto", "cpu", "cuda"]
+
+
+_COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
+_NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")
+_BOUNDS: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
+    ("at least 1", lambda value: value >= 1, _COUNTS),
+    ("0 or more", lambda value: value >= 0, _NATURALS),
+    ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf, ("clip_loss_weight", "between_weight")),
+    ("a finite number above 0", lambda value: 0 < value < math.inf, ("lr", "pixel_weight", "clip_norm")),
+    ("a decay from 0 up to (not including) 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
+)
+"""What is wanted, whether a value is that, and of which settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +46,7 @@ class VideoConfig:
         clip_loss_weight: weight of 1 - cosine to the teacher's embedding; 0 leaves the head untrained.
         pixel_loss_warmup_epochs: epochs before the semantic term starts.
         between_weight: weight of the interpolation prior at times between two training frames; 0 leaves it out.
-        teacher: "auto" (CLIP if its weights are here, else the image descriptor), "descriptor", or a CLIP folder or name.
+        teacher: "auto" (CLIP if its weights are here, else the descriptor), "descriptor", or a CLIP folder or name.
         epochs: passes over the training units.
         batch: units (patches or frames, see the model) per step.
         lr: peak learning rate of Adam.
@@ -98,29 +112,13 @@ class VideoConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{_flag(name)} is {value}: wanted at least 1")
-        for name in ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{_flag(name)} is {getattr(self, name)}: wanted 0 or more")
-        for name in ("clip_loss_weight", "between_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{_flag(name)} is {getattr(self, name)}: wanted a finite weight, 0 or more")
-        for name in ("lr", "pixel_weight", "clip_norm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{_flag(name)} is {value}: wanted a finite number above 0")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{_flag(name)} is {getattr(self, name)}: wanted a decay from 0 up to (not including) 1")
+        for wanted, fits, names in _BOUNDS:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not fits(value):
+                    raise ValueError(f"--{name.replace('_', '-')} is {value}: wanted {wanted}")
 
     @property
     def name(self) -> str:
         """What the clip is called in logs."""
         return self.vid or (self.data.name if self.data else "built-in clip")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -23,24 +23,39 @@ from fieldwatch.pipelines.video.scene import Batch, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """The scores of one set of frames.
+
+    Attributes:
+        frames: their indices.
+        scores: of each frame.
+        worst: the frame with the largest error, drawn; what the patch grid covers of it.
+    """
+
+    frames: tuple[int, ...]
+    scores: SetScores
+    worst: Float[Tensor, "3 height width"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The scores of every evaluated frame.
 
     Attributes:
-        train_frames: their indices.
-        val_frames: their indices.
-        train: scores of the training frames.
-        val: scores of the held-out frames; None where there are none.
-        train_worst: the worst training frame, drawn.
-        val_worst: the worst held-out frame, drawn; None where there are none.
+        parts: "train", and "val" where frames are held out.
     """
 
-    train_frames: tuple[int, ...]
-    val_frames: tuple[int, ...]
-    train: SetScores
-    val: SetScores | None
-    train_worst: Float[Tensor, "3 height width"]
-    val_worst: Float[Tensor, "3 height width"] | None
+    parts: Mapping[str, Part]
+
+    @property
+    def train(self) -> SetScores:
+        """Scores of the training frames."""
+        return self.parts["train"].scores
+
+    @property
+    def val(self) -> SetScores | None:
+        """Scores of the held-out frames; None where there are none."""
+        return self.parts["val"].scores if "val" in self.parts else None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -63,20 +78,11 @@ def evaluate(model: VideoModel, scene: Scene, *, embed: bool = True) -> Evaluati
     """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes."""
     was_training = model.training
     model.eval()
+    sets = {"train": scene.split.train, "val": scene.split.val}
     with preserve_random_state():
-        train, train_worst = _score_set(model, scene, scene.split.train, embed=embed)
-        val, val_worst = _score_set(model, scene, scene.split.val, embed=embed)
+        parts = {name: _score(model, scene, frames, embed=embed) for name, frames in sets.items() if frames}
     model.train(was_training)
-    if train is None or train_worst is None:
-        raise ValueError("no frame trains: check --data-split")
-    return Evaluation(
-        train_frames=scene.split.train,
-        val_frames=scene.split.val,
-        train=train,
-        val=val,
-        train_worst=train_worst,
-        val_worst=val_worst,
-    )
+    return Evaluation(parts=parts)
 
 
 def draw_frame(
@@ -90,18 +96,16 @@ def draw_frame(
     return patches, embedding, batch
 
 
-def _score_set(
-    model: VideoModel, scene: Scene, frames: Sequence[int], *, embed: bool
-) -> tuple[SetScores | None, Tensor | None]:
+def _score(model: VideoModel, scene: Scene, frames: Sequence[int], *, embed: bool) -> Part:
     scores: list[FrameScore] = []
-    worst: Tensor | None = None
+    worst = torch.zeros(0)
     worst_error = torch.tensor(-1.0, device=scene.device)
     for index in frames:
         patches, embedding, batch = draw_frame(model, scene, index, embed=embed)
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
-        scores.append(score)
         drawn = scene.grid.join(patches)[0]
-        worst = drawn if worst is None else torch.where(score.mse > worst_error, drawn, worst)
+        worst = torch.where(score.mse > worst_error, drawn, worst) if scores else drawn
         worst_error = torch.maximum(worst_error, score.mse)
-    return SetScores.of(scores), worst
+        scores.append(score)
+    return Part(frames=tuple(frames), scores=SetScores.of(scores), worst=worst)

@@ -118,10 +118,8 @@ class SetScores:
                 raise ValueError(msg)
 
     @classmethod
-    def of(cls, frames: Sequence[FrameScore]) -> Self | None:
-        """Gather frames with one transfer per quantity; None for an empty set."""
-        if not frames:
-            return None
+    def of(cls, frames: Sequence[FrameScore]) -> Self:
+        """Gather frames, at least one, with one transfer per quantity."""
         return cls(
             patch_psnr=_gathered([frame.patch_psnr for frame in frames]),
             frame_mse=_gathered([frame.mse for frame in frames]),

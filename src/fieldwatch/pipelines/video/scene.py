@@ -1,6 +1,6 @@
 """What a video run trains on: the clip, its patches, who trains and who is held out, and the semantic targets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,6 @@ from torch import Tensor
 from fieldwatch.data import Clip, PatchGrid
 from fieldwatch.pipelines.video.models import Geometry, Query, Unit
 from fieldwatch.pipelines.video.split import FrameSplit
-
-RESIDENT_BYTES = 1 << 30
-"""Clips up to this size (as uint8) live on the training device whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +41,7 @@ class Scene:
         teacher: what made the targets, by its honest name.
         device: where batches are made.
         resident: all frames as uint8 on the device; None for a clip that streams.
+        references: tags of what needs no network: trivial predictions, and cosines of an ignorant semantic head.
     """
 
     clip: Clip
@@ -53,6 +51,7 @@ class Scene:
     teacher: str
     device: torch.device
     resident: UInt8[Tensor, "frames 3 height width"] | None
+    references: Mapping[str, float]
 
     @property
     def geometry(self) -> Geometry:
@@ -69,6 +68,10 @@ class Scene:
         else:
             chosen = self.clip.batch(indices).to(self.device, non_blocking=True)
         return chosen.float() / 255
+
+    def covered(self, index: int) -> Float[Tensor, "3 height width"]:
+        """The part of a frame that the patch grid covers."""
+        return self.grid.join(self.grid.split(self.frames([index])))[0]
 
     def units(self, unit: Unit, frames: Sequence[int]) -> Int64[Tensor, " units"]:
         """The numbers of all units of some frames: the frame itself, or frame * patches + patch."""

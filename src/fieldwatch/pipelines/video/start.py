@@ -10,14 +10,16 @@ from fieldwatch import Phase, Retention, Run, Sink, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.health import VIDEO
 from fieldwatch.losses import pixel_loss
+from fieldwatch.pipelines.video.baselines import embedding_baselines, reference_psnr
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.layout import VIDEO_LAYOUT
 from fieldwatch.pipelines.video.objective import semantic_window
-from fieldwatch.pipelines.video.scene import RESIDENT_BYTES, Scene
+from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.split import split_frames
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import find_teacher, targets
+from fieldwatch.record import TOOLKIT
 
 
 class RunChoices(TypedDict, total=False):
@@ -76,15 +78,16 @@ def prepare_scene(config: VideoConfig) -> Scene:
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
     split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
     teacher = find_teacher(config.teacher)
-    resident = len(clip) * 3 * clip.height * clip.width <= RESIDENT_BYTES
+    wanted = targets(clip, grid, teacher, config.cache)
     return Scene(
         clip=clip,
         grid=grid,
         split=split,
-        targets=targets(clip, grid, teacher, config.cache).to(device),
+        targets=wanted.to(device),
         teacher=teacher.name,
         device=device,
-        resident=clip.frames.to(device) if resident else None,
+        resident=None if clip.streams else clip.frames.to(device),
+        references=reference_psnr(clip, split.train, split.val) | embedding_baselines(wanted, split.train, split.val),
     )
 
 
@@ -112,7 +115,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
         resume=resume,
         windows={"pixel": Window(0)} | ({"clip": semantic} if semantic else {}),
         phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
-        metrics=VIDEO_METRICS,
+        metrics=TOOLKIT + VIDEO_METRICS,
         layout=VIDEO_LAYOUT,
         about={
             "pipeline": "video",

@@ -3,12 +3,13 @@
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fieldwatch import Checkpoints
-from fieldwatch.pipelines.video.config import VideoConfig
+from fieldwatch import Checkpoints, Retention
+from fieldwatch.checkpoint import CheckpointError
+from fieldwatch.pipelines.video.config import Device, VideoConfig
 from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
@@ -41,17 +42,45 @@ def stored_config(folder: Path) -> VideoConfig:
     """The config a video run was started with.
 
     Raises:
-        NotARun: the folder holds no run, or one of another pipeline.
+        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
     manifest = read_manifest(folder)
-    pipeline = manifest.about.get("pipeline")
+    pipeline = manifest.about.get("pipeline") if isinstance(manifest.about, Mapping) else None
     if pipeline != "video":
         raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens video runs")
-    return from_plain(VideoConfig, manifest.config)
+    try:
+        return from_plain(VideoConfig, manifest.config)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NotARun(
+            f"the config in {folder / 'run.json'} is not a video run's ({error}): restore the file"
+        ) from error
 
 
-def open_run(folder: Path, checkpoint: Which = "last") -> StoredRun:
+def stored_preset(folder: Path) -> VideoConfig:
+    """The preset a video run was derived from: its config with what differs undone.
+
+    Raises:
+        NotARun: as in :func:`stored_config`.
+    """
+    stored_config(folder)
+    manifest = read_manifest(folder)
+    values = {**manifest.config, "options": dict(manifest.config["options"])}
+    for key, (original, _) in manifest.preset_difference.items():
+        name, _, inner = key.partition(".")
+        if inner:
+            values[name][inner] = original
+        else:
+            values[name] = original
+    return from_plain(VideoConfig, values)
+
+
+def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
+
+    Args:
+        folder: the run folder.
+        checkpoint: "last", "best" (by held-out PSNR), or a step.
+        device: where to draw; None means where it was trained.
 
     Raises:
         NotARun: the folder holds no video run.
@@ -59,11 +88,17 @@ def open_run(folder: Path, checkpoint: Which = "last") -> StoredRun:
         ClipError: the clip it was trained on cannot be read any more.
     """
     config = stored_config(folder)
-    state = Checkpoints(folder / "checkpoints").load(checkpoint)
-    scene = prepare_scene(config)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
+    saved = checkpoints.find(checkpoint)
+    weights = checkpoints.read(saved.step)["model"]
+    scene = prepare_scene(replace(config, device=device or config.device))
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
-    model.load_state_dict(state.items["model"])
-    return StoredRun(folder=folder, config=config, scene=scene, model=model.eval(), step=state.step)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other"
+        raise CheckpointError(f"{reason} ({error})") from error
+    return StoredRun(folder=folder, config=config, scene=scene, model=model.eval(), step=saved.step)
 
 
 def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
@@ -75,7 +110,9 @@ def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
     types_of = typing.get_type_hints(kind)
     unknown = sorted(values.keys() - {field.name for field in fields(kind)})  # pyright: ignore[reportArgumentType]
     if unknown:
-        raise ValueError(f"stored config has keys {', '.join(unknown)} that {kind.__name__} does not know: use the version that made it")
+        raise ValueError(
+            f"stored config has keys {', '.join(unknown)} that {kind.__name__} does not know: use the version that made it"
+        )
     return kind(**{name: _typed(types_of[name], value) for name, value in values.items()})
 
 

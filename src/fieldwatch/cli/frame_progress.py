@@ -1,0 +1,22 @@
+"""The progress bar of commands that draw frame after frame."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextmanager
+def counting_frames(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show how many of some drawings are done; the function given out is to be called after each."""
+    columns = (
+        TextColumn(f"[bold]{title}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)

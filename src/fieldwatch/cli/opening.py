@@ -1,0 +1,37 @@
+"""Opening what was trained: a run folder at one of its checkpoints."""
+
+from pathlib import Path
+
+from fieldwatch.checkpoint import CheckpointError
+from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.pipelines.video import StoredRun, open_run
+from fieldwatch.pipelines.video.config import Device
+from fieldwatch.pipelines.video.stored import Which
+
+
+def which_checkpoint(text: str) -> Which:
+    """Read ``best``, ``last`` or a step.
+
+    Raises:
+        BadInput: it is none of them.
+    """
+    if text == "best" or text == "last":  # noqa: PLR1714  the type checker narrows this one
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise BadInput(f"--checkpoint {text!r} is not known: give best, last, or the number of a stored step")
+
+
+def open_stored(folder: Path, checkpoint: str, device: Device) -> StoredRun:
+    """Open a run for looking at it.
+
+    Raises:
+        BadInput: there is no such run or checkpoint, or its clip cannot be read; the message says what there is.
+    """
+    which = which_checkpoint(checkpoint)
+    try:
+        with reading_input():
+            return open_run(folder, which, device=device)
+    except CheckpointError as error:
+        hint = "; without an evaluation there is no best one: use --checkpoint last" if "metric" in str(error) else ""
+        raise BadInput(f"{error}{hint}") from error

@@ -1,0 +1,57 @@
+"""Where a configuration starts from."""
+
+from collections.abc import Callable
+
+from fieldwatch.pipelines.video.config import VideoConfig
+from fieldwatch.pipelines.video.models import ModelOptions
+
+
+def default() -> VideoConfig:
+    """Feature grids with a light decoder, 300 epochs."""
+    return VideoConfig(lr=5e-3, pixel_loss_warmup_epochs=20)
+
+
+def demo() -> VideoConfig:
+    """The built-in clip in about two minutes on two CPU cores."""
+    return VideoConfig(lr=5e-3, epochs=60, eval_freq=20, pixel_loss_warmup_epochs=10, checkpoint_epochs=20)
+
+
+def small() -> VideoConfig:
+    """Thirty-odd frames of 640x320 within ten minutes on two CPU cores."""
+    return VideoConfig(lr=5e-3, epochs=300, eval_freq=25, pixel_loss_warmup_epochs=20, checkpoint_epochs=10)
+
+
+def dual() -> VideoConfig:
+    """The dual-head patch network with a geometry that fits the patch exactly."""
+    options = ModelOptions(fc_dim=64, reduce=1.2, lower_width=12, ks="0_1_5")
+    return VideoConfig(model="dual", options=options, loss="Fusion6", batch=8, clip_loss_weight=0.2)
+
+
+def literal() -> VideoConfig:
+    """The original dual-head trainer's "comparable" script, with its oversized output that is resampled to the patch."""
+    options = ModelOptions(literal=True, fc_dim=96, fc_hw="9_16", dec_strds=(5, 2, 2), reduce=1.5, lower_width=12)
+    return VideoConfig(model="dual", options=options, loss="Fusion6", batch=8, clip_loss_weight=0.2)
+
+
+def hnerv() -> VideoConfig:
+    """HNeRV: a ConvNeXt encoder makes each frame's embedding."""
+    options = ModelOptions(modelsize=0.75, ks="0_1_5", reduce=1.2, lower_width=12)
+    return VideoConfig(model="hnerv", options=options, loss="L2", batch=2)
+
+
+def nerv() -> VideoConfig:
+    """NeRV: a frame from its time alone."""
+    options = ModelOptions(modelsize=0.75, ks="0_3_3", reduce=2, lower_width=12)
+    return VideoConfig(model="nerv", options=options, loss="L2", batch=2)
+
+
+PRESETS: dict[str, Callable[[], VideoConfig]] = {
+    "default": default,
+    "demo": demo,
+    "small": small,
+    "dual": dual,
+    "literal": literal,
+    "hnerv": hnerv,
+    "nerv": nerv,
+}
+"""Every preset by its name."""
