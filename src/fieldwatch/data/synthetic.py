@@ -1,7 +1,6 @@
 """A small made-up film, so that everything can be tried without any data: hills, a ball, a crate and a star."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ Colour = tuple[float, float, float]
 
 
 class _Texture:
-    """Smooth noise with period 1 in both directions: sums of cosines of random direction and phase, octave by octave."""
+    """Smooth noise: sums of cosines of random direction and phase, octave by octave."""
 
     def __init__(self, generator: np.random.Generator, octaves: int, waves: int = 5) -> None:
         self._waves: list[tuple[float, float, float, float]] = []
@@ -129,7 +128,7 @@ class _Scene:
 
     def _star(self, picture: Array, view: _View, time: float) -> Array:
         """Draw a five-pointed star that spins across the sky, in front of everything."""
-        x, y = -0.55 + 1.35 * time, -0.28 + 0.16 * math.sin(2 * math.pi * time + 0.5)
+        x, y = -0.55 + 1.35 * time, -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
         across, down = _turned(view, x, y, 1.4 * math.pi * time)
         sector = 2 * math.pi / 5
         angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
@@ -170,7 +169,7 @@ def synthetic_clip(frames: int = 24, height: int = 128, width: int = 256, seed: 
             msg = f"a synthetic clip with {name}={value}: it must be at least 1"
             raise ValueError(msg)
     scene = _Scene(seed)
-    painted: Callable[[int], Array] = lambda i: scene.draw(i / max(frames - 1, 1), height, width)  # noqa: E731
-    pictures = np.stack([np.rint(painted(i) * 255).astype(np.uint8) for i in range(frames)])
+    last = max(frames - 1, 1)
+    pictures = np.stack([np.rint(scene.draw(i / last, height, width) * 255).astype(np.uint8) for i in range(frames)])
     film = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
     return Clip.of(film, source=f"synthetic clip, seed {seed}")

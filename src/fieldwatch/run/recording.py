@@ -10,6 +10,7 @@ from fieldwatch.guard import Diverged, Refusals
 from fieldwatch.health import Examiner, Finding, Rule
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
+    JOURNAL,
     Block,
     Catalogue,
     Closable,
@@ -77,8 +78,9 @@ class Recording:
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Rewindable):
                 sink.rewind(marks.get(_name(number, sink)))
-        self._journal.segment(step)
-        self._events.segment(step)
+        if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
+            self._journal.segment(step)
+            self._events.segment(step)
         self.history = read_history(self.folder, capacity=HISTORY)
         self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
         self._examiner.recall(self.findings)

@@ -1,9 +1,10 @@
-"""What a trained video run gives to others: files of an evaluation, and the compressed bitstream, read back and checked."""
+"""What a trained video run gives to others: files of an evaluation, and a bitstream that was read back and measured."""
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -30,11 +31,17 @@ from fieldwatch.pipelines.video.bitstream import (
 from fieldwatch.pipelines.video.bitstream.codec import CLIP_HEAD, ENCODER
 from fieldwatch.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
 from fieldwatch.pipelines.video.evaluate import Evaluation, draw_frame, evaluate
+from fieldwatch.pipelines.video.models import VideoModel
 from fieldwatch.pipelines.video.playback import Playback, origin_config
 from fieldwatch.pipelines.video.stored import StoredRun
 from fieldwatch.pipelines.video.strips import sheet, strip, worst
-from fieldwatch.pipelines.video.study import Subject, score_patches, score_positions, write_patch_study
-from fieldwatch.pipelines.video.study import write_position_study as write_positions
+from fieldwatch.pipelines.video.study import (
+    Subject,
+    score_patches,
+    score_positions,
+    write_patch_study,
+    write_position_study,
+)
 
 WORST_SHOWN = 4
 """Frames of each set in the picture of the worst ones."""
@@ -44,6 +51,10 @@ LOOKED_AT = 8
 """Training frames by whose error bits are given out."""
 ATTEMPTS = 3
 """Allocations of bits, each with half the budget of the one before, until the measured drop is small enough."""
+
+PATCH_FILES = ("all_patches_detailed.csv", "per_frame_stats.csv", "summary_stats.csv")
+POSITION_FILES = ("fractional_positions_detailed.csv", "fractional_positions_summary.csv")
+EMBEDDING_FILES = ("embedding_report.json", "embedding_map.png")
 
 Drawn = Callable[[], None]
 
@@ -84,26 +95,21 @@ def write_evaluation(run: StoredRun, folder: Path, *, positions_frames: int = 10
         positions_frames: frames, evenly spaced, at which the places between the patches are scored too; 0 for none.
         drawn: called after every frame drawn.
     """
-    player = Playback.of_run(run)
-    watching = run.model.register_forward_hook(lambda *_: drawn())
-    try:
-        evaluation = evaluate(run.model, run.scene, embed=player.origin.embeds)
-        subject = _subject(run, embed=player.origin.embeds)
-        files = _write_studies(subject, folder, patches := score_patches(subject))
-        frames = _evenly([*run.scene.split.train, *run.scene.split.val], positions_frames)
-        positions = write_positions(folder, score_positions(subject, frames)) if frames else []
-        if frames:
-            files |= _named(folder, "fractional_positions_detailed.csv", "fractional_positions_summary.csv")
-        report = _write_embeddings(player, folder) if player.origin.embeds else None
-        if report is not None:
-            files |= _named(folder, "embedding_report.json", "embedding_map.png")
-        files |= _write_worst(run, evaluation, folder)
-    finally:
-        watching.remove()
-    metrics = evaluation.metrics | dict(run.scene.references)
-    about = {"run": str(run.folder), "step": run.step, "teacher": run.scene.teacher, "patches": len(patches)}
+    player, scene = Playback.of_run(run), run.scene
+    embeds = player.origin.embeds
+    subject = _subject(run, embed=embeds)
+    frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
+    with _watched(run.model, drawn):
+        evaluation = evaluate(run.model, scene, embed=embeds)
+        write_patch_study(folder, score_patches(subject))
+        positions = write_position_study(folder, score_positions(subject, frames)) if frames else []
+        report = _write_embeddings(player, folder) if embeds else None
+    names = ["metrics.json", *PATCH_FILES, *(POSITION_FILES if frames else ()), *(EMBEDDING_FILES if embeds else ())]
+    names += _write_worst(run, evaluation, folder)
+    metrics = evaluation.metrics | dict(scene.references)
+    about = {"run": str(run.folder), "step": run.step, "teacher": scene.teacher}
     _write_json(folder / "metrics.json", about | {"metrics": metrics, "positions": positions})
-    files |= _named(folder, "metrics.json")
+    files = {name.partition(".")[0]: folder / name for name in names}
     return Evaluated(metrics=metrics, report=report, positions=positions, files=files)
 
 
@@ -210,9 +216,14 @@ def _subject(run: StoredRun, *, embed: bool) -> Subject:
     )
 
 
-def _write_studies(subject: Subject, folder: Path, scores: Sequence[Any]) -> dict[str, Path]:
-    write_patch_study(folder, scores)
-    return _named(folder, "all_patches_detailed.csv", "per_frame_stats.csv", "summary_stats.csv")
+@contextmanager
+def _watched(model: VideoModel, drawn: Drawn) -> Iterator[None]:
+    """Call a function after everything the network draws."""
+    handle = model.register_forward_hook(lambda *_: drawn())
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
@@ -227,9 +238,9 @@ def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _write_worst(run: StoredRun, evaluation: Evaluation, folder: Path) -> dict[str, Path]:
-    """Write the worst frames of each set: truth, drawing and error."""
-    files = {}
+def _write_worst(run: StoredRun, evaluation: Evaluation, folder: Path) -> list[str]:
+    """Write the worst frames of each set: truth, drawing and error; returns the names of the files."""
+    names = []
     for name, part in evaluation.parts.items():
         rows = []
         for place in worst(part.scores.pooled_psnr, WORST_SHOWN):
@@ -237,9 +248,9 @@ def _write_worst(run: StoredRun, evaluation: Evaluation, folder: Path) -> dict[s
             drawn = run.scene.grid.join(draw_frame(run.model, run.scene, index, embed=False)[0])[0]
             caption = f"{name} frame {run.scene.clip.names[index]}: {part.scores.pooled_psnr[place]:.2f} dB"
             rows.append(strip(run.scene.covered(index), drawn, caption))
-        save_picture(folder / f"worst_{name}_frames.png", sheet(rows))
-        files |= _named(folder, f"worst_{name}_frames.png")
-    return files
+        names.append(f"worst_{name}_frames.png")
+        save_picture(folder / names[-1], sheet(rows))
+    return names
 
 
 def _write_and_measure(run: StoredRun, path: Path, options: CodecOptions, before: Mapping[str, float]) -> Exported:
@@ -293,10 +304,6 @@ def _evenly(frames: Sequence[int], count: int) -> list[int]:
     ordered = sorted(frames)
     count = min(count, len(ordered))
     return [ordered[i * len(ordered) // count] for i in range(count)]
-
-
-def _named(folder: Path, *names: str) -> dict[str, Path]:
-    return {name.partition(".")[0]: folder / name for name in names}
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -54,6 +54,7 @@ def load_clip(config: VideoConfig) -> Clip:
         ClipError: it cannot be read; the message names the frame and the remedy.
     """
     if config.data is None:
+        _refuse_framing(config)
         return synthetic_clip()
     return read_clip(
         config.data,
@@ -63,6 +64,13 @@ def load_clip(config: VideoConfig) -> Clip:
         count=config.count,
         stride=config.stride,
     )
+
+
+def _refuse_framing(config: VideoConfig) -> None:
+    plain = VideoConfig()
+    for name in ("crop", "resize", "start", "count", "stride"):
+        if getattr(config, name) != getattr(plain, name):
+            raise ValueError(f"--{name} {getattr(config, name)} says how --data is read, but there is no --data: name it too")
 
 
 def prepare_scene(config: VideoConfig) -> Scene:

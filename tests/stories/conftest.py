@@ -1,0 +1,60 @@
+"""What a user has: a folder of frames, and the program."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+TINY = (
+    "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --grid-cells 4 2 --grid-widths 8 8 "
+    "--grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 --grid-blocks 1 1 --grid-kernel 3"
+).split()
+
+
+def draw_frames(folder, count=16, height=32, width=64):
+    folder.mkdir(parents=True)
+    y, x = np.mgrid[0:height, 0:width] / height
+    for i in range(count):
+        waves = np.stack([np.sin(6 * x + i / 3), np.cos(5 * y - i / 4), np.sin(4 * (x + y) + i / 5)], axis=-1)
+        Image.fromarray(np.round(127.5 + 110 * waves).astype(np.uint8)).save(folder / f"{i:04d}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def frames(tmp_path_factory):
+    return draw_frames(tmp_path_factory.mktemp("clip") / "frames")
+
+
+@pytest.fixture
+def tiny():
+    """Options that make a training of seconds."""
+    return TINY
+
+
+@pytest.fixture
+def start():
+    """Start the program as a process of its own."""
+
+    def begin(*arguments):
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+        command = [sys.executable, "-m", "fieldwatch", *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+    return begin
+
+
+@pytest.fixture
+def finish(start):
+    """Run the program to its end and return exit code, output and errors."""
+
+    def run(*arguments):
+        process = start(*arguments)
+        out, err = process.communicate(timeout=240)
+        return process.returncode, out, err
+
+    return run
