@@ -42,8 +42,8 @@ format: env ## let ruff rewrite what it can
 bench: env ## run the benchmarks and rewrite docs/benchmarks.md
 	@.venv/bin/python benchmarks/all.py
 
-docs: env ## rewrite the generated pages (docs/metrics.md)
-	@.venv/bin/fieldwatch docs
+docs: env ## rewrite the generated pages (docs/metrics.md, docs/rules.md)
+	@.venv/bin/python docs/generate.py
 
 pin: env ## rewrite constraints.txt (UPGRADE=1 for the newest of everything)
 	@scripts/pin.sh

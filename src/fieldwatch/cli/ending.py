@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from fieldwatch.health import Finding
@@ -30,21 +30,17 @@ def reading_input() -> Iterator[None]:
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """Show findings, the gravest first; one line when there is none."""
+    """Show findings, the gravest first: severity, step, rule and subject, then what was seen and what to do."""
     if not findings:
         console.print("[green]healthy[/]: no rule found anything")
         return
-    table = Table(
-        title=f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", title_justify="left", expand=False
-    )
-    for column in ("severity", "step", "rule", "what", "remedy"):
-        table.add_column(column, justify="right" if column == "step" else "left", overflow="fold")
+    console.print(f"[bold]{len(findings)} finding{'s' if len(findings) > 1 else ''}[/]")
     order = list(COLOURS)
     for finding in sorted(findings, key=lambda f: (-order.index(f.severity), f.step)):
-        name = f"{finding.rule} ({finding.subject})" if finding.subject else finding.rule
-        severity = Text(finding.severity, style=COLOURS[finding.severity])
-        table.add_row(severity, str(finding.step), Text(name), Text(finding.message), Text(finding.remedy))
-    console.print(table)
+        subject = f" ({finding.subject})" if finding.subject else ""
+        heading = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.rule}{subject} at step {finding.step}")
+        console.print(heading, soft_wrap=True)
+        console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
 
 
 def print_places(console: Console, places: Mapping[str, str | Path]) -> None:

@@ -12,8 +12,7 @@ from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_in
 from fieldwatch.cli.frame_progress import counting_frames
 from fieldwatch.cli.opening import open_stored
 from fieldwatch.cli.training import check_writable, quality_table
-from fieldwatch.pipelines.video.config import Device
-from fieldwatch.pipelines.video.products import Evaluated, drawings_of, write_evaluation
+from fieldwatch.pipelines.video import Device, Evaluated, drawings_of, write_evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,9 @@ def _print_quality(console: Console, evaluated: Evaluated) -> None:
     console.print(quality_table(evaluated.metrics))
     for row in evaluated.positions:
         if row["split"] == "all" and row["category"] != "trained_center":
-            drop = f"{row['PSNR_drop']:.2f} dB below the patch centres"
-            console.print(Text(f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {drop}"))
+            drop = float(row["PSNR_drop"] or 0)
+            compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centres"
+            console.print(Text(f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {compared}"), soft_wrap=True)
     if evaluated.report is None:
         console.print("  no semantic report: the semantic head of this checkpoint is untrained")
     else:

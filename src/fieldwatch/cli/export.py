@@ -1,5 +1,6 @@
 """``fieldwatch export RUN --to bitstream``: a trained clip as one small file, read back and measured."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,8 @@ from rich.table import Table
 from fieldwatch.cli.ending import print_json, print_places, reading_input
 from fieldwatch.cli.opening import open_stored
 from fieldwatch.cli.training import check_writable
+from fieldwatch.pipelines.video import Device, Exported, export_bitstream
 from fieldwatch.pipelines.video.bitstream import CodecOptions
-from fieldwatch.pipelines.video.config import Device
-from fieldwatch.pipelines.video.products import Exported, export_bitstream
 
 COMPARED = (
     ("PSNR train, pooled (dB)", "Eval/Pooled/train_psnr", 3),
@@ -50,7 +50,7 @@ class Arguments:
     embedding_bits: int = 8
     """Bits per entry of the frames' codes (hnerv), 1 to 12."""
     psnr_drop: float | None = None
-    """Choose fewer bits than --bits per tensor where it shows least, as long as training PSNR drops by at most so many dB."""
+    """Take bits from tensors where it shows least, as long as training PSNR drops by at most so many dB."""
     clip_head: bool = True
     """Store the semantic head, for search."""
     device: Device = "auto"
@@ -77,7 +77,9 @@ def run(arguments: Sequence[str]) -> int:
         print_json({"run": chosen.run, "step": stored.step, **figures(exported)})
     else:
         console.print(table(exported))
-        print_places(console, {"bitstream": path.absolute(), "draw it": f"fieldwatch infer video {path} --mp4"})
+        print_places(
+            console, {"bitstream": path.absolute(), "draw it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"}
+        )
     if too_much:
         lost = f"{exported.drop:.3f} dB where --psnr-drop {chosen.psnr_drop:g} was asked for"
         Console(stderr=True).print(f"[yellow]the file loses {lost}[/]: raise --bits or the drop", soft_wrap=True)

@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         findings = examine(chosen.run, RULES.get(manifest.about.get("pipeline", ""), GENERAL))
     if chosen.json:
         print_json(
-            {"run": chosen.run, "state": manifest.state, "findings": [finding.to_json() for finding in findings]}
+            {"run": chosen.run, "state": manifest.state, "findings": [finding.as_event() for finding in findings]}
         )
     else:
         console = Console()

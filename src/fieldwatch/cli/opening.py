@@ -4,9 +4,7 @@ from pathlib import Path
 
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.cli.ending import BadInput, reading_input
-from fieldwatch.pipelines.video import StoredRun, open_run
-from fieldwatch.pipelines.video.config import Device
-from fieldwatch.pipelines.video.stored import Which
+from fieldwatch.pipelines.video import Device, StoredRun, Which, open_run
 
 
 def which_checkpoint(text: str) -> Which:

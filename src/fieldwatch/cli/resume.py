@@ -10,7 +10,7 @@ from rich.console import Console
 from fieldwatch.cli.ending import print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.training import quality_table, train_and_tell
 from fieldwatch.health import VIDEO, examine, exit_code
-from fieldwatch.pipelines.video.stored import stored_config, stored_preset
+from fieldwatch.pipelines.video import check_teacher, stored_config, stored_preset
 from fieldwatch.record import read_history, read_manifest
 
 TRACES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
@@ -38,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         config, preset = stored_config(chosen.run), stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
+        if state != "finished":
+            check_teacher(chosen.run, config)
     if state == "finished":
         return tell_finished(chosen.run, as_json=chosen.json)
     extra = [name for name, trace in TRACES.items() if (chosen.run / trace).exists()]
@@ -53,7 +55,7 @@ def tell_finished(folder: Path, *, as_json: bool) -> int:
     with reading_input():
         findings, metrics = examine(folder, VIDEO), last_metrics(folder)
     if as_json:
-        found = [finding.to_json() for finding in findings]
+        found = [finding.as_event() for finding in findings]
         print_json({"run": folder, "exit_code": exit_code(findings), "metrics": metrics, "findings": found})
         return exit_code(findings)
     console = Console()

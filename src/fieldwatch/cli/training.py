@@ -19,7 +19,7 @@ from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_pl
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.tensorboard import command as tensorboard_command
 from fieldwatch.pipelines.video import Outcome, Scene, VideoConfig, prepare_scene, total_steps, train_video
-from fieldwatch.record import Sink
+from fieldwatch.record import Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.run import check_folder, default_sinks
 
@@ -71,7 +71,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     if config.threads:
         torch.set_num_threads(config.threads)
     with reading_input():
-        check_folder(folder, config, resume)
+        check_folder(folder, plain(config), resume)
         check_writable(folder)
         scene = prepare_scene(config)
     print_beginning(console, config, scene, folder)
@@ -140,7 +140,7 @@ def print_beginning(console: Console, config: VideoConfig, scene: Scene, folder:
         f"{scene.device}; run folder {folder}",
         soft_wrap=True,
     )
-    for note in (*clip.notes, *split.notes):
+    for note in (scene.teacher_note, *clip.notes, *split.notes):
         console.print(Text(f"  note: {note}"))
 
 
@@ -150,7 +150,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "run": outcome.folder,
         "exit_code": outcome.exit_code,
         "metrics": outcome.evaluation.metrics if outcome.evaluation else {},
-        "findings": [finding.to_json() for finding in outcome.findings],
+        "findings": [finding.as_event() for finding in outcome.findings],
     }
 
 

@@ -27,7 +27,9 @@ def image_size(path: Path) -> tuple[int, int]:
         ClipError: when the file is no image that can be read.
     """
     with _opened(path) as image:
-        turned = image.getexif().get(_ORIENTATION) in _TURNED
+        # a PNG would decode all its pixels in search of EXIF behind them
+        seen = image.format != "PNG" or "exif" in image.info
+        turned = seen and image.getexif().get(_ORIENTATION) in _TURNED
         return (image.width, image.height) if turned else (image.height, image.width)
 
 

@@ -80,6 +80,7 @@ class ImageFolder:
     notes: list[str] = field(default_factory=list)
     _paths: list[Path] = field(default_factory=list)
     _changes: dict[str, set[str]] = field(default_factory=dict)
+    _size: Size = (0, 0)
 
     def __post_init__(self) -> None:
         """List the frames and check that they will all have one size."""
@@ -105,7 +106,14 @@ class ImageFolder:
         path = self._paths[index]
         image, changes = read_image(path)
         self._changes[path.name] = set(changes)
-        return image_tensor(self.framing.apply(image, path.name))
+        frame = image_tensor(self.framing.apply(image, path.name))
+        if frame.shape[1:] != self._size:
+            msg = (
+                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width) and not {self._size[0]}_{self._size[1]} as "
+                "its header said at the start: it was replaced, or EXIF behind its pixels turns it; save it again"
+            )
+            raise ClipError(msg)
+        return frame
 
     def close(self) -> None:
         """Hold nothing open."""
@@ -121,6 +129,7 @@ class ImageFolder:
             raise ClipError(msg)
         if len(set(before.values())) > 1:
             self.notes.append(f"frames of different sizes were brought to one: {_by_size(before)}")
+        self._size = next(iter(after.values()))
 
 
 def _by_size(sizes: dict[str, Size]) -> str:
@@ -154,7 +163,5 @@ def _no_images(folder: Path, entries: list[Path]) -> str:
     deeper = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
     kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
     found = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
-    remedy = (
-        f"did you mean {min(deeper)}?" if deeper else "convert the frames to PNG, or give the video file itself"
-    )
+    remedy = f"did you mean {min(deeper)}?" if deeper else "convert the frames to PNG, or give the video file itself"
     return f"no image among the {len(entries)} entries of {folder} (found {found}): {remedy}"

@@ -65,7 +65,7 @@ class VideoConfig:
         threads: CPU threads; 0 leaves torch's own choice.
         device: where to train.
         seed: of weights, batch order and everything else that is random.
-        cache: folder for the teacher's embeddings; None is ``<data cache>/fieldwatch``.
+        cache: folder for the teacher's embeddings; None is ~/.cache/fieldwatch/targets.
 
     Raises:
         ValueError: a value is out of its bounds.

@@ -17,7 +17,7 @@ class ImageDescriptor:
     """What a patch looks like, as a unit vector of 512: this is *not* CLIP, and knows nothing of meaning.
 
     Colours (opponent channels: mean and spread per cell of a 4 x 4 grid, and a soft histogram of each) and edges
-    (histograms of 8 gradient orientations per cell, at three scales, and their strength.. Every block is centred, so
+    (histograms of 6 gradient orientations per cell, at three scales, and their strength). Every block is centred, so
     that unrelated patches come out near cosine 0 rather than near 1. A fixed orthonormal transform (random signs,
     then Hadamard) mixes all features into all dimensions without changing any cosine.
 
@@ -41,8 +41,8 @@ class ImageDescriptor:
             ValueError: always; the message says what can.
         """
         msg = (
-            f"{self.name} cannot encode text ({len(prompts)} prompts, first {prompts[:1]}): it measures pixels. Train with "
-            "--teacher FOLDER, a folder of CLIP weights, to search by text; search by example patch works as it is"
+            f"{self.name} cannot encode text ({len(prompts)} prompts, first {prompts[:1]}): it measures pixels. Train "
+            "with --teacher FOLDER, a folder of CLIP weights, to search by text; search by example patch works as it is"
         )
         raise ValueError(msg)
 
@@ -89,7 +89,7 @@ def _histograms(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48"]
 
 
 def _edges(light: Float[Tensor, "batch 1 h w"]) -> Float[Tensor, "batch 112"]:
-    """Orientation histograms of 4 x 4 cells (minus an even spread) in 6 directions of 180 degrees, and their strength."""
+    """Orientation histograms of 4 x 4 cells (minus an even spread) over 6 directions, and the strength of each cell."""
     across = light[..., 1:-1, 2:] - light[..., 1:-1, :-2]
     down = light[..., 2:, 1:-1] - light[..., :-2, 1:-1]
     strength = (across.square() + down.square() + 1e-12).sqrt()
@@ -116,6 +116,8 @@ def _hadamard(vectors: Float[Tensor, "batch 512"]) -> Float[Tensor, "batch 512"]
     width = 1
     while width < DIM:
         pairs = vectors.view(count, -1, 2, width)
-        vectors = torch.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], dim=2).view(count, DIM)
+        vectors = torch.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], dim=2).view(
+            count, DIM
+        )
         width *= 2
     return vectors / math.sqrt(DIM)

@@ -1,23 +1,28 @@
 """A trained clip played back: frames, patches and embeddings, from a run or from a bitstream alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from fieldwatch.data import PatchGrid
 from fieldwatch.pipelines.video.algorithm import total_steps
-from fieldwatch.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild
+from fieldwatch.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild, replace_file
 from fieldwatch.pipelines.video.models import Geometry, Prediction, Query, VideoModel
 from fieldwatch.pipelines.video.objective import semantic_window
 from fieldwatch.pipelines.video.search import PatchIndex
 from fieldwatch.pipelines.video.split import Label, split_frames
 from fieldwatch.pipelines.video.start import choose_device
 from fieldwatch.pipelines.video.stored import StoredRun
+from fieldwatch.pipelines.video.strips import as_bytes, as_picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +155,12 @@ class Playback:
             patches = self.grid.split(patches)
         return patches[row * self.geometry.columns + column]
 
+    def all_frames(self, drawn: Callable[[], None] = lambda: None) -> Iterator[UInt8[Tensor, "3 height width"]]:
+        """Draw the clip frame by frame, in 8 bits; ``drawn`` is called after every frame."""
+        for index in range(self.geometry.frames):
+            yield as_bytes(self.frame(index))
+            drawn()
+
     def embeddings(self, drawn: Callable[[], None] = lambda: None) -> Float[Tensor, "frames patches dim"]:
         """Return what the network says of every patch of every frame, unit norm, on the host.
 
@@ -194,6 +205,14 @@ class Playback:
         return self.model(
             Query(t=torch.full_like(x, time / self.geometry.frames), x=x, y=y, frames=frames), embed=embed
         )
+
+
+def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np.uint8]) -> Path:
+    """Write an image in [0, 1], or pixels (`[height, width, 3]`), as a PNG, whole or not at all."""
+    content = BytesIO()
+    Image.fromarray(as_picture(image) if isinstance(image, Tensor) else image).save(content, "PNG")
+    replace_file(path, content.getvalue())
+    return path
 
 
 def head_trained(run: StoredRun) -> bool:

@@ -6,16 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.func import functional_call
 
@@ -32,7 +28,7 @@ from fieldwatch.pipelines.video.bitstream.codec import CLIP_HEAD, ENCODER
 from fieldwatch.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
 from fieldwatch.pipelines.video.evaluate import Evaluation, draw_frame, evaluate
 from fieldwatch.pipelines.video.models import VideoModel
-from fieldwatch.pipelines.video.playback import Playback, origin_config
+from fieldwatch.pipelines.video.playback import Playback, origin_config, save_picture
 from fieldwatch.pipelines.video.stored import StoredRun
 from fieldwatch.pipelines.video.strips import sheet, strip, worst
 from fieldwatch.pipelines.video.study import (
@@ -170,16 +166,16 @@ def export_bitstream(
     options = replace(options, with_clip_head=embeds)
     stage("scoring the checkpoint")
     before = evaluate(run.model, run.scene, embed=embeds).metrics
-    allowance = [math.inf] if psnr_drop is None else [0.5**attempt for attempt in range(ATTEMPTS)]
-    for share in allowance:
+    attempt = 0
+    while True:
         if psnr_drop is not None:
             stage("choosing bits per tensor")
-            options = replace(options, by_prefix=_allocate(run, options.bits, psnr_drop, share))
-        stage("writing and decoding")
+            options = replace(options, by_prefix=_allocate(run, options.bits, psnr_drop, 0.5**attempt))
+        stage("writing, decoding and scoring the file")
         exported = _write_and_measure(run, path, options, before)
-        if psnr_drop is None or exported.drop <= psnr_drop:
-            break
-    return exported
+        attempt += 1
+        if psnr_drop is None or exported.drop <= psnr_drop or attempt == ATTEMPTS:
+            return exported
 
 
 def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
@@ -194,14 +190,6 @@ def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
         _wait_for(player.device)
         seconds.append(time.perf_counter() - began)
     return player.geometry.frames / statistics.median(seconds)
-
-
-def save_picture(path: Path, pixels: NDArray[np.uint8]) -> Path:
-    """Write pixels (`[height, width, 3]`) as a PNG, whole or not at all."""
-    content = BytesIO()
-    Image.fromarray(pixels).save(content, "PNG")
-    replace_file(path, content.getvalue())
-    return path
 
 
 def _subject(run: StoredRun, *, embed: bool) -> Subject:

@@ -107,7 +107,7 @@ class SetScores:
         frames = len(self.patch_psnr)
         if self.patch_psnr.ndim != 2 or self.patch_psnr.size == 0:
             msg = (
-                f"a set's patch PSNR is [frames, patches] with at least one of each, got shape {self.patch_psnr.shape}: "
+                f"a set's patch PSNR is [frames, patches] with at least one of each, got {self.patch_psnr.shape}: "
                 "an empty set has no scores, pass None for it"
             )
             raise ValueError(msg)

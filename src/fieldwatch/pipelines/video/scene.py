@@ -39,6 +39,7 @@ class Scene:
         split: which frames train, which are held out.
         targets: the teacher's embedding of every patch, unit norm, on the training device.
         teacher: what made the targets, by its honest name.
+        teacher_note: why this teacher.
         device: where batches are made.
         resident: all frames as uint8 on the device; None for a clip that streams.
         references: tags of what needs no network: trivial predictions, and cosines of an ignorant semantic head.
@@ -49,6 +50,7 @@ class Scene:
     split: FrameSplit
     targets: Float[Tensor, "frames patches dim"]
     teacher: str
+    teacher_note: str
     device: torch.device
     resident: UInt8[Tensor, "frames 3 height width"] | None
     references: Mapping[str, float]

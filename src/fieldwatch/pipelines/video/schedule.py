@@ -44,7 +44,7 @@ class Schedule:
                 raise ValueError(msg)
         for name in ("start", "final"):
             if not 0 <= getattr(self, name) <= 1:
-                msg = f"the schedule's {name} is {getattr(self, name)}, it must lie in 0 .. 1: it multiplies the peak rate"
+                msg = f"the schedule's {name} is {getattr(self, name)}, it must lie in 0 .. 1, as it scales the peak"
                 raise ValueError(msg)
 
     def factor(self, progress: float) -> float:

@@ -1,9 +1,9 @@
 """What an evaluation shows in the sinks: numbers, distributions, and the worst frames and patches as pictures."""
 
 from fieldwatch import Step
-from fieldwatch.pipelines.video.evaluate import Evaluation
+from fieldwatch.pipelines.video.evaluate import Evaluation, Part
 from fieldwatch.pipelines.video.scene import Scene
-from fieldwatch.pipelines.video.strips import sheet, strip, worst
+from fieldwatch.pipelines.video.strips import Picture, Shown, strip, worst_sheet
 
 PATCHES_SHOWN = 4
 
@@ -14,12 +14,26 @@ def show_evaluation(step: Step, evaluation: Evaluation, scene: Scene, epoch: int
     for name, values in evaluation.histograms.items():
         step.histogram(name, values, position=epoch)
     for name, part in evaluation.parts.items():
-        place = worst(part.scores.pooled_psnr, 1)[0]
-        truth = scene.covered(part.frames[place])
-        caption = f"worst {name} frame {scene.clip.names[part.frames[place]]}: {part.scores.pooled_psnr[place]:.2f} dB"
-        step.image(f"Eval/Worst/{name}_frame", strip(truth, part.worst, caption), position=epoch)
-        patches = zip(scene.grid.split(truth[None]), scene.grid.split(part.worst[None]), strict=True)
-        pairs = list(patches)
-        values = part.scores.patch_psnr[place]
-        rows = [strip(*pairs[i], f"patch {i}: {values[i]:.2f} dB") for i in worst(values, PATCHES_SHOWN)]
-        step.image(f"Eval/Worst/{name}_patches", sheet(rows), position=epoch)
+        step.image(f"Eval/Worst/{name}_frame", worst_frame(scene, name, part), position=epoch)
+        step.image(f"Eval/Worst/{name}_patches", worst_patches(scene, name, part), position=epoch)
+
+
+def worst_frame(scene: Scene, name: str, part: Part) -> Picture:
+    """Truth, prediction and error of a set's worst frame."""
+    place = int(part.scores.pooled_psnr.argmin())
+    title = f"worst {name} frame {scene.clip.names[part.frames[place]]}: {part.scores.pooled_psnr[place]:.2f} dB"
+    return strip(scene.covered(part.frames[place]), part.worst, title=title)
+
+
+def worst_patches(scene: Scene, name: str, part: Part) -> Picture:
+    """The worst patches of a set's worst frame."""
+    place = int(part.scores.pooled_psnr.argmin())
+    truths = scene.grid.split(scene.covered(part.frames[place])[None])
+    drawn = scene.grid.split(part.worst[None])
+    shown = [
+        Shown(truth=truth, prediction=prediction, psnr=float(psnr), label=f"{name} patch {i}")
+        for i, (truth, prediction, psnr) in enumerate(
+            zip(truths, drawn, part.scores.patch_psnr[place], strict=True)
+        )
+    ]
+    return worst_sheet(shown, count=PATCHES_SHOWN)

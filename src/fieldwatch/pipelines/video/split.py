@@ -45,8 +45,8 @@ def parse_split(rule: str) -> tuple[int, int, int]:
         a, b, c = 0, 0, 0
     if not 1 <= a <= b <= c:
         msg = (
-            f"--data-split is {rule!r}, it must be a_b_c with 1 <= a <= b <= c: of every c frames the first a train and "
-            "those from the b-th on are held out, for example 7_7_8"
+            f"--data-split is {rule!r}, it must be a_b_c with 1 <= a <= b <= c: of every c frames the first a train "
+            "and those from the b-th on are held out, for example 7_7_8"
         )
         raise ValueError(msg)
     return a, b, c

@@ -1,5 +1,6 @@
 """The start of a video run: its data made ready, and the run opened with what is declared about it."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -47,6 +48,12 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
 
 
+def cache_folder(config: VideoConfig) -> Path:
+    """Where the teacher's embeddings are kept between runs."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return config.cache or Path(home) / "fieldwatch" / "targets"
+
+
 def load_clip(config: VideoConfig) -> Clip:
     """The clip a config names, or the built-in one.
 
@@ -85,14 +92,18 @@ def prepare_scene(config: VideoConfig) -> Scene:
     clip = load_clip(config)
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
     split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
-    teacher = find_teacher(config.teacher)
-    wanted = targets(clip, grid, teacher, config.cache)
+    teacher, why = find_teacher(config.teacher, device)
+    if teacher.dim != config.options.clip_dim:
+        came = f"--clip-dim is {config.options.clip_dim}, the teacher {teacher.name} gives vectors of {teacher.dim}"
+        raise ValueError(f"{came}: use --clip-dim {teacher.dim}")
+    wanted = targets(clip, grid, teacher, cache_folder(config))
     return Scene(
         clip=clip,
         grid=grid,
         split=split,
         targets=wanted.to(device),
         teacher=teacher.name,
+        teacher_note=why,
         device=device,
         resident=None if clip.streams else clip.frames.to(device),
         references=reference_psnr(clip, split.train, split.val) | embedding_baselines(wanted, split.train, split.val),
@@ -132,6 +143,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
             "size": [scene.clip.height, scene.clip.width],
             "split": {"train": scene.split.train, "val": scene.split.val, "unused": scene.split.unused},
             "teacher": scene.teacher,
+            "teacher_note": scene.teacher_note,
             "notes": [*scene.clip.notes, *scene.split.notes],
         },
     )

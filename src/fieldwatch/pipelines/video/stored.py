@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeVar
 from fieldwatch import Checkpoints, Retention
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.pipelines.video.config import Device, VideoConfig
+from fieldwatch.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
+from fieldwatch.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
 from fieldwatch.record import NotARun, read_manifest
 
 Config = TypeVar("Config")
@@ -86,12 +88,14 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
         NotARun: the folder holds no video run.
         CheckpointError: there is no such checkpoint, or it is damaged.
         ClipError: the clip it was trained on cannot be read any more.
+        ValueError: the teacher that made its targets is not here.
     """
     config = stored_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     weights = checkpoints.read(saved.step)["model"]
-    scene = prepare_scene(replace(config, device=device or config.device))
+    scene = prepare_scene(replace(_with_its_descriptor(folder, config), device=device or config.device))
+    _refuse_other_teacher(folder, scene.teacher)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     try:
         model.load_state_dict(weights)
@@ -99,6 +103,33 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
         reason = f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other"
         raise CheckpointError(f"{reason} ({error})") from error
     return StoredRun(folder=folder, config=config, scene=scene, model=model.eval(), step=saved.step)
+
+
+def check_teacher(folder: Path, config: VideoConfig) -> None:
+    """Refuse to continue a run with another teacher than the one it began with ("auto" depends on the machine).
+
+    Raises:
+        ValueError: names both, and what to do.
+    """
+    _refuse_other_teacher(folder, find_teacher(config.teacher).teacher.name)
+
+
+def _with_its_descriptor(folder: Path, config: VideoConfig) -> VideoConfig:
+    """Where "auto" meant the image descriptor, it still does, even if CLIP has come to this machine since."""
+    return replace(config, teacher="descriptor") if _teacher(folder) == ImageDescriptor.name else config
+
+
+def _refuse_other_teacher(folder: Path, found: str) -> None:
+    wanted = _teacher(folder)
+    if wanted is not None and wanted != found:
+        raise ValueError(
+            f"{folder} was trained on targets by {wanted}, but --teacher {stored_config(folder).teacher} finds {found} "
+            f"here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or train anew"
+        )
+
+
+def _teacher(folder: Path) -> str | None:
+    return read_manifest(folder).about.get("teacher")
 
 
 def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
@@ -110,8 +141,9 @@ def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
     types_of = typing.get_type_hints(kind)
     unknown = sorted(values.keys() - {field.name for field in fields(kind)})  # pyright: ignore[reportArgumentType]
     if unknown:
+        names = ", ".join(unknown)
         raise ValueError(
-            f"stored config has keys {', '.join(unknown)} that {kind.__name__} does not know: use the version that made it"
+            f"stored config has keys {names} that {kind.__name__} does not know: use the version that made it"
         )
     return kind(**{name: _typed(types_of[name], value) for name, value in values.items()})
 

@@ -34,7 +34,9 @@ TRAIN = (
         "lower",
         "0 in the warm-up, then falls",
     ),
-    _epoch("Train/Loss/total_loss", "", "Mean of the weighted sum of all terms over the epoch's steps.", "lower", "falls"),
+    _epoch(
+        "Train/Loss/total_loss", "", "Mean of the weighted sum of all terms over the epoch's steps.", "lower", "falls"
+    ),
     _epoch(
         "Train/Loss/clip_loss_weighted",
         "",
@@ -257,7 +259,19 @@ def _reference_tags() -> Iterator[Metric]:
             )
 
 
-FURTHER_METRICS = (*_further_tags(), *_reference_tags())
+PICTURES = tuple(
+    Metric(
+        name=f"Eval/Worst/{name}_{what}",
+        unit="",
+        meaning=f"Truth, prediction and error of the {words} {meaning}.",
+        axis="epoch",
+        kind="image",
+        expected="the error panel turns dark",
+    )
+    for name, words in _SETS.items()
+    for what, meaning in (("frame", "frame with the lowest PSNR"), ("patches", "frame's worst patches"))
+)
+FURTHER_METRICS = (*_further_tags(), *_reference_tags(), *PICTURES)
 """What the guide does not have."""
 
 VIDEO_METRICS = Catalogue((*GUIDE_METRICS, *FURTHER_METRICS))

@@ -1,11 +1,13 @@
 """The semantic targets: a teacher that turns patches into unit vectors, and their cache on disk."""
 
+import contextlib
 import hashlib
 import importlib.util
 import io
 import os
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from pickle import UnpicklingError
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ CLIP_FOLDER_VARIABLE = "FIELDWATCH_CLIP"
 _MEAN = (0.48145466, 0.4578275, 0.40821073)
 _DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 _BATCH = 64
 
 
@@ -58,8 +61,8 @@ class Teacher(Protocol):
 class ClipTeacher:
     """CLIP through `transformers`, from files on this machine; nothing is ever downloaded.
 
-    Patches are resized so that the shorter side is the model's (224 for ViT-B/32; bicubic), cut to the centre square and
-    normalised, as CLIP's own preprocessing does: what lies outside the square of a long patch is not seen.
+    Patches are resized so that the shorter side is the model's (224 for ViT-B/32; bicubic), cut to the centre square
+    and normalised, as CLIP's own preprocessing does: what lies outside the square of a long patch is not seen.
 
     Args:
         folder: holds `config.json`, the weights and the tokenizer, as `save_pretrained` writes them.
@@ -80,13 +83,7 @@ class ClipTeacher:
                 f"{_WEIGHTS[2]}); use --teacher descriptor to go without"
             )
             raise ValueError(msg)
-        from transformers import CLIPModel  # noqa: PLC0415 - optional third-party library
-
-        try:
-            model = CLIPModel.from_pretrained(self._folder, local_files_only=True, dtype=torch.float32)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            msg = f"{self._folder} cannot be loaded as a CLIP model ({error}): copy its files again"
-            raise ValueError(msg) from error
+        model = _load_clip(self._folder)
         self._model = model.to(device).eval().requires_grad_(requires_grad=False)
         self._side = int(model.config.vision_config.image_size)
         self._device = torch.device(device)
@@ -97,7 +94,7 @@ class ClipTeacher:
     def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
         """Embed patches as unit vectors on the host, float32."""
         vectors = [torch.zeros(0, self.dim)]
-        for chunk in patches.split(_BATCH):
+        for chunk in patches.split(_BATCH) if len(patches) else ():
             pixels = _clip_pixels(chunk.to(self._device), self._side)
             pooled = self._model.vision_model(pixel_values=pixels).pooler_output
             vectors.append(functional.normalize(self._model.visual_projection(pooled), dim=-1).cpu())
@@ -113,24 +110,53 @@ class ClipTeacher:
         if not prompts:
             msg = "no text to encode: give at least one prompt"
             raise ValueError(msg)
-        from transformers import CLIPTokenizer  # noqa: PLC0415 - optional third-party library
-
-        try:
-            tokenizer = CLIPTokenizer.from_pretrained(self._folder, local_files_only=True)
-        except (OSError, ValueError, TypeError) as error:
-            msg = f"{self._folder} holds no CLIP tokenizer ({error}): copy vocab.json and merges.txt beside the weights"
-            raise ValueError(msg) from error
+        tokenizer = _load_tokenizer(self._folder)
         limit = int(self._model.config.text_config.max_position_embeddings)
         tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
         pooled = self._model.text_model(**tokens.to(self._device)).pooler_output
         return functional.normalize(self._model.text_projection(pooled), dim=-1).cpu()
 
 
+def _load_clip(folder: Path) -> Any:
+    """Load the `CLIPModel` of a folder; weights that are not there are an error, transformers would make them up."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - comes with transformers
+    from transformers import CLIPModel  # noqa: PLC0415 - optional third-party library
+
+    try:
+        model, report = CLIPModel.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError, SafetensorError) as error:
+        reason = str(error).partition(". ")[0]  # torch goes on with advice to switch its protection off
+        msg = f"{folder} cannot be loaded as a CLIP model ({reason}): copy its files again"
+        raise ValueError(msg) from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        msg = f"{folder} lacks {len(missing)} weights of a CLIP model, first {missing[0]}: name a whole one's folder"
+        raise ValueError(msg)
+    return model
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    """Load the `CLIPTokenizer` of a folder; without its files transformers would make up an empty one."""
+    from transformers import CLIPTokenizer  # noqa: PLC0415 - optional third-party library
+
+    advice = "copy tokenizer.json, or vocab.json and merges.txt, beside the weights"
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        msg = f"{folder} holds no CLIP tokenizer: {advice}"
+        raise ValueError(msg)
+    try:
+        return CLIPTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        msg = f"{folder} holds a damaged CLIP tokenizer ({error}): {advice}"
+        raise ValueError(msg) from error
+
+
 def _clip_pixels(patches: UInt8[Tensor, "batch 3 height width"], side: int) -> Float[Tensor, "batch 3 side side"]:
     """CLIP's preprocessing: bicubic to the side, centre crop, mean and deviation."""
     height, width = patches.shape[-2:]
     shorter = min(height, width)
-    size = (max(round(height * side / shorter), side), max(round(width * side / shorter), side))
+    size = (height * side // shorter, width * side // shorter)
     resized = functional.interpolate(patches.float(), size, mode="bicubic", antialias=True).round().clamp(0, 255) / 255
     top, left = (size[0] - side) // 2, (size[1] - side) // 2
     square = resized[..., top : top + side, left : left + side]
@@ -185,26 +211,28 @@ def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> F
 
 def _clip_folder(setting: str) -> tuple[Path | None, str]:
     """Return the folder of weights, or None and where it was looked for."""
-    if setting not in {"auto", "clip"} and Path(setting).expanduser().is_dir():
-        return Path(setting).expanduser(), ""
+    standard = setting in {"auto", "clip"}
+    named = os.environ.get(CLIP_FOLDER_VARIABLE, "") if standard else setting
+    if named and Path(named).expanduser().is_dir():
+        return Path(named).expanduser(), ""
+    if named and standard:
+        return None, f"${CLIP_FOLDER_VARIABLE} is {named}, which is no folder"
     if importlib.util.find_spec("transformers") is None:
         return None, "the package transformers is not installed"
-    named = os.environ.get(CLIP_FOLDER_VARIABLE, "")
-    if setting in {"auto", "clip"} and named:
-        if _holds_clip(Path(named)):
-            return Path(named), ""
-        return None, f"${CLIP_FOLDER_VARIABLE} is {named}, which holds none"
+    return _cached_model(CLIP_NAME if standard else setting)
+
+
+def _cached_model(name: str) -> tuple[Path | None, str]:
+    """Return the folder of a model in the Hugging Face cache, or None and why."""
     from huggingface_hub import constants, try_to_load_from_cache  # noqa: PLC0415 - comes with transformers
 
-    name = CLIP_NAME if setting in {"auto", "clip"} else setting
-    looked = f"{name} is not in {constants.HF_HUB_CACHE}"
     try:
-        config = try_to_load_from_cache(name, "config.json", cache_dir=constants.HF_HUB_CACHE)
+        config = try_to_load_from_cache(name, "config.json")
     except ValueError:  # not of the form owner/name
         return None, f"{name} is neither a folder nor a model name"
     if isinstance(config, str) and _holds_clip(Path(config).parent):
         return Path(config).parent, ""
-    return None, looked
+    return None, f"{name} is not in {constants.HF_HUB_CACHE}"
 
 
 def targets(
@@ -212,15 +240,15 @@ def targets(
 ) -> Float[Tensor, "frames patches dim"]:
     """Embed every patch of a clip: the very pixels that are trained on, in float32, unit vectors.
 
-    The original encoded the uncropped source file, so that its two heads looked at different regions, and did it anew in
-    every worker of every epoch. Here it happens once: the result is kept in `cache_folder` under a hash of the pixels,
-    their framing, the grid and the teacher. A file that was cut short or altered is made again.
+    The original encoded the uncropped source file, so that its two heads looked at different regions, and did it anew
+    in every worker of every epoch. Here it happens once: the result is kept in `cache_folder` under a hash of the
+    pixels, their framing, the grid and the teacher. A file that was cut short or altered is made again.
 
     Args:
         clip: the frames.
         grid: their patches.
         teacher: who embeds them.
-        cache_folder: made if missing; None keeps nothing.
+        cache_folder: made if missing; None keeps nothing, and so does a folder that cannot be written.
 
     Raises:
         ValueError: the grid is not of the clip's size, or the teacher returns something else than unit vectors.
@@ -236,12 +264,13 @@ def targets(
     lengths = vectors.norm(dim=-1)
     if vectors.shape != shape or not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
         msg = (
-            f"teacher {teacher.name} gave {tuple(vectors.shape)} with lengths {lengths.min():.3g} .. {lengths.max():.3g}, "
+            f"{teacher.name} gave {tuple(vectors.shape)} with lengths {lengths.min():.3g} to {lengths.max():.3g}, "
             f"wanted unit vectors {shape}"
         )
         raise ValueError(msg)
     if path:
-        _save(path, vectors)
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
+            _save(path, vectors)
     return vectors
 
 
@@ -260,9 +289,10 @@ def _save(path: Path, vectors: Float[Tensor, "frames patches dim"]) -> None:
 
 def _load(path: Path, shape: tuple[int, int, int]) -> Float[Tensor, "frames patches dim"] | None:
     """Read a kept file, or None if there is none that is whole."""
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except OSError:
         return None
-    content = path.read_bytes()
     if hashlib.sha256(content[:-32]).digest() != content[-32:]:
         return None
     array = np.load(io.BytesIO(content), allow_pickle=False)

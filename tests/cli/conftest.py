@@ -1,0 +1,103 @@
+"""A tiny clip and a run trained on it, made once by the command line itself."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fieldwatch.cli import main
+from fieldwatch.data import synthetic_clip
+
+FRAMES = 8
+# fmt: off
+TINY = (
+    "--epochs", "2", "--batch", "2", "--data-split", "3_3_4", "--rows", "2", "--columns", "2", "--device", "cpu",
+    "--teacher", "descriptor", "--pixel-loss-warmup-epochs", "1", "--attribute-every", "0", "--checkpoint-epochs", "1",
+    "--grid-widths", "8", "8", "8", "--grid-blocks", "0", "0", "0", "--act", "sin",
+)
+# fmt: on
+"""Two epochs of 3 steps; the semantic head trains in the second one only."""
+
+
+@pytest.fixture(scope="session")
+def frames(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("clip") / "frames"
+    folder.mkdir()
+    for i, frame in enumerate(synthetic_clip(FRAMES, 32, 64)):
+        Image.fromarray(frame.permute(1, 2, 0).numpy()).save(folder / f"frame_{i:03d}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train(frames, tmp_path_factory) -> Callable[..., Path]:
+    """Train a tiny run; the words given come after the usual ones and win."""
+
+    def train(*words: str) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / "tiny"
+        cache = str(frames.parent / "cache")
+        line = ["train", "video", "--data", str(frames), "--out", str(folder), "--cache", cache, *TINY, *words]
+        assert main(line) in (0, 1)
+        return folder
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def trained(train) -> Path:
+    """A finished run; nobody may change it."""
+    return train()
+
+
+@pytest.fixture(scope="session")
+def trained_hnerv(train) -> Path:
+    """A finished run of a network that encodes the frames; nobody may change it."""
+    return train("--model", "hnerv", "--enc-strds", "4", "4", "--fc-dim", "12", "--lower-width", "4")
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    """A copy of the finished run, to be written to."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def fieldwatch(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line: exit code, standard output, standard error."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as usage:  # tyro ends wrong usage and --help itself
+            code = int(usage.code or 0)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refused(fieldwatch) -> Callable[..., str]:
+    """Run a command line that is bad input: one message on standard error, nothing on standard output."""
+
+    def call(*words: object) -> str:
+        code, out, message = fieldwatch(*words)
+        assert (code, out) == (2, ""), message
+        assert "Traceback" not in message
+        return " ".join(message.split())
+
+    return call
+
+
+@pytest.fixture
+def answer(fieldwatch) -> Callable[..., dict]:
+    """Run a command line that succeeds, and read its JSON."""
+
+    def call(*words: object) -> dict:
+        code, out, message = fieldwatch(*words, "--json")
+        assert code == 0, message
+        return json.loads(out)
+
+    return call

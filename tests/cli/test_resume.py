@@ -1,0 +1,137 @@
+"""fieldwatch resume: the same run goes on, a finished one is left alone, and what is no run is refused."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+from fieldwatch import Block, Checkpoints, Row
+from fieldwatch.pipelines.video import VideoConfig, stored_config, stored_preset
+from fieldwatch.record import Journal
+
+LAST, MIDDLE = 6, 3
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def change_manifest(folder, **changes):
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.fixture
+def interrupted(run):
+    """The run as a kill in the second epoch leaves it: the later checkpoint is gone, the record goes on beyond."""
+    shutil.rmtree(run / "checkpoints" / f"step_{LAST:010d}")
+    change_manifest(run, state="running")
+    return run
+
+
+def test_a_killed_run_ends_with_the_very_weights_of_one_that_was_not(interrupted, trained, fieldwatch):
+    preset = json.loads((interrupted / "run.json").read_text())["preset_difference"]
+    assert Checkpoints(interrupted / "checkpoints").steps() == [MIDDLE]
+    code, out, _ = fieldwatch("resume", interrupted)
+    assert code in (0, 1)
+    assert str(interrupted.absolute() / "checkpoints") in out
+    ended, wanted = (Checkpoints(folder / "checkpoints").read(LAST)["model"] for folder in (interrupted, trained))
+    assert all(torch.equal(ended[name], wanted[name]) for name in wanted)
+    manifest = json.loads((interrupted / "run.json").read_text())
+    assert manifest["state"] == "finished"
+    assert [segment["step"] for segment in manifest["segments"]] == [0, MIDDLE]
+    assert manifest["preset_difference"] == preset
+
+
+def test_resume_answers_scripts_with_json_alone(interrupted, fieldwatch):
+    code, out, _ = fieldwatch("resume", interrupted, "--json")
+    outcome = json.loads(out)
+    assert outcome["exit_code"] == code
+    assert outcome["metrics"]["Eval/Pooled/val_psnr"] > 5
+
+
+def test_a_finished_run_is_left_alone(run, fieldwatch):
+    before = contents(run)
+    code, out, _ = fieldwatch("resume", run)
+    assert code in (0, 1)
+    assert "is finished: there is nothing to resume" in " ".join(out.split())
+    assert "held out" in out
+    assert str(run.absolute()) in out
+    code_of_json, out, _ = fieldwatch("resume", run, "--json")
+    outcome = json.loads(out)
+    assert code_of_json == outcome["exit_code"] == code
+    assert {"Eval/Pooled/val_psnr", "Reference/val_mean_frame"} <= outcome["metrics"].keys()
+    assert contents(run) == before
+
+
+def test_a_finished_run_with_findings_ends_with_1(run, fieldwatch):
+    journal = Journal(run)
+    journal.append(Block.of(Row(step=LAST - 1, seconds=9.0, values={"Loss/total": math.nan})))
+    journal.close()
+    code, out, _ = fieldwatch("resume", run)
+    assert code == 1
+    assert "NonFinite" in out
+
+
+def test_extra_files_of_the_first_start_go_on(interrupted, fieldwatch):
+    (interrupted / "metrics.csv").write_text("")
+    code, _, _ = fieldwatch("resume", interrupted)
+    assert code in (0, 1)
+    assert (interrupted / "metrics.csv").stat().st_size > 0
+
+
+def test_what_is_no_run_is_refused_and_nothing_is_written(tmp_path, refused):
+    assert "holds no run (no run.json)" in refused("resume", tmp_path / "nowhere")
+    assert "holds no run" in refused("resume", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    assert "holds no run" in refused("resume", tmp_path / "file")
+
+
+def test_a_damaged_or_foreign_run_json_is_refused(run, refused):
+    path = run / "run.json"
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    assert "is not a fieldwatch run.json" in refused("resume", run)
+    path.write_text(whole)
+    change_manifest(run, about={"pipeline": "splats"})
+    assert "holds a run of splats: this command opens video runs" in refused("resume", run)
+    change_manifest(run, about={})
+    assert "holds a run of a loop of your own" in refused("resume", run)
+    path.write_text(whole)
+    change_manifest(run, config={"epochs": 0})
+    assert "config" in (message := refused("resume", run))
+    assert "--epochs is 0" in message
+    change_manifest(run, config={"colour": "red"})
+    assert "keys colour that VideoConfig does not know" in refused("resume", run)
+
+
+def test_a_run_is_not_continued_with_another_teacher(interrupted, refused):
+    about = json.loads((interrupted / "run.json").read_text())["about"]
+    change_manifest(interrupted, about=about | {"teacher": "clip-512-0123456789ab"})
+    message = refused("resume", interrupted)
+    assert "was trained on targets by clip-512-0123456789ab, but --teacher descriptor finds image-descriptor" in message
+    assert "$FIELDWATCH_CLIP" in message
+
+
+def test_a_clip_that_is_gone_is_named(interrupted, refused):
+    manifest = json.loads((interrupted / "run.json").read_text())
+    change_manifest(interrupted, config=manifest["config"] | {"data": "/nowhere/at/all"})
+    assert "/nowhere/at/all does not exist" in refused("resume", interrupted)
+
+
+def test_config_and_preset_come_back_as_they_were(trained):
+    config = stored_config(trained)
+    assert isinstance(config, VideoConfig)
+    assert (config.epochs, config.teacher, config.options.grid_widths) == (2, "descriptor", (8, 8, 8))
+    preset = stored_preset(trained)
+    assert (preset.epochs, preset.teacher, preset.options.grid_widths) == (300, "auto", (64, 64, 48))
+    assert preset.data is None
+
+
+def test_help_shows_an_example(fieldwatch):
+    code, out, _ = fieldwatch("resume", "--help")
+    assert code == 0
+    assert "Example: fieldwatch resume" in out
