@@ -16,7 +16,7 @@ FRAMES = 8
 TINY = (
     "--epochs", "2", "--batch", "2", "--data-split", "3_3_4", "--rows", "2", "--columns", "2", "--device", "cpu",
     "--teacher", "descriptor", "--pixel-loss-warmup-epochs", "1", "--attribute-every", "0", "--checkpoint-epochs", "1",
-    "--grid-widths", "8", "8", "8", "--grid-blocks", "0", "0", "0", "--act", "sin",
+    "--grid-widths", "8", "8", "8", "--grid-blocks", "0", "0", "0", "--between-weight", "0",
 )
 # fmt: on
 """Two epochs of 3 steps; the semantic head trains in the second one only."""

@@ -220,7 +220,7 @@ def test_a_truncated_frame_is_named(folder):
 def test_a_frame_that_is_replaced_by_one_of_another_size_is_named(folder):
     clip = read_clip(folder, memory_budget=2 * 24 * 40 * 3)
     Image.fromarray(picture(7, 10, 10)).save(folder / "frame_7.png")
-    with pytest.raises(ClipError, match=r"frame_7.png is 10_10 .height_width. and not 24_40 as its header said"):
+    with pytest.raises(ClipError, match=r"frame_7.png is 10_10 .height_width., not 24_40 as its header said"):
         clip[7]
     clip.close()
 

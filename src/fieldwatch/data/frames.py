@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import UInt8
@@ -20,6 +20,7 @@ from fieldwatch.data.video_file import VideoFile
 GIBIBYTE = 1 << 30
 
 
+@runtime_checkable
 class FrameSource(Protocol):
     """Where frames come from: one full pass first, single frames afterwards."""
 
@@ -174,7 +175,7 @@ class _Digest:
 
     def add(self, frame: UInt8[Tensor, "3 height width"]) -> None:
         self._hash.update(f"{tuple(frame.shape)}".encode())
-        self._hash.update(frame.contiguous().numpy())
+        self._hash.update(frame.contiguous().numpy().data)
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()

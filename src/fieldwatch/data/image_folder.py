@@ -109,7 +109,7 @@ class ImageFolder:
         frame = image_tensor(self.framing.apply(image, path.name))
         if frame.shape[1:] != self._size:
             msg = (
-                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width) and not {self._size[0]}_{self._size[1]} as "
+                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), not {self._size[0]}_{self._size[1]} as "
                 "its header said at the start: it was replaced, or EXIF behind its pixels turns it; save it again"
             )
             raise ClipError(msg)

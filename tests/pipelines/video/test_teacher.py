@@ -161,6 +161,14 @@ def test_a_folder_without_a_tokenizer_says_so(clip_folder, tmp_path):
         ClipTeacher(tmp_path).encode_text(["a tree"])
 
 
+def test_half_precision_weights_compute_in_single(clip_folder, clip_teacher, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    transformers.CLIPModel.from_pretrained(clip_folder).half().save_pretrained(tmp_path)
+    vectors = ClipTeacher(tmp_path).encode_images(random_bytes(2, 3, 24, 24))
+    assert vectors.dtype == torch.float32
+    torch.testing.assert_close(vectors, clip_teacher.encode_images(random_bytes(2, 3, 24, 24)), atol=5e-3, rtol=0)
+
+
 def test_a_folder_without_weights_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no CLIP model: it must hold config.json and model.safetensors"):
         ClipTeacher(tmp_path)

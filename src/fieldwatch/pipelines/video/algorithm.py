@@ -1,5 +1,6 @@
 """Training a neural video: the loop, step by step."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,23 +14,22 @@ from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.video.models import MODELS, VideoModel, build_model
 from fieldwatch.pipelines.video.objective import EpochMeans, batch_metrics, semantic_window, unit_errors, video_terms
-from fieldwatch.pipelines.video.quality import psnr_from_mse
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.show import show_evaluation
 from fieldwatch.pipelines.video.start import RunChoices, start_run
 
-EPOCH_MEANS = (
-    "Train/PSNR",
-    "Train/Loss/pixel_loss",
-    "Train/Loss/clip_loss",
-    "Train/Loss/total_loss",
-    "Train/Gradients/total_norm",
-    "Train/Gradients/rgb_head_norm",
-    "Train/Gradients/clip_head_norm",
-    "Train/Gradients/decoder_norm",
-)
-"""Tags that are means over the batches of an epoch."""
+BATCH_TAGS = {
+    "Train/PSNR": "Train_Batch/PSNR",
+    "Train/Loss/pixel_loss": "Train_Batch/pixel_loss",
+    "Train/Loss/clip_loss": "Train_Batch/clip_loss",
+    "Train/Loss/total_loss": "Train_Batch/total_loss",
+}
+"""Epoch tags that are means of a batch tag."""
+NORMS = ("total", "rgb_head", "clip_head", "decoder")
+"""Gradient norms that have an epoch mean."""
+EPOCH_MEANS = (*BATCH_TAGS, *(f"Train/Gradients/{name}_norm" for name in NORMS))
+"""All tags that are means over the batches of an epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     draw = torch.compile(model) if config.compile else model
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
-    units = scene.units(model.unit, scene.split.train)
+    units = scene.units(model.unit, scene.drawn)
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
     total = config.epochs * order.batches_per_epoch
@@ -71,11 +71,13 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
         run.watch(**model.groups())
         run.keep(model=model, optimizer=optimizer, order=order, means=means)
         for step in run.steps(total):
-            batch = scene.batch(model.unit, units[next(order)], with_frames=model.needs_frames)
+            chosen = units[next(order)]
+            batch = scene.batch(model.unit, chosen, with_frames=model.needs_frames, training=True)
+            stands_in = scene.stands_in(model.unit, chosen)
             rate = set_learning_rate(optimizer, config, step.index / total)
             with step.span("forward"), autocast(config, scene.device):
                 prediction = draw(batch.query, embed=semantic is not None and step.index in semantic)
-            terms = video_terms(config, prediction, batch)
+            terms = video_terms(config, prediction, batch, stands_in)
             step.attribute(terms, every=config.attribute_every)
 
             optimizer.zero_grad(set_to_none=True)
@@ -86,7 +88,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
             with step.span("optimizer"):
                 step.update(optimizer, clip=config.clip_norm)
 
-            step.record(batch_metrics(terms, psnr_from_mse(errors).mean()))
+            step.record(batch_metrics(terms, errors, stands_in))
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
@@ -105,7 +107,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
 def total_steps(config: VideoConfig, scene: Scene) -> int:
     """Steps of the whole training."""
     patches = scene.grid.patches if MODELS[config.model].unit == "patch" else 1
-    units = len(scene.split.train) * patches
+    units = len(scene.drawn) * patches
     return config.epochs * max(units // config.batch, 1)
 
 
@@ -129,14 +131,11 @@ def evaluation_due(config: VideoConfig, epoch: int) -> bool:
 
 def epoch_values(step: Step) -> dict[str, float | Tensor]:
     """What is averaged over an epoch: the batch tags and the gradient norms, under their epoch tags."""
-    values: dict[str, float | Tensor] = {"Train/PSNR": step.values["Train_Batch/PSNR"]}
-    for name in ("pixel_loss", "clip_loss", "total_loss"):
-        batch_tag = f"Train_Batch/{name}"
-        values[f"Train/Loss/{name}"] = step.values.get(batch_tag, step.numbers.get(batch_tag, 0.0))
-    for name in ("total", "rgb_head", "clip_head", "decoder"):
-        if f"Gradients/{name}_norm" in step.values:  # a head outside the graph has none: the guide's 0
-            values[f"Train/Gradients/{name}_norm"] = step.values[f"Gradients/{name}_norm"]
-    return values
+    recorded: Mapping[str, float | Tensor] = {**step.numbers, **step.values}
+    found: dict[str, float | Tensor] = {tag: recorded[own] for tag, own in BATCH_TAGS.items() if own in recorded}
+    for name in NORMS:  # a head outside the graph has no gradient: the guide's 0
+        found[f"Train/Gradients/{name}_norm"] = recorded.get(f"Gradients/{name}_norm", 0.0)
+    return found
 
 
 def epoch_metrics(

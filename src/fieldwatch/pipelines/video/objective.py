@@ -1,6 +1,6 @@
 """What a video network is trained towards, term by term, and the tags under which that is shown."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from fieldwatch import Terms, Window
 from fieldwatch.losses import cosine_error, pixel_loss
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.models import Prediction
+from fieldwatch.pipelines.video.quality import psnr_from_mse
 from fieldwatch.pipelines.video.scene import Batch
 
 
@@ -20,9 +21,20 @@ def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
     return Window(config.pixel_loss_warmup_epochs * steps_per_epoch)
 
 
-def video_terms(config: VideoConfig, prediction: Prediction, batch: Batch) -> Terms:
-    """``pixel_weight * pixel loss + clip_loss_weight * mean(1 - cosine)``; the second only once it is drawn."""
-    terms = Terms(pixel=(config.pixel_weight, pixel_loss(config.loss)(prediction.rgb, batch.rgb)))
+def video_terms(config: VideoConfig, prediction: Prediction, batch: Batch, stands_in: Sequence[bool]) -> Terms:
+    """The terms of a batch.
+
+    ``pixel_weight * pixel loss`` of the training units, ``between_weight * pixel loss`` of the stand-ins (each by its
+    share of the batch, so that all units count alike), and ``clip_loss_weight * mean(1 - cosine)`` once it is drawn.
+    """
+    error = pixel_loss(config.loss)
+    terms = Terms()
+    for name, weight, kind in (("pixel", config.pixel_weight, False), ("between", config.between_weight, True)):
+        chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
+        if chosen:
+            whole = len(chosen) == len(stands_in)
+            drawn, truth = (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
+            terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(drawn, truth))})
     if prediction.embedding is not None:
         terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
     return terms
@@ -34,37 +46,49 @@ def unit_errors(prediction: Prediction, batch: Batch) -> Float[Tensor, " units"]
         return (prediction.rgb - batch.rgb).square().mean(dim=(1, 2, 3))
 
 
-def batch_metrics(terms: Terms, psnr: Float[Tensor, ""]) -> dict[str, float | Tensor]:
-    """The per-batch tags of the original guide; the semantic ones are 0 until the term is active."""
+def batch_metrics(
+    terms: Terms, errors: Float[Tensor, " units"], stands_in: Sequence[bool]
+) -> dict[str, float | Tensor]:
+    """The per-batch tags of the original guide, of the training units only.
+
+    The semantic loss is 0 until its term is active; a batch of stand-ins alone has no pixel loss and no PSNR.
+    """
     clip = terms["clip"].value.detach() if "clip" in terms else 0.0
-    return {
-        "Train_Batch/PSNR": psnr,
-        "Train_Batch/pixel_loss": terms["pixel"].value.detach(),
-        "Train_Batch/clip_loss": clip,
-        "Train_Batch/total_loss": terms.total.detach(),
-    }
+    metrics: dict[str, float | Tensor] = {"Train_Batch/clip_loss": clip, "Train_Batch/total_loss": terms.total.detach()}
+    if "pixel" in terms:
+        real = [i for i, stand_in in enumerate(stands_in) if not stand_in]
+        metrics["Train_Batch/PSNR"] = psnr_from_mse(errors[real]).mean()
+        metrics["Train_Batch/pixel_loss"] = terms["pixel"].value.detach()
+    return metrics
 
 
 class EpochMeans:
     """Means over the batches of an epoch, summed on the device and never read here.
 
-    Refused steps are left out of the means, chosen by ``torch.where``: a NaN does not spread.
+    A batch that does not have a value does not count for its mean. Refused steps are left out, chosen by
+    ``torch.where``: a NaN does not spread.
+
+    Args:
+        names: the values.
+        device: where they live.
     """
 
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
         self._names = names
-        self._sums = torch.zeros(len(names) + 1, device=device)
+        self._sums = torch.zeros(2, len(names), device=device)
 
     def add(self, values: Mapping[str, float | Tensor], *, refused: Float[Tensor, ""]) -> None:
-        """Add one batch; missing names count as 0."""
-        zero = torch.zeros((), device=self._sums.device)
-        row = [torch.as_tensor(values.get(name, zero), device=zero.device, dtype=zero.dtype) for name in self._names]
-        stacked = torch.stack([*row, torch.ones_like(zero)]).detach()
-        self._sums = self._sums + torch.where(refused > 0, torch.zeros_like(stacked), stacked)
+        """Add one batch."""
+        sums = self._sums
+        zero = sums.new_zeros(())
+        row = torch.stack([torch.as_tensor(values.get(name, zero)).to(sums) for name in self._names]).detach()
+        counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
+        added = torch.stack([row, counts])
+        self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
 
     def take(self) -> dict[str, Tensor]:
-        """The means since the last call, as device scalars; NaN when every step was refused."""
-        means = self._sums[:-1] / self._sums[-1]
+        """The means since the last call, as device scalars; NaN where nothing counted."""
+        means = self._sums[0] / self._sums[1]
         self._sums = torch.zeros_like(self._sums)
         return dict(zip(self._names, means.unbind(), strict=True))
 

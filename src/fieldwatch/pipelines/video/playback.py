@@ -14,10 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from fieldwatch.data import PatchGrid
-from fieldwatch.pipelines.video.algorithm import total_steps
 from fieldwatch.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild, replace_file
 from fieldwatch.pipelines.video.models import Geometry, Prediction, Query, VideoModel
-from fieldwatch.pipelines.video.objective import semantic_window
 from fieldwatch.pipelines.video.search import PatchIndex
 from fieldwatch.pipelines.video.split import Label, split_frames
 from fieldwatch.pipelines.video.start import choose_device
@@ -215,22 +213,15 @@ def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np
     return path
 
 
-def head_trained(run: StoredRun) -> bool:
-    """Whether the checkpoint's semantic head was trained: the term has a weight, and its warm-up was over."""
-    window = semantic_window(run.config, total_steps(run.config, run.scene) // run.config.epochs)
-    return window is not None and run.step - 1 in window
-
-
 def origin_of(run: StoredRun) -> Origin:
     """Where an opened run's network comes from."""
-    trained = head_trained(run)
     return Origin(
         clip=run.config.name,
         step=run.step,
         splits=run.scene.split.labels,
         teacher=run.scene.teacher,
-        embeds=trained,
-        no_head="" if trained else _UNTRAINED,
+        embeds=run.head_trained,
+        no_head="" if run.head_trained else _UNTRAINED,
     )
 
 
@@ -241,7 +232,7 @@ def origin_config(run: StoredRun) -> dict[str, Any]:
         "step": run.step,
         "split": [run.config.data_split, run.config.shuffle_data],
         "teacher": run.scene.teacher,
-        "head_trained": head_trained(run),
+        "head_trained": run.head_trained,
     }
 
 

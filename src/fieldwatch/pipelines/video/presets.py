@@ -1,24 +1,33 @@
 """Where a configuration starts from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.models import ModelOptions
 
 
 def default() -> VideoConfig:
-    """Feature grids with a light decoder, 300 epochs."""
-    return VideoConfig(lr=5e-3, pixel_loss_warmup_epochs=20)
+    """Feature grids with a light decoder and the interpolation prior."""
+    return VideoConfig(
+        model="grid",
+        batch=1,
+        lr=1e-2,
+        lr_type="cosine_0.05_1_0.1",
+        beta2=0.99,
+        between_weight=1.0,
+        pixel_loss_warmup_epochs=20,
+    )
 
 
 def demo() -> VideoConfig:
-    """The built-in clip in about two minutes on two CPU cores."""
-    return VideoConfig(lr=5e-3, epochs=60, eval_freq=20, pixel_loss_warmup_epochs=10, checkpoint_epochs=20)
+    """The built-in clip in about a minute on two CPU cores."""
+    return replace(default(), epochs=60, eval_freq=15, pixel_loss_warmup_epochs=10, checkpoint_epochs=15)
 
 
 def small() -> VideoConfig:
     """Thirty-odd frames of 640x320 within ten minutes on two CPU cores."""
-    return VideoConfig(lr=5e-3, epochs=300, eval_freq=25, pixel_loss_warmup_epochs=20, checkpoint_epochs=10)
+    return replace(default(), epochs=150, eval_freq=25, pixel_loss_warmup_epochs=20, checkpoint_epochs=10)
 
 
 def dual() -> VideoConfig:

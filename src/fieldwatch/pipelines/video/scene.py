@@ -30,6 +30,21 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StandIns:
+    """Pictures that stand for frames that are not trained on, made of training frames only (see ``motion``).
+
+    Attributes:
+        place: frame index to the place in the other two.
+        frames: the pictures, on the training device.
+        targets: the teacher's embedding of their patches.
+    """
+
+    place: Mapping[int, int]
+    frames: UInt8[Tensor, "pictures 3 height width"]
+    targets: Float[Tensor, "pictures patches dim"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scene:
     """A clip, ready to be trained on.
 
@@ -42,6 +57,7 @@ class Scene:
         teacher_note: why this teacher.
         device: where batches are made.
         resident: all frames as uint8 on the device; None for a clip that streams.
+        stand_ins: pictures for the times between training frames; None without that prior.
         references: tags of what needs no network: trivial predictions, and cosines of an ignorant semantic head.
     """
 
@@ -53,6 +69,7 @@ class Scene:
     teacher_note: str
     device: torch.device
     resident: UInt8[Tensor, "frames 3 height width"] | None
+    stand_ins: StandIns | None
     references: Mapping[str, float]
 
     @property
@@ -82,26 +99,65 @@ class Scene:
             return numbers
         return (numbers[:, None] * self.grid.patches + torch.arange(self.grid.patches)).reshape(-1)
 
-    def batch(self, unit: Unit, units: Int64[Tensor, " units"], *, with_frames: bool = False) -> Batch:
-        """Make a batch of units; ``with_frames`` adds the frames for networks that encode them."""
-        return self._frame_batch(units, with_frames=with_frames) if unit == "frame" else self._patch_batch(units)
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The frames that training draws: the training frames, and those that have a stand-in."""
+        return (*self.split.train, *(self.stand_ins.place if self.stand_ins else ()))
 
-    def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool) -> Batch:
-        rgb = self.frames(units.tolist())
+    def stands_in(self, unit: Unit, units: Int64[Tensor, " units"]) -> list[bool]:
+        """Which units of a training batch are stand-ins."""
+        frames = units if unit == "frame" else units // self.grid.patches
+        return [self.stand_ins is not None and frame in self.stand_ins.place for frame in frames.tolist()]
+
+    def batch(
+        self, unit: Unit, units: Int64[Tensor, " units"], *, with_frames: bool = False, training: bool = False
+    ) -> Batch:
+        """Make a batch of units.
+
+        Args:
+            unit: what they are.
+            units: their numbers.
+            with_frames: add the frames, for networks that encode them.
+            training: draw stand-ins instead of held-out frames, which training never sees.
+        """
+        if unit == "frame":
+            return self._frame_batch(units, with_frames=with_frames, training=training)
+        return self._patch_batch(units, training=training)
+
+    def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> Batch:
+        rgb, targets = self._look(units.tolist(), training=training)
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
         t = units.to(self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
         names = tuple(self.clip.names[i] for i in units.tolist())
-        return Batch(query=query, rgb=rgb, embedding=self.targets[units.to(self.device)], names=names)
+        return Batch(query=query, rgb=rgb, embedding=targets, names=names)
 
-    def _patch_batch(self, units: Int64[Tensor, " units"]) -> Batch:
+    def _patch_batch(self, units: Int64[Tensor, " units"], *, training: bool) -> Batch:
         per_frame = self.grid.patches
         frame, patch = units // per_frame, units % per_frame
         shown, where = torch.unique(frame, return_inverse=True)
-        patches = self.grid.split(self.frames(shown.tolist()))
+        rgb, targets = self._look(shown.tolist(), training=training)
+        place = (where * per_frame + patch).to(self.device)
         centres = self.grid.centres(1)[patch].to(self.device)
         query = Query(t=frame.to(self.device).double() / len(self.clip), x=centres[:, 1], y=centres[:, 2])
-        rgb = patches[(where * per_frame + patch).to(self.device)]
-        embedding = self.targets[frame.to(self.device), patch.to(self.device)].unsqueeze(1)
         names = tuple(f"{self.clip.names[f]}/{p}" for f, p in zip(frame.tolist(), patch.tolist(), strict=True))
-        return Batch(query=query, rgb=rgb, embedding=embedding, names=names)
+        embedding = targets.flatten(0, 1)[place].unsqueeze(1)
+        return Batch(query=query, rgb=self.grid.split(rgb)[place], embedding=embedding, names=names)
+
+    def _look(
+        self, frames: Sequence[int], *, training: bool
+    ) -> tuple[Float[Tensor, "frames 3 height width"], Float[Tensor, "frames patches dim"]]:
+        """Frames and their targets; in training, stand-ins in the place of frames that are not trained on."""
+        stand_ins = self.stand_ins
+        if not (training and stand_ins and any(frame in stand_ins.place for frame in frames)):
+            return self.frames(frames), self.targets[torch.as_tensor(frames, device=self.device)]
+        seen = [self._look_at(frame, stand_ins) for frame in frames]
+        return torch.stack([pixels for pixels, _ in seen]), torch.stack([target for _, target in seen])
+
+    def _look_at(
+        self, frame: int, stand_ins: StandIns
+    ) -> tuple[Float[Tensor, "3 height width"], Float[Tensor, "patches dim"]]:
+        place = stand_ins.place.get(frame)
+        if place is None:
+            return self.frames([frame])[0], self.targets[frame]
+        return stand_ins.frames[place].float() / 255, stand_ins.targets[place]

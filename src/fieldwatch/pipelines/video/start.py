@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
 from fieldwatch import Phase, Retention, Run, Sink, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
@@ -15,11 +17,12 @@ from fieldwatch.pipelines.video.baselines import embedding_baselines, reference_
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.layout import VIDEO_LAYOUT
 from fieldwatch.pipelines.video.objective import semantic_window
-from fieldwatch.pipelines.video.scene import Scene
+from fieldwatch.pipelines.video.motion import between
+from fieldwatch.pipelines.video.scene import Scene, StandIns
 from fieldwatch.pipelines.video.schedule import parse_schedule
-from fieldwatch.pipelines.video.split import split_frames
+from fieldwatch.pipelines.video.split import FrameSplit, split_frames
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
-from fieldwatch.pipelines.video.teacher import find_teacher, targets
+from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
 
 
@@ -97,6 +100,7 @@ def prepare_scene(config: VideoConfig) -> Scene:
         came = f"--clip-dim is {config.options.clip_dim}, the teacher {teacher.name} gives vectors of {teacher.dim}"
         raise ValueError(f"{came}: use --clip-dim {teacher.dim}")
     wanted = targets(clip, grid, teacher, cache_folder(config))
+    pictures = make_stand_ins(clip, split, grid, teacher, device) if config.between_weight else None
     return Scene(
         clip=clip,
         grid=grid,
@@ -106,8 +110,39 @@ def prepare_scene(config: VideoConfig) -> Scene:
         teacher_note=why,
         device=device,
         resident=None if clip.streams else clip.frames.to(device),
+        stand_ins=pictures,
         references=reference_psnr(clip, split.train, split.val) | embedding_baselines(wanted, split.train, split.val),
     )
+
+
+def make_stand_ins(
+    clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
+) -> StandIns | None:
+    """Pictures for every frame that is not trained on, from the training frames on its two sides; None without gaps."""
+    gaps = sorted({*range(len(clip))} - {*split.train})
+    if not gaps:
+        return None
+    pictures = torch.stack([_stand_in(clip, split.train, gap) for gap in gaps])
+    targets = teacher.encode_images(grid.split(pictures)).reshape(len(gaps), grid.patches, -1)
+    place = {gap: i for i, gap in enumerate(gaps)}
+    return StandIns(place=place, frames=pictures.to(device), targets=targets.to(device))
+
+
+def _stand_in(clip: Clip, train: Sequence[int], gap: int) -> UInt8[Tensor, "3 height width"]:
+    """One picture; of the clip, only the two training frames beside the gap are read."""
+    first = max((frame for frame in train if frame < gap), default=None)
+    last = min((frame for frame in train if frame > gap), default=None)
+    if first is None or last is None:
+        return clip[train[0] if first is None else train[-1]]
+    pair = clip.batch([first, last]).float() / 255
+    drawn = between(pair[:1], pair[1:], share=(gap - first) / (last - first))[0]
+    return (drawn.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def term_windows(scene: Scene, semantic: Window | None) -> dict[str, Window]:
+    """When each loss term is meant to be active."""
+    always = {"pixel": Window(0)} | ({"between": Window(0)} if scene.stand_ins else {})
+    return always | ({"clip": semantic} if semantic else {})
 
 
 def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choices
@@ -132,7 +167,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
         checkpoint_every=config.checkpoint_epochs * epoch_steps,
         keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
         resume=resume,
-        windows={"pixel": Window(0)} | ({"clip": semantic} if semantic else {}),
+        windows=term_windows(scene, semantic),
         phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
         metrics=TOOLKIT + VIDEO_METRICS,
         layout=VIDEO_LAYOUT,

@@ -31,6 +31,7 @@ class StoredRun:
         scene: what it was trained on.
         model: the network, in evaluation mode.
         step: the checkpoint's number of finished steps.
+        head_trained: the semantic term was active before that step.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class StoredRun:
     scene: Scene
     model: VideoModel
     step: int
+    head_trained: bool
 
 
 def stored_config(folder: Path) -> VideoConfig:
@@ -94,7 +96,9 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     weights = checkpoints.read(saved.step)["model"]
-    scene = prepare_scene(replace(_with_its_descriptor(folder, config), device=device or config.device))
+    # stand-ins are for training: making them takes long
+    looking = replace(_with_its_descriptor(folder, config), device=device or config.device, between_weight=0.0)
+    scene = prepare_scene(looking)
     _refuse_other_teacher(folder, scene.teacher)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     try:
@@ -102,7 +106,15 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     except RuntimeError as error:
         reason = f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other"
         raise CheckpointError(f"{reason} ({error})") from error
-    return StoredRun(folder=folder, config=config, scene=scene, model=model.eval(), step=saved.step)
+    window = read_manifest(folder).windows.get("clip")
+    return StoredRun(
+        folder=folder,
+        config=config,
+        scene=scene,
+        model=model.eval(),
+        step=saved.step,
+        head_trained=window is not None and saved.step > window[0],
+    )
 
 
 def check_teacher(folder: Path, config: VideoConfig) -> None:

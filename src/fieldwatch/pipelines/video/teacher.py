@@ -84,7 +84,7 @@ class ClipTeacher:
             )
             raise ValueError(msg)
         model = _load_clip(self._folder)
-        self._model = model.to(device).eval().requires_grad_(requires_grad=False)
+        self._model = model.to(device, torch.float32).eval().requires_grad_(requires_grad=False)
         self._side = int(model.config.vision_config.image_size)
         self._device = torch.device(device)
         self.dim = int(model.config.projection_dim)
@@ -119,17 +119,16 @@ class ClipTeacher:
 
 def _load_clip(folder: Path) -> Any:
     """Load the `CLIPModel` of a folder; weights that are not there are an error, transformers would make them up."""
-    from safetensors import SafetensorError  # noqa: PLC0415 - comes with transformers
+    from safetensors import SafetensorError  # noqa: PLC0415 - comes with the optional transformers
     from transformers import CLIPModel  # noqa: PLC0415 - optional third-party library
 
     try:
-        model, report = CLIPModel.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
-        )
+        loaded: Any = CLIPModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError, SafetensorError) as error:
         reason = str(error).partition(". ")[0]  # torch goes on with advice to switch its protection off
         msg = f"{folder} cannot be loaded as a CLIP model ({reason}): copy its files again"
         raise ValueError(msg) from error
+    model, report = loaded
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         msg = f"{folder} lacks {len(missing)} weights of a CLIP model, first {missing[0]}: name a whole one's folder"
@@ -224,7 +223,7 @@ def _clip_folder(setting: str) -> tuple[Path | None, str]:
 
 def _cached_model(name: str) -> tuple[Path | None, str]:
     """Return the folder of a model in the Hugging Face cache, or None and why."""
-    from huggingface_hub import constants, try_to_load_from_cache  # noqa: PLC0415 - comes with transformers
+    from huggingface_hub import constants, try_to_load_from_cache  # noqa: PLC0415 - of the optional transformers
 
     try:
         config = try_to_load_from_cache(name, "config.json")
