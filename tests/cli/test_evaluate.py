@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -18,7 +19,7 @@ PICTURES = ("embedding_map", "worst_train_frames", "worst_val_frames")
 
 
 def rows(path):
-    with open(path, newline="") as file:
+    with Path(path).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -69,6 +70,15 @@ def test_a_network_that_encodes_frames_is_scored_too(trained_hnerv, answer, tmp_
     got = answer("eval", trained_hnerv, "--out", tmp_path / "out", "--positions-frames", 1)
     assert len(rows(got["files"]["fractional_positions_detailed"])) == 9
     assert got["metrics"]["Eval/Pooled/val_psnr"] > 5
+
+
+def test_places_between_the_patches_are_shown_for_networks_that_draw_patches(train, trained, fieldwatch, tmp_path):
+    patches = train("--model", "dual", "--fc-dim", "8", "--lower-width", "4", "--epochs", "1", "--batch", "12")
+    _, out, _ = fieldwatch("eval", patches, "--out", tmp_path / "patches")
+    assert "untrained_corner: " in out
+    assert "the patch centres" in out
+    _, out, _ = fieldwatch("eval", trained, "--out", tmp_path / "frames", "--positions-frames", 1)
+    assert "untrained_corner" not in out
 
 
 def test_bad_input_is_named_and_nothing_is_written(run, refused):

@@ -57,14 +57,14 @@ def run(arguments: Sequence[str]) -> int:
         print_json({**about, "metrics": evaluated.metrics, "embeddings": evaluated.report, "files": files})
         return 0
     console.print(f"{chosen.run}, step {stored.step}, targets by {stored.scene.teacher}", soft_wrap=True)
-    _print_quality(console, evaluated)
+    _print_quality(console, evaluated, patches=stored.model.unit == "patch")
     print_places(console, files)
     return 0
 
 
-def _print_quality(console: Console, evaluated: Evaluated) -> None:
+def _print_quality(console: Console, evaluated: Evaluated, *, patches: bool) -> None:
     console.print(quality_table(evaluated.metrics))
-    for row in evaluated.positions:
+    for row in evaluated.positions if patches else ():  # a network that draws whole frames has no untrained places
         if row["split"] == "all" and row["category"] != "trained_center":
             drop = float(row["PSNR_drop"] or 0)
             compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centres"

@@ -112,7 +112,7 @@ def check_wishes(chosen: Arguments) -> None:
     if chosen.text is not None and chosen.image:
         raise BadInput("--text and --image are two searches: give one of them")
     if chosen.text is not None and not chosen.text.strip():
-        raise BadInput("--text is empty: say what to look for")
+        raise BadInput("--text is empty: say what to look for, as in --text 'a rabbit'")
     if not 0 < chosen.fps <= 1000:
         raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
     if chosen.top_k < 1:

@@ -31,5 +31,6 @@ def open_stored(folder: Path, checkpoint: str, device: Device) -> StoredRun:
         with reading_input():
             return open_run(folder, which, device=device)
     except CheckpointError as error:
-        hint = "; without an evaluation there is no best one: use --checkpoint last" if "metric" in str(error) else ""
-        raise BadInput(f"{error}{hint}") from error
+        unranked = which == "best" and "metric" in str(error)
+        message = f"{error}; no evaluation has ranked them: use --checkpoint last" if unranked else str(error)
+        raise BadInput(message) from error

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.data.frames import Clip
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating]
 Colour = tuple[float, float, float]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import av
+from av.error import FFmpegError
 from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
@@ -149,7 +150,7 @@ class _Cursor:
                 for frame in packet.decode():
                     self._end = max(self._end, (frame.time or 0.0))
                     yield frame
-        except av.FFmpegError as error:
+        except FFmpegError as error:
             problem = error.strerror or type(error).__name__
         problem = problem or self._missing()
         if checked and problem:
@@ -172,7 +173,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
         raise ClipError(msg)
     try:
         container = av.open(str(path))
-    except (av.FFmpegError, OSError) as error:
+    except (FFmpegError, OSError) as error:
         msg = (
             f"{path} cannot be opened as a video ({error.strerror}): it is cut short or in a format FFmpeg does not "
             "know; copy it again, or extract its frames to a folder of PNG files and give that"

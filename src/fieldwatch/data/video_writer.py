@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import av
 import torch
@@ -78,7 +78,8 @@ def _encode(
 def _stream(container: "OutputContainer", size: tuple[int, int], rate: float, quality: int) -> "VideoStream":
     name = next((name for name in CODECS if _can_encode(name)), CODECS[-1])
     options = {"crf": str(quality), "preset": "medium"} if name == "libx264" else {"q:v": "2"}
-    stream = container.add_stream(name, rate=Fraction(rate).limit_denominator(1001), options=options)
+    # the return type follows from literal codec names only; these two are both video
+    stream = cast("VideoStream", container.add_stream(name, Fraction(rate).limit_denominator(1001), options))
     stream.height, stream.width = size[0] + size[0] % 2, size[1] + size[1] % 2
     stream.pix_fmt = "yuv420p"
     return stream

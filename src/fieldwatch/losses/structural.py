@@ -62,7 +62,7 @@ class _Blur(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
-        (taps,) = ctx.saved_tensors
+        (taps,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue] - torch does not declare it
         border = len(taps) - 1
         return _Blur.apply(functional.pad(gradients[0], (border, border, border, border)), taps), None
 

@@ -17,12 +17,13 @@ def default() -> VideoConfig:
         beta2=0.99,
         between_weight=1.0,
         pixel_loss_warmup_epochs=20,
+        threads=1,
     )
 
 
 def demo() -> VideoConfig:
     """The built-in clip in about a minute on two CPU cores."""
-    return replace(default(), epochs=60, eval_freq=15, pixel_loss_warmup_epochs=10, checkpoint_epochs=15)
+    return replace(default(), epochs=40, eval_freq=10, pixel_loss_warmup_epochs=10, checkpoint_epochs=10)
 
 
 def small() -> VideoConfig:

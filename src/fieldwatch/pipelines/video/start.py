@@ -65,7 +65,7 @@ def load_clip(config: VideoConfig) -> Clip:
     """
     if config.data is None:
         _refuse_framing(config)
-        return synthetic_clip()
+        return synthetic_clip(frames=32)
     return read_clip(
         config.data,
         crop=config.crop,

@@ -68,7 +68,7 @@ def stored_preset(folder: Path) -> VideoConfig:
     """
     stored_config(folder)
     manifest = read_manifest(folder)
-    values = {**manifest.config, "options": dict(manifest.config["options"])}
+    values = {**manifest.config, "options": dict(manifest.config.get("options", {}))}
     for key, (original, _) in manifest.preset_difference.items():
         name, _, inner = key.partition(".")
         if inner:
@@ -104,8 +104,9 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        reason = f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other"
-        raise CheckpointError(f"{reason} ({error})") from error
+        raise CheckpointError(
+            f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other ({error})"
+        ) from error
     window = read_manifest(folder).windows.get("clip")
     return StoredRun(
         folder=folder,
@@ -151,7 +152,8 @@ def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
         ValueError: a key is unknown: the run was made by another version.
     """
     types_of = typing.get_type_hints(kind)
-    unknown = sorted(values.keys() - {field.name for field in fields(kind)})  # pyright: ignore[reportArgumentType]
+    known = {field.name for field in fields(kind)}  # pyright: ignore[reportArgumentType]  the caller gives dataclasses
+    unknown = sorted(values.keys() - known)
     if unknown:
         names = ", ".join(unknown)
         raise ValueError(

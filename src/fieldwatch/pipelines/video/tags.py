@@ -163,12 +163,15 @@ def _frame_tags() -> Iterator[Metric]:
 
 def _statistics_tags() -> Iterator[Metric]:
     for name, words in _SETS.items():
-        for statistic, meaning, better, expected in (
-            ("std", "Population standard deviation of frame PSNR over", "lower", "small: all frames are drawn alike"),
-            ("min", "Frame PSNR of the worst of the", "higher", "rises; the frame to look at first"),
-            ("max", "Frame PSNR of the best of the", "higher", "how good it gets"),
-        ):
-            yield _epoch(f"Eval/PSNR_Stats/{name}_{statistic}", "dB", f"{meaning} {words} frames.", better, expected)
+        tag = f"Eval/PSNR_Stats/{name}"
+        spread = f"Population standard deviation of frame PSNR over {words} frames."
+        yield _epoch(f"{tag}_std", "dB", spread, "lower", "small: all frames are drawn alike")
+        worst, best = (
+            f"Frame PSNR of the worst of the {words} frames.",
+            f"Frame PSNR of the best of the {words} frames.",
+        )
+        yield _epoch(f"{tag}_min", "dB", worst, "higher", "rises; the frame to look at first")
+        yield _epoch(f"{tag}_max", "dB", best, "higher", "how good it gets")
     for name, words in _SETS.items():
         meaning = f"Population standard deviation over all patches of {words} frames of"
         yield _epoch(f"Eval/Patch/{name}_psnr_std", "dB", f"{meaning} PSNR.", "lower", "how uneven the picture is")
