@@ -38,7 +38,7 @@ class StuckAt:
 def main() -> None:
     with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule", rules=(StuckAt(metric="Field/sharpness"),)) as run:
         for step in run.steps(256):
-            moving = step.index if step.index < 100 else 100
+            moving = min(100, step.index)
             step.record({"Field/sharpness": torch.tensor(2.0 + 0.01 * moving)})
     for finding in run.findings:
         print(finding)

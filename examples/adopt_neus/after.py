@@ -14,7 +14,9 @@ MASK, NORMAL = Window(0, 119), Window(60)
 class Field(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.network = nn.Sequential(nn.Linear(3, 48), nn.Softplus(100), nn.Linear(48, 48), nn.Softplus(100), nn.Linear(48, 1))
+        self.network = nn.Sequential(
+            nn.Linear(3, 48), nn.Softplus(100), nn.Linear(48, 48), nn.Softplus(100), nn.Linear(48, 1)
+        )
         self.sharpness = nn.Parameter(torch.tensor(2.0))
 
     def distance(self, points: torch.Tensor) -> torch.Tensor:
@@ -33,7 +35,9 @@ def draw_rays() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return origins, directions, (closest.norm(dim=-1) < 0.5).float()
 
 
-def render(field: Field, origins: torch.Tensor, directions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def render(
+    field: Field, origins: torch.Tensor, directions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     depths = torch.linspace(1.0, 3.0, SAMPLES + 1)
     edges = origins[:, None] + depths[None, :, None] * directions[:, None]
     occupancy = torch.sigmoid(field.distance(edges) * field.sharpness.exp())

@@ -8,6 +8,6 @@ import pytest
 @pytest.fixture(autouse=True)
 def own_python_random(monkeypatch):
     """Give the tests a generator of their own: beartype draws from the global one to choose what it checks."""
-    own = random.Random(0)  # noqa: S311 - the very generator under test
+    own = random.Random(0)
     for name in ("random", "gauss", "uniform", "randrange", "seed", "getstate", "setstate", "getrandbits"):
         monkeypatch.setattr(random, name, getattr(own, name))

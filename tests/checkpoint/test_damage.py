@@ -52,7 +52,7 @@ def assert_falls_back(folder, reason=""):
 
 def positions(count):
     """Bits spread over the three files, every file in turn."""
-    draw = random.Random(2026)  # noqa: S311 - a repeatable sample
+    draw = random.Random(2026)
     return [(FILES[i % 3], draw.random(), draw.randrange(8)) for i in range(count)]
 
 

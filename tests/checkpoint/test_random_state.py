@@ -1,4 +1,4 @@
-# ruff: noqa: NPY002, S311 - the global generators are what is tested
+# ruff: noqa: NPY002 - the global generators are what is tested
 """All generators go back to where they were, and evaluation leaves no trace."""
 
 import random

@@ -1,4 +1,4 @@
-# ruff: noqa: NPY002, S311 - the global generators are what is tested
+# ruff: noqa: NPY002 - the global generators are what is tested
 """A resumed run is the same run, bit for bit; and not if any part of its state is left out."""
 
 import random

@@ -1,4 +1,3 @@
-# ruff: noqa: S311 - the global generators are what is tested
 """Trees of values: what goes in comes out, bit for bit, or is refused by name."""
 
 import json

@@ -23,7 +23,7 @@ POISON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def everything(weights, optimizer):
-    state = optimizer.state[weights] if weights in optimizer.state else {}
+    state = optimizer.state.get(weights, {})
     found = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
     return {"weights": weights.detach().clone(), **found}
 

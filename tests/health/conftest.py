@@ -8,9 +8,7 @@ import pytest
 from fieldwatch.record import Block, History
 
 
-def block_of(  # noqa: PLR0913  what a block can hold
-    columns, *, first=0, stride=1, axis="step", seconds=None, samples=()
-):
+def block_of(columns, *, first=0, stride=1, axis="step", seconds=None, samples=()):
     """Make a block: one recording every ``stride`` steps; on the epoch axis its position counts recordings from 1."""
     count = max(len(values) for values in columns.values())
     steps = first + stride * np.arange(count)

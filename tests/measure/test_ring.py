@@ -52,7 +52,11 @@ def test_it_grows_in_both_directions():
 def test_other_dtypes_and_graphs_are_taken():
     ring = Ring(CPU)
     value = (torch.ones(3, requires_grad=True) * 2).sum()
-    ring.write(heading(0), {"a": value, "b": torch.tensor(3, dtype=torch.int64), "c": torch.tensor(0.5, dtype=torch.bfloat16)}, {})
+    ring.write(
+        heading(0),
+        {"a": value, "b": torch.tensor(3, dtype=torch.int64), "c": torch.tensor(0.5, dtype=torch.bfloat16)},
+        {},
+    )
     assert ring.take().blocks()[0].values.tolist() == [[6.0, 3.0, 0.5]]
 
 

@@ -29,7 +29,9 @@ class Toy:
 
     def terms(self, chosen):
         prediction = self.model(self.inputs[chosen])
-        return Terms(fit=(1.0, (prediction - self.targets[chosen]).square().mean()), size=(0.01, prediction.square().mean()))
+        return Terms(
+            fit=(1.0, (prediction - self.targets[chosen]).square().mean()), size=(0.01, prediction.square().mean())
+        )
 
     def weights(self):
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
@@ -121,7 +123,9 @@ def test_a_refused_step_is_named_and_training_goes_on(tmp_path):
 
 def test_refusals_for_ever_are_divergence_with_the_step_to_resume_from(tmp_path):
     folder = tmp_path / "run"
-    with pytest.raises(Diverged, match=r"because of term spoilt.*Resume from step 40 with `fieldwatch resume") as caught:
+    with pytest.raises(
+        Diverged, match=r"because of term spoilt.*Resume from step 40 with `fieldwatch resume"
+    ) as caught:
         train(folder, steps=200, spoil=set(range(50, 200)), max_refusals=5)
     assert caught.value.step == 50
     assert read_manifest(folder).state == "diverged"
@@ -213,7 +217,9 @@ def test_windows_and_other_axes_reach_the_history(tmp_path):
         for step in run.steps(9):
             step.record({"Loss/total": torch.tensor(1.0)})
             if step.every(3):
-                step.record({"Train/PSNR": torch.tensor(20.0 + step.index)}, axis="epoch", position=(step.index + 1) // 3)
+                step.record(
+                    {"Train/PSNR": torch.tensor(20.0 + step.index)}, axis="epoch", position=(step.index + 1) // 3
+                )
     history = read_history(tmp_path / "run")
     assert history["Train/PSNR"].positions.tolist() == [1, 2, 3]
     assert history["Train/PSNR"].values.tolist() == [22.0, 25.0, 28.0]

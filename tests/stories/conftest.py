@@ -11,8 +11,9 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 TINY = (
-    "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --between-weight 0 --lr 0.005 --beta2 0.999 --grid-cells 4 2 --grid-widths 8 8 "
-    "--grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 --grid-blocks 1 1 --grid-kernel 3"
+    "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --between-weight 0 --lr 0.005 "
+    "--beta2 0.999 --grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 "
+    "--grid-blocks 1 1 --grid-kernel 3"
 ).split()
 
 

@@ -13,7 +13,7 @@ TOTAL = EPOCHS * STEPS_PER_EPOCH
 
 
 def arguments(frames, out, tiny):
-    options = f"--epochs {EPOCHS} --eval-freq 20 --pixel-loss-warmup-epochs 10 --checkpoint-epochs 3 --attribute-every 25"
+    options = f"--epochs {EPOCHS} --eval-freq 20 --pixel-loss-warmup-epochs 10 --checkpoint-epochs 3"
     return ["train", "video", "--data", frames, "--out", out, *tiny, *options.split()]
 
 

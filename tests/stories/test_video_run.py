@@ -128,7 +128,9 @@ def test_a_nan_in_one_patch_is_refused_named_and_reported_and_training_goes_on(t
     assert (refusal["step"], refusal["terms"]) == (40, ["clip"])
     assert refusal["samples"]
     assert read_manifest(folder).state == "finished"
-    assert all(torch.isfinite(value).all() for value in Checkpoints(folder / "checkpoints").read("last")["model"].values())
+    assert all(
+        torch.isfinite(value).all() for value in Checkpoints(folder / "checkpoints").read("last")["model"].values()
+    )
     assert np.isfinite(read_history(folder)["Train/Loss/total_loss"].values).all()
 
 
@@ -137,7 +139,9 @@ def test_nan_for_ever_stops_with_3_and_says_where_to_resume(tmp_path, train, mon
     poison(monkeypatch, lambda seen: seen >= 40)
     code, out, err = train(folder)
     assert code == 3
-    assert re.search(r"refused from step 40 on.*Resume from step 28 with `fieldwatch resume", (out + err).replace("\n", " "))
+    assert re.search(
+        r"refused from step 40 on.*Resume from step 28 with `fieldwatch resume", (out + err).replace("\n", " ")
+    )
     assert read_manifest(folder).state == "diverged"
     assert main(["health", str(folder)]) == 3
 

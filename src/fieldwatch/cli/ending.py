@@ -38,8 +38,8 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     order = list(COLOURS)
     for finding in sorted(findings, key=lambda f: (-order.index(f.severity), f.step)):
         subject = f" ({finding.subject})" if finding.subject else ""
-        heading = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.rule}{subject} at step {finding.step}")
-        console.print(heading, soft_wrap=True)
+        where = f"  {finding.rule}{subject} at step {finding.step}"
+        console.print(Text.assemble((finding.severity, COLOURS[finding.severity]), where), soft_wrap=True)
         console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
 
 

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fieldwatch.record import Block
 
@@ -24,13 +24,9 @@ class ProgressBar:
         self._last: dict[str, float] = {}
         self._total = total
         self._progress = Progress(
-            TextColumn("[bold]training"),
-            BarColumn(),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TextColumn("elapsed"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             TextColumn("{task.fields[values]}"),
             console=console,
             refresh_per_second=2,
@@ -49,7 +45,7 @@ class ProgressBar:
         if self._started_at is None:  # a resumed run: what was done before says nothing about the speed
             self._started_at = first
             self._progress.reset(self._task, total=self._total, completed=first)
-        values = "  ".join(
+        values = " ".join(
             f"{label} {_short(self._last[name])}" for name, label in self._shown.items() if name in self._last
         )
         self._progress.update(self._task, completed=done, values=values)

@@ -34,8 +34,8 @@ class Arguments:
 
     Example: fieldwatch train video --data frames/ --data-split 7_7_8 --preset small --out runs/mine
 
-    The run folder holds everything: run.json, journal.jsonl, events.jsonl, log.txt, tensorboard/, checkpoints/. Killed at
-    any time, the same command (or `fieldwatch resume RUN`) continues it. Flags of the original scripts (--data-path,
+    The run folder holds everything: run.json, journal.jsonl, events.jsonl, log.txt, tensorboard/, checkpoints/. Killed
+    at any time, the same command (or `fieldwatch resume RUN`) continues it. Flags of the original scripts (--data-path,
     --vid, --embed, --fc-dim, --fc-hw, --dec-strds, --reduce, --lower-width, --lr-type, --clip-loss-weight, ...) work.
     """
 

@@ -17,7 +17,6 @@ from fieldwatch import ConfigMismatch, Diverged
 from fieldwatch.checkpoint import CheckpointError, FolderInUseError
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.progress import ProgressBar
-from fieldwatch.cli.tensorboard import command as tensorboard_command
 from fieldwatch.pipelines.video import Outcome, Scene, VideoConfig, prepare_scene, total_steps, train_video
 from fieldwatch.record import Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
@@ -25,8 +24,8 @@ from fieldwatch.run import check_folder, default_sinks
 
 SHOWN = {
     "Loss/total": "loss",
-    "Train_Batch/PSNR": "train dB",
-    "Eval/Pooled/val_psnr": "held-out dB",
+    "Train_Batch/PSNR": "dB",
+    "Eval/Pooled/val_psnr": "held out dB",
 }
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),

@@ -1,10 +1,13 @@
 """Where a step's time goes: named spans, measured with device events on CUDA (read later, never waited for)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+Item = TypeVar("Item")
 
 
 class Clock:
@@ -30,6 +33,24 @@ class Clock:
             yield
         finally:
             self.add(name, (time.perf_counter() - started) * 1e3)
+
+    def timed(self, source: Iterable[Item]) -> Iterator[Item]:
+        """Iterate over ``source`` again and again, measuring each wait as ``Time/data``.
+
+        Raises:
+            ValueError: there is nothing to iterate over.
+        """
+        while True:
+            iterator, count = iter(source), 0
+            while True:
+                with self.span("data"):
+                    batch = next(iterator, None)
+                if batch is None:
+                    break
+                count += 1
+                yield batch
+            if count == 0:
+                raise ValueError("run.batches(...) was given nothing to iterate over: check the data set and its split")
 
     def add(self, name: str, milliseconds: float) -> None:
         """Count time that was measured elsewhere."""

@@ -84,9 +84,7 @@ class Terms:
         """Join two sets of terms; a name in both is an error, since one would hide the other."""
         both = self._terms.keys() & other._terms.keys()
         if both:
-            raise ValueError(
-                f"term {min(both)!r} is given twice: name the second one differently, or add them up"
-            )
+            raise ValueError(f"term {min(both)!r} is given twice: name the second one differently, or add them up")
         joined = Terms()
         joined._terms = {**self._terms, **other._terms}
         return joined

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import orjson
 
@@ -23,6 +23,10 @@ class NotARun(ValueError):  # noqa: N818  says what the folder is
 
 class ConfigMismatch(ValueError):  # noqa: N818  says what is wrong
     """The stored config and the given one differ; continuing would be another experiment."""
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,14 +46,14 @@ class Manifest:
     """
 
     config: Mapping[str, Any]
-    preset_difference: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    windows: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
+    preset_difference: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
+    windows: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=_nothing)
     phases: tuple[tuple[str, int, int | None], ...] = ()
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    git: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=_nothing)
+    git: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
     segments: tuple[Mapping[str, Any], ...] = ()
     state: State = "running"
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    about: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
 
     def write(self, folder: Path) -> None:
         """Replace run.json in one piece."""
@@ -99,7 +103,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A nested config with one level of dotted keys."""
     found: dict[str, Any] = {}
     for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        inner = _as_config(value)
+        found |= {f"{prefix}{key}": value} if inner is None else flat(inner, f"{prefix}{key}.")
     return found
 
 
@@ -110,11 +115,16 @@ def config_differences(
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(stored.keys() | given.keys()):
         old, new = stored.get(key), given.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found |= config_differences(old, new, f"{prefix}{key}.")
+        one, other = _as_config(old), _as_config(new)
+        if one is not None and other is not None:
+            found |= config_differences(one, other, f"{prefix}{key}.")
         elif old != new:
             found[f"{prefix}{key}"] = (old, new)
     return found
+
+
+def _as_config(value: Any) -> Mapping[str, Any] | None:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
 
 
 def refuse_mismatch(folder: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -165,4 +175,4 @@ def new_segment(step: int) -> dict[str, Any]:
 
 def _git(*arguments: str) -> str:
     command = ["git", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603  fixed words, no shell

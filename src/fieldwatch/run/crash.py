@@ -1,7 +1,6 @@
 """What is left behind when a run ends badly: one folder that says when, where and why."""
 
 import traceback
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,45 +8,51 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.health import Finding
 from fieldwatch.record import History, versions
+from fieldwatch.run.recording import Recording
 
 ROWS = 512
+"""Values kept per metric."""
 
 
-def write_crash(  # noqa: PLR0913  one argument per thing that is kept
-    folder: Path,
-    *,
-    error: BaseException,
-    step: int,
-    history: History,
-    findings: Sequence[Finding],
-    facts: Mapping[str, Any],
-) -> Path:
-    """Write ``crash/<time>/``: the traceback, the last rows of every metric, the first bad step, the findings.
+def leave_crash(folder: Path, error: BaseException, step: int, recording: Recording, resume: str) -> None:
+    """Write ``crash/<time>/`` and note its place on the error.
 
-    Returns:
-        The folder that was written.
+    It holds the traceback, the last rows of every metric, the first bad step, refusals, findings and versions.
+
+    Args:
+        folder: the run folder.
+        error: what ended the run.
+        step: the step it happened in.
+        recording: the record, which is drained and examined once more first, if it still works.
+        resume: how to go on.
     """
+    if recording.failure is None:
+        recording.finish()
+        recording.flush()
     place = folder / "crash" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     place.mkdir(parents=True)
     (place / "traceback.txt").write_text("".join(traceback.format_exception(error)))
     report = {
         "error": f"{type(error).__name__}: {error}",
         "step": step,
-        "first_bad": first_bad(history),
-        "refusals": list(history.events("refusal"))[-20:],
-        "findings": [finding.as_event() for finding in findings],
+        "first_bad": first_bad(recording.history),
+        "refusals": list(recording.history.events("refusal"))[-20:],
+        "findings": [finding.as_event() for finding in recording.findings],
         "versions": versions(),
-        **facts,
+        "resume": resume,
     }
     (place / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
-    with (place / "rows.jsonl").open("wb") as file:
+    _write_rows(place / "rows.jsonl", recording.history)
+    error.add_note(f"what was recorded up to here: {place}")
+
+
+def _write_rows(path: Path, history: History) -> None:
+    with path.open("wb") as file:
         for name in history.names():
             series = history[name].last(ROWS)
             values = [value if np.isfinite(value) else str(value) for value in series.values.tolist()]
             file.write(orjson.dumps({"metric": name, "steps": series.steps.tolist(), "values": values}) + b"\n")
-    return place
 
 
 def first_bad(history: History) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -117,8 +117,8 @@ class Recording:
         streak = self.refusals.diverged
         if streak is not None:
             raise Diverged(
-                f"{streak.length} updates in a row were refused from step {streak.first} on, because of {streak.culprit}; "
-                f"parameters are as they were before step {streak.first}. {how_to_resume()}",
+                f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
+                f"{streak.culprit}; parameters are as they were before step {streak.first}. {how_to_resume()}",
                 streak.first,
             )
 
@@ -182,5 +182,5 @@ class Recording:
             self._declared.add(block.columns)
 
 
-def _name(number: int, sink: Sink) -> str:
-    return f"{number}-{cast('object', sink).__class__.__name__}"
+def _name(number: int, sink: object) -> str:
+    return f"{number}-{sink.__class__.__name__}"

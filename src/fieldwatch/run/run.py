@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,23 +19,18 @@ from fieldwatch.record import (
     Axis,
     Catalogue,
     Layout,
-    ShowsConfig,
     ShowsHistograms,
     ShowsImages,
-    ShowsLayout,
     Sink,
-    State,
     default_layout,
-    flat,
-    holds_run,
     plain,
-    read_manifest,
 )
-from fieldwatch.run.crash import write_crash
+from fieldwatch.run.crash import leave_crash
+from fieldwatch.run.declared import Declared
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.sinks import default_sinks
-from fieldwatch.run.start import FOREVER, Resume, check_folder, describe_run, end_state
+from fieldwatch.run.start import Resume, check_folder, end_state, note_end
 from fieldwatch.run.step import Step
 from fieldwatch.run.stored_random_state import StoredRandomState
 
@@ -95,9 +89,15 @@ class Run:
     ) -> None:
         self.folder, self.config = Path(folder), plain(config)
         self._resuming = check_folder(self.folder, self.config, resume)
-        self._facts = {"preset": preset, "windows": windows or {}, "phases": phases, "about": about or {}}
-        self._recorded = {"rules": rules, "sinks": sinks, "metrics": metrics, "max_refusals": max_refusals}
-        self._layout = layout or (default_layout(metrics) if metrics else None)
+        self._declared = Declared(
+            config=self.config,
+            preset=plain(preset),
+            windows=windows or {},
+            phases=tuple(phases),
+            about=about or {},
+            layout=layout or (default_layout(metrics) if metrics else None),
+        )
+        self._rules, self._sinks, self._metrics, self._max_refusals = rules, sinks, metrics, max_refusals
         self._checkpoint_every, self._detail_every = checkpoint_every, detail_every
         self._lock, self._stop = OneWriter(self.folder), StopRequest()
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep=keep or Retention())
@@ -152,18 +152,7 @@ class Run:
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
-        while True:
-            count = 0
-            iterator = iter(source)
-            while True:
-                with self.clock.span("data"):
-                    batch = next(iterator, _END)
-                if batch is _END:
-                    break
-                count += 1
-                yield batch  # pyright: ignore[reportReturnType]  only the end marker is not an Item
-            if count == 0:
-                raise ValueError("run.batches(...) was given nothing to iterate over: check the data set and its split")
+        return self.clock.timed(source)
 
     def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
         """Record values outside a step, e.g. of an evaluation after the loop.
@@ -217,9 +206,12 @@ class Run:
         """Take the folder for this process, start the record, and listen for SIGTERM and SIGINT."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock.__enter__()
-        sinks = self._recorded.pop("sinks")
         self.recording = Recording(
-            self.folder, sinks=default_sinks(self.folder) if sinks is None else sinks, **self._recorded
+            self.folder,
+            sinks=default_sinks(self.folder) if self._sinks is None else self._sinks,
+            rules=self._rules,
+            metrics=self._metrics,
+            max_refusals=self._max_refusals,
         )
         self._began, self._seconds_before = time.monotonic(), 0.0
         self._stop.__enter__()
@@ -233,24 +225,18 @@ class Run:
                 self.recording.finish()
                 self._save_if_new()
             elif not isinstance(error, Interrupted):
-                self._leave_crash(error)
-            self._describe(end_state(error, diverged=isinstance(error, Diverged)))
+                leave_crash(self.folder, error, self.step_index, self.recording, self._how_to_resume())
+            note_end(self.folder, end_state(error, diverged=isinstance(error, Diverged)))
         finally:
             self.recording.close()
             self._stop.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
 
     def _begin(self, total: int) -> None:
-        self._began, self._total = time.monotonic(), total
+        self._began, self.total = time.monotonic(), total
         self._seconds_before = self.recording.begin(self.start, self._mark)
-        self._describe("running", segment=True)
-        windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self._facts["windows"].items()}
-        self.recording.event("windows", self.start, windows=windows)
-        for phase in self._facts["phases"]:
-            self.recording.event("phase", phase.window.first, name=phase.name)
-        if self._layout is not None:
-            self.recording.show(ShowsLayout, "layout", self._layout)
-        self.recording.show(ShowsConfig, "config", flat(self.config), {})
+        self._declared.manifest(self.folder, self.start).write(self.folder)
+        self._declared.announce(self.recording, self.start)
         self._random.apply()
 
     def _end_step(self) -> None:
@@ -289,29 +275,6 @@ class Run:
         if self.step_index >= 0 and self._saved_at != self.step_index + 1:
             self.save()
 
-    def _describe(self, state: State, *, segment: bool = False) -> None:
-        if segment:
-            describe_run(self.folder, step=self.start, config=self.config, **self._facts).write(self.folder)
-        elif holds_run(self.folder):
-            replace(read_manifest(self.folder), state=state).write(self.folder)
-
     def _how_to_resume(self) -> str:
         last = max(self.checkpoints.steps(), default=0)
         return f"Resume from step {last} with `fieldwatch resume {self.folder}`, after mending the cause"
-
-    def _leave_crash(self, error: BaseException) -> None:
-        recording = self.recording
-        if recording.failure is None:
-            recording.flush()
-        place = write_crash(
-            self.folder,
-            error=error,
-            step=self.step_index,
-            history=recording.history,
-            findings=recording.findings,
-            facts={"resume": self._how_to_resume()},
-        )
-        error.add_note(f"what was recorded up to here: {place}")
-
-
-_END: Any = object()

@@ -1,26 +1,13 @@
-"""The start of a run: may it begin in this folder, and what is written down about it."""
+"""The two ends of a run: may it begin in this folder, and how did it end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fieldwatch.measure import Phase, Window
-from fieldwatch.record import (
-    Manifest,
-    State,
-    config_differences,
-    git_state,
-    holds_run,
-    new_segment,
-    plain,
-    read_manifest,
-    refuse_mismatch,
-    versions,
-)
+from fieldwatch.record import State, holds_run, read_manifest, refuse_mismatch
 
 Resume = Literal["auto", "never", "must"]
-FOREVER = 2**31 - 1
-"""The last step of a window that ends with the run."""
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
@@ -45,31 +32,6 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
     return found
 
 
-def describe_run(  # noqa: PLR0913  one argument per fact
-    folder: Path,
-    *,
-    step: int,
-    config: Mapping[str, Any],
-    preset: Any,
-    windows: Mapping[str, Window],
-    phases: Iterable[Phase],
-    about: Mapping[str, Any],
-) -> Manifest:
-    """The run's manifest, with a new segment that starts at ``step``; earlier segments are kept."""
-    earlier: Sequence[Mapping[str, Any]] = read_manifest(folder).segments if holds_run(folder) else ()
-    base = plain(preset)
-    return Manifest(
-        config=config,
-        preset_difference=config_differences(base, config) if base else {},
-        windows={term: (window.first, window.last) for term, window in windows.items()},
-        phases=tuple((phase.name, phase.window.first, phase.window.last) for phase in phases),
-        versions=versions(),
-        git=git_state(),
-        segments=(*earlier, new_segment(step)),
-        about=about,
-    )
-
-
 def end_state(error: BaseException | None, *, diverged: bool) -> State:
     """How a segment ended, in one word."""
     if error is None:
@@ -77,3 +39,9 @@ def end_state(error: BaseException | None, *, diverged: bool) -> State:
     if diverged:
         return "diverged"
     return "interrupted" if isinstance(error, SystemExit | KeyboardInterrupt) else "failed"
+
+
+def note_end(folder: Path, state: State) -> None:
+    """Write the end into the manifest of a run that had begun."""
+    if holds_run(folder):
+        replace(read_manifest(folder), state=state).write(folder)

@@ -28,4 +28,4 @@ class StoredRandomState:
     def apply(self) -> None:
         """Set all generators to the stored state, if there is one."""
         if self._stored is not None:
-            self._live.load_state_dict(self._stored)
+            self._live.load_state_dict(dict(self._stored))

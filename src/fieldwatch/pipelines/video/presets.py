@@ -38,7 +38,7 @@ def dual() -> VideoConfig:
 
 
 def literal() -> VideoConfig:
-    """The original dual-head trainer's "comparable" script, with its oversized output that is resampled to the patch."""
+    """The original dual-head trainer's "comparable" script: an oversized output, resampled to the patch."""
     options = ModelOptions(literal=True, fc_dim=96, fc_hw="9_16", dec_strds=(5, 2, 2), reduce=1.5, lower_width=12)
     return VideoConfig(model="dual", options=options, loss="Fusion6", batch=8, clip_loss_weight=0.2)
 

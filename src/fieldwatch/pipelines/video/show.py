@@ -32,8 +32,6 @@ def worst_patches(scene: Scene, name: str, part: Part) -> Picture:
     drawn = scene.grid.split(part.worst[None])
     shown = [
         Shown(truth=truth, prediction=prediction, psnr=float(psnr), label=f"{name} patch {i}")
-        for i, (truth, prediction, psnr) in enumerate(
-            zip(truths, drawn, part.scores.patch_psnr[place], strict=True)
-        )
+        for i, (truth, prediction, psnr) in enumerate(zip(truths, drawn, part.scores.patch_psnr[place], strict=True))
     ]
     return worst_sheet(shown, count=PATCHES_SHOWN)

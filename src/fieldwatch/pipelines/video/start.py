@@ -16,8 +16,8 @@ from fieldwatch.losses import pixel_loss
 from fieldwatch.pipelines.video.baselines import embedding_baselines, reference_psnr
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.layout import VIDEO_LAYOUT
-from fieldwatch.pipelines.video.objective import semantic_window
 from fieldwatch.pipelines.video.motion import between
+from fieldwatch.pipelines.video.objective import semantic_window
 from fieldwatch.pipelines.video.scene import Scene, StandIns
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.split import FrameSplit, split_frames
@@ -80,7 +80,9 @@ def _refuse_framing(config: VideoConfig) -> None:
     plain = VideoConfig()
     for name in ("crop", "resize", "start", "count", "stride"):
         if getattr(config, name) != getattr(plain, name):
-            raise ValueError(f"--{name} {getattr(config, name)} says how --data is read, but there is no --data: name it too")
+            raise ValueError(
+                f"--{name} {getattr(config, name)} says how --data is read: name --data too, or leave it out"
+            )
 
 
 def prepare_scene(config: VideoConfig) -> Scene:
