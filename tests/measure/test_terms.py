@@ -21,6 +21,7 @@ def test_joining_keeps_both_and_refuses_a_name_twice():
         a | a
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_term_that_is_not_a_scalar_says_its_shape_and_what_to_do():
     with pytest.raises(ValueError, match=r"term 'normal' must be a scalar, got shape \(1024,\): reduce it"):
         Terms(normal=(1.0, torch.zeros(1024)))

@@ -87,7 +87,7 @@ def open_regular(path: Path) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamageError(f"{path.name} is not a regular file")
+        raise DamageError(f"{path.name} is not a regular file, as every part of a checkpoint is")
     return descriptor
 
 

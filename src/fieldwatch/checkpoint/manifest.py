@@ -90,7 +90,7 @@ def decode(text: bytes) -> Manifest:
     try:
         fields = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DamageError(f"the manifest is not JSON: {error}") from error
+        raise DamageError(f"the manifest is not JSON, as it was when it was written: {error}") from error
     if not isinstance(fields, dict) or cast("dict[str, Any]", fields).get("format") != FORMAT:
         raise DamageError(f"the manifest does not say that it is a {FORMAT}")
     return _manifest(cast("dict[str, Any]", fields))
@@ -116,7 +116,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not JSON: a checkpoint writes such numbers as text")
 
 
 def _whole(value: object, name: str) -> int:

@@ -216,7 +216,8 @@ class Checkpoints:
         """
         folders = self._folders()
         if not folders:
-            raise CheckpointError(f"there is no checkpoint in {self.folder.absolute()}")
+            where = self.folder.absolute()
+            raise CheckpointError(f"there is no checkpoint in {where}: the run was stopped before its first one")
         if which == "last":
             return [folders[step] for step in sorted(folders, reverse=True)]
         if which == "best":

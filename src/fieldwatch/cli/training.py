@@ -76,10 +76,11 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     print_beginning(console, config, scene, folder)
     bar = ProgressBar(total_steps(config, scene), SHOWN, console)
     failure = Failure(console)
+    outcome: Outcome | None = None
     with failure, bar:
         sinks = [*default_sinks(folder), *(_EXTRA[name](folder) for name in extra_sinks), bar]
         outcome = train_video(config, scene, folder, preset=preset, sinks=sinks, resume=resume)
-    if failure.happened:
+    if outcome is None:
         return FAILED
     if as_json:
         print_json(summary(outcome))
@@ -88,15 +89,10 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
 
 
 class Failure:
-    """Shows what ended a run badly, so that the command can end with its exit code.
-
-    Attributes:
-        happened: whether there was anything to show.
-    """
+    """Shows what ended a run badly, so that the command can end with its exit code."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self.happened = False
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -113,7 +109,6 @@ class Failure:
         self._console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
         for note in getattr(error, "__notes__", ()):
             self._console.print(Text(note), soft_wrap=True)
-        self.happened = True
         return True
 
 

@@ -1,13 +1,17 @@
 """Gradient clipping on the device, by total norm or per watched group, with the norms of before already recorded."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 Clip: TypeAlias = float | Mapping[str, float]
 """A limit for the norm of all gradients together, or one per watched group."""
+
+
+_foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
+"""The fused call that torch's own gradient clipping uses."""
 
 
 def clip_gradients(
@@ -36,7 +40,7 @@ def clip_gradients(
 def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     with torch.no_grad():
         factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
-        torch._foreach_mul_(gradients, factor)
+        _foreach_mul_(gradients, factor)
 
 
 def _positive(limit: float) -> float:

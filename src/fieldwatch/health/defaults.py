@@ -110,6 +110,7 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "patience": _of(64, "one batch is no trend"),
     },
     "GradientVanishing": {
+        "learnt": _of(10.0, "an L2 fit that has learnt ends with small gradients; with `loss` given, that is a note"),
         "low": _of(1e-7, "below this float32 updates vanish; mean losses over pixels make 1e-3 normal", _SMDEBUG),
         "warmup": _of(16, "the first steps may be empty"),
         "patience": _of(32, "one empty batch is no trend"),

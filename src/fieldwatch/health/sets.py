@@ -52,6 +52,7 @@ VIDEO: tuple[HealthRule, ...] = (
     ),
     rules.GradientVanishing(
         metrics=_EPOCH_NORM,
+        loss=_EPOCH_LOSS[0],
         low=number("GradientVanishing/epochs", "low"),
         warmup=integer("GradientVanishing/epochs", "warmup"),
         patience=integer("GradientVanishing/epochs", "patience"),

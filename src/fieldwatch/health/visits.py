@@ -1,12 +1,12 @@
 """The losses of single samples (views, frames, patches), each against that sample's own past."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.record import Series
+from fieldwatch.record import SampleLosses
 
 _PAST = 3
 
@@ -28,15 +28,12 @@ class Visits:
     owners: NDArray[np.intp]
 
     @classmethod
-    def of(cls, losses: Mapping[str, Series]) -> "Visits | None":
-        """Put the series of all samples behind each other; None if there are none."""
-        parts = list(losses.values())
-        if not parts:
+    def of(cls, losses: SampleLosses) -> "Visits | None":
+        """Take the visits to all samples; None if there are none."""
+        visits = losses.visits
+        if not len(visits):
             return None
-        steps = np.concatenate([part.steps for part in parts])
-        values = np.concatenate([part.values for part in parts])
-        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return cls(names=list(losses), steps=steps, values=values, owners=owners)
+        return cls(names=losses.names, steps=visits.steps, values=visits.values, owners=losses.owners)
 
     def within(self, first: int, last: int) -> "Visits":
         """Return the visits from one step to another, both included."""

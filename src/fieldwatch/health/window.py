@@ -40,7 +40,7 @@ class Span:
         """The recorded values, ``[n]``."""
         return self.series.values
 
-    def step(self, at: int | np.integer[Any]) -> int:
+    def step(self, at: int) -> int:
         """Return the step of one recording."""
         return int(self.series.steps[at])
 

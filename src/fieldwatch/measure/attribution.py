@@ -1,10 +1,12 @@
 """Which loss term pulls a group of parameters, how hard, and against which other term."""
 
 from itertools import combinations
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from fieldwatch.measure.norms import norm
 from fieldwatch.measure.terms import Terms
 from fieldwatch.measure.watched import Watched
 
@@ -26,7 +28,8 @@ def attribute_terms(terms: Terms, watched: Watched) -> dict[str, Tensor]:
     for term, (weight, value) in terms.items():
         if not value.requires_grad:
             continue
-        gradients = iter(torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True))
+        found_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
+        gradients = iter(cast("tuple[Tensor | None, ...]", found_gradients))  # unused ones are None
         for group, parameters in groups.items():
             own = [next(gradients) for _ in parameters]
             if any(gradient is not None for gradient in own):
@@ -43,10 +46,12 @@ def _flat(gradients: list[Tensor | None], parameters: list[Tensor]) -> Tensor:
 
 
 def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
-    norms = {term: torch.linalg.vector_norm(pull) for term, pull in by_term.items()}
-    whole = sum(norms.values(), start=torch.zeros(())).clamp_min(1e-30) if norms else torch.ones(())
-    found = {f"Gradients/share_{group}_{term}": norm / whole for term, norm in norms.items()}
+    if not by_term:
+        return {}
+    lengths = {term: norm(pull) for term, pull in by_term.items()}
+    whole = torch.stack([*lengths.values()]).sum().clamp_min(1e-30)
+    found = {f"Gradients/share_{group}_{term}": length / whole for term, length in lengths.items()}
     for a, b in combinations(by_term, 2):
-        length = (norms[a] * norms[b]).clamp_min(1e-30)
+        length = (lengths[a] * lengths[b]).clamp_min(1e-30)
         found[f"Gradients/cosine_{group}_{a}_{b}"] = torch.dot(by_term[a], by_term[b]) / length
     return found

@@ -1,7 +1,7 @@
 """Where a step's time goes: named spans, measured with device events on CUDA (read later, never waited for)."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ class Clock:
         self._waiting: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
 
     @contextmanager
-    def span(self, name: str) -> Iterator[None]:
+    def span(self, name: str) -> Generator[None]:
         """Measure the block as ``Time/<name>``; spans of one name add up within a step."""
         if torch.cuda.is_initialized():
             with self._device_span(name):
@@ -63,7 +63,7 @@ class Clock:
         return taken
 
     @contextmanager
-    def _device_span(self, name: str) -> Iterator[None]:
+    def _device_span(self, name: str) -> Generator[None]:
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         first.record()
         try:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.measure.norms import norm, norms
 from fieldwatch.measure.watched import Watched
 
 MAX_TAG = "Gradients/max"
@@ -37,16 +38,13 @@ def gradient_norms(watched: Watched) -> GradientNorms | None:
     if not gradients:
         return None
     with torch.no_grad():
-        norms = torch.stack(torch._foreach_norm(gradients))  # noqa: SLF001  the fused call that torch's own clipping uses
-        if len(names) == 1:
-            total = torch.linalg.vector_norm(norms)
-            return GradientNorms(total, {names[0]: total}, gradients, counts)
-        by_group = torch._foreach_norm(norms.split(counts))  # noqa: SLF001
-        groups = dict(zip(names, by_group, strict=True))
-        return GradientNorms(torch.linalg.vector_norm(norms), groups, gradients, counts)
+        each = torch.stack(norms(gradients))
+        total = norm(each)
+        by_group = [total] if len(names) == 1 else norms(torch.split(each, counts))
+        return GradientNorms(total, dict(zip(names, by_group, strict=True)), gradients, counts)
 
 
 def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
     """Largest absolute entry of all gradients."""
     with torch.no_grad():
-        return torch.stack(torch._foreach_norm(gradients, float("inf"))).max()  # noqa: SLF001
+        return torch.stack(norms(gradients, float("inf"))).max()

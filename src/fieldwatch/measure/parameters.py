@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.measure.norms import norm
 from fieldwatch.measure.watched import Watched
 
 
@@ -16,7 +17,7 @@ def parameter_statistics(watched: Watched) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     with torch.no_grad():
         for name in watched.names():
-            entries = torch.cat([parameter.reshape(-1).float() for parameter in watched.read(name)])
+            entries = _flat(watched.read(name)).float()
             std, mean = torch.std_mean(entries) if entries.numel() > 1 else (torch.zeros_like(entries[0]), entries[0])
             found[f"Parameters/{name}_mean"], found[f"Parameters/{name}_std"] = mean, std
     return found
@@ -30,18 +31,24 @@ class UpdateSizes:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._before = {name: [p.detach().clone() for p in watched.read(name)] for name in watched.names()}
+        self._before: dict[str, tuple[list[torch.Size], Tensor]] = {}
+        with torch.no_grad():
+            for name in watched.names():
+                parameters = watched.read(name)
+                self._before[name] = [p.shape for p in parameters], _flat(parameters)
 
     def ratios(self) -> dict[str, Tensor]:
         """``Gradients/update_ratio_<group>`` as device scalars; groups that changed shape meanwhile are absent."""
         found: dict[str, Tensor] = {}
-        for name, before in self._before.items():
-            after = [p.detach() for p in self._watched.read(name)]
-            if [p.shape for p in after] == [p.shape for p in before]:
-                moved = [new - old for new, old in zip(after, before, strict=True)]
-                found[f"Gradients/update_ratio_{name}"] = _norm(moved) / _norm(before).clamp_min(1e-12)
+        with torch.no_grad():
+            for name, (shapes, before) in self._before.items():
+                parameters = self._watched.read(name)
+                if [p.shape for p in parameters] == shapes:
+                    moved = norm(_flat(parameters) - before)
+                    found[f"Gradients/update_ratio_{name}"] = moved / norm(before).clamp_min(1e-12)
         return found
 
 
-def _norm(tensors: list[Tensor]) -> Float[Tensor, ""]:
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))  # noqa: SLF001
+def _flat(tensors: list[Tensor]) -> Float[Tensor, "entries"]:
+    """Copy all entries of some tensors, one after the other."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
@@ -106,15 +106,17 @@ class Terms:
         return self._terms.items()
 
 
-def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
-    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor)):
-        raise TypeError(
-            f"term {name!r} must be (weight, scalar tensor), got {type(pair).__name__}: write {name}=(1.0, error)"
-        )
-    if pair[1].ndim != 0:
-        shape = tuple(pair[1].shape)
-        raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: reduce it (.mean() or .sum()) first")
-    return Term(*pair)
+def _checked(name: str, pair: object) -> Term:
+    match pair:
+        case (weight, Tensor() as value):
+            if value.ndim != 0:
+                shape = tuple(value.shape)
+                advice = "reduce it (.mean() or .sum()) first"
+                raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: {advice}")
+            return Term(cast("float | Tensor", weight), value)
+        case _:
+            came = type(pair).__name__
+            raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {came}: write {name}=(1.0, error)")
 
 
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:

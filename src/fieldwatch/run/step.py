@@ -36,6 +36,8 @@ class Step:
         index: 0-based number of the step; it continues after a resume.
     """
 
+    __slots__ = ("_run", "_updated", "_verdict", "device_values", "host_values", "index", "samples")
+
     def __init__(self, run: "Run", index: int) -> None:
         self.index = index
         self._run = run
@@ -87,9 +89,11 @@ class Step:
             The verdict; asking it ``.finite`` is the only host read there is, and only then.
         """
         self.device_values["Loss/total"] = total = terms.total.detach()
+        weights: dict[str, float | Tensor] = {}
         for name, (weight, value) in terms.items():
-            self.device_values[f"Loss/component_{name}"] = value.detach()
-            self.record({f"Loss/weight_{name}": weight})
+            self.device_values["Loss/component_" + name] = value.detach()
+            weights["Loss/weight_" + name] = weight
+        _sort_out(weights, self.device_values, self.host_values)
         self._name_samples(sample, sample_loss)
         self._verdict = Verdict(total)
         return self._verdict
@@ -134,13 +138,14 @@ class Step:
         Raises:
             ValueError: a tensor is not a scalar.
         """
-        device_values, host_values = _sorted_out(values)
         if axis == "step" and position is None:
-            self.device_values |= device_values
-            self.host_values |= host_values
-        else:
-            where = self.index if position is None else position
-            self._run.recording.write(Heading(axis, self.index, where, self._run.seconds()), device_values, host_values)
+            _sort_out(values, self.device_values, self.host_values)
+            return
+        device_values: dict[str, Tensor] = {}
+        host_values: dict[str, float] = {}
+        _sort_out(values, device_values, host_values)
+        where = self.index if position is None else position
+        self._run.recording.write(Heading(axis, self.index, where, self._run.seconds()), device_values, host_values)
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Measure the time of a block as ``Time/<name>`` in milliseconds."""
@@ -178,18 +183,18 @@ class Step:
             values[MAX_TAG] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._run.watched)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        for i, group in enumerate(groups):
-            self.record({f"LearningRate/{group.get('name', i)}": group["lr"]})
+        rates = {f"LearningRate/{group.get('name', i)}": group["lr"] for i, group in enumerate(groups)}
+        _sort_out(rates, values, self.host_values)
 
 
-def _sorted_out(values: Mapping[str, float | Tensor]) -> tuple[dict[str, Tensor], dict[str, float]]:
-    device_values: dict[str, Tensor] = {}
-    host_values: dict[str, float] = {}
+def _sort_out(
+    values: Mapping[str, float | Tensor], device_values: dict[str, Tensor], host_values: dict[str, float]
+) -> None:
+    """Put tensors to the values of the device, numbers to those of the host; a tensor's graph is let go of."""
     for name, value in values.items():
         if not isinstance(value, Tensor):
             host_values[name] = value
-        elif value.ndim == 0:
-            device_values[name] = value.detach()
-        else:
+        elif value.ndim:
             raise ValueError(f"metric {name!r} must be a scalar, got shape {tuple(value.shape)}: reduce it first")
-    return device_values, host_values
+        else:  # detach() takes ten times as long as asking whether there is anything to detach from
+            device_values[name] = value.detach() if value.requires_grad else value

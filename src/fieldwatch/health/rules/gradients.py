@@ -37,9 +37,16 @@ def decayed(history: History, group: str, steps: NDArray[np.float64], share: flo
 
 @dataclass(frozen=True, kw_only=True)
 class GradientVanishing(HealthRule):
-    """The gradient norm is so small that nothing is learnt."""
+    """The gradient norm is so small that nothing is learnt.
+
+    Attributes:
+        loss: where this metric has fallen ``learnt`` times over, a small gradient is that of a fit that has converged:
+            a note. Empty for no such excuse.
+    """
 
     metrics: Sequence[str] = TOTAL_NORM
+    loss: str = ""
+    learnt: float = number("GradientVanishing", "learnt")
     low: float = number("GradientVanishing", "low")
     warmup: int = integer("GradientVanishing", "warmup")
     patience: int = integer("GradientVanishing", "patience")
@@ -50,14 +57,25 @@ class GradientVanishing(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where each norm had been too small for too long."""
-        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
-    def _judge(self, span: Span) -> Finding | None:
+    def _judge(self, history: History, span: Span) -> Finding | None:
         at = first_held(span.values < self.low, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
-        return self.finding(span.step(at), text, subject=span.name)
+        fell = self._fell(history, span.step(at))
+        if fell < self.learnt:
+            return self.finding(span.step(at), text, subject=span.name)
+        text += f" {self.loss} has fallen {fell:.3g}-fold by then: it may simply have converged."
+        return self.finding(span.step(at), text, subject=span.name, severity="note")
+
+    def _fell(self, history: History, step: int) -> float:
+        if self.loss not in history:
+            return 0.0
+        losses = history[self.loss]
+        values = losses.values[losses.steps <= step]
+        return float(values[0] / values[-1]) if len(values) and values[-1] > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

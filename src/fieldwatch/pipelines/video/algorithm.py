@@ -1,7 +1,6 @@
 """Training a neural video: the loop, step by step."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -119,7 +118,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, config: VideoConfig, pro
     return rate
 
 
-def autocast(config: VideoConfig, device: torch.device) -> AbstractContextManager[None]:
+def autocast(config: VideoConfig, device: torch.device) -> torch.autocast:
     """bfloat16 autocast where the config asks for it; it needs no loss scaling."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.amp)
 

@@ -10,7 +10,7 @@ PATCHES_SHOWN = 4
 
 def show_evaluation(step: Step, evaluation: Evaluation, scene: Scene, epoch: int) -> None:
     """Record an evaluation at an epoch, beside what needs no network."""
-    step.record(evaluation.metrics | scene.references, axis="epoch", position=epoch)
+    step.record(evaluation.metrics | dict(scene.references), axis="epoch", position=epoch)
     for name, values in evaluation.histograms.items():
         step.histogram(name, values, position=epoch)
     for name, part in evaluation.parts.items():
