@@ -101,7 +101,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
     if version != VERSION:
         raise CheckpointError(f"it has format version {version}, this fieldwatch reads {VERSION}: use a newer one")
     if not isinstance(fields.get("created"), str):
-        raise DamageError("the manifest's created is not a time")
+        raise DamageError("the manifest's created is not a time as ISO 8601 writes it")
     items, tensors = fields.get("items"), fields.get("tensors")
     if not isinstance(items, dict) or not isinstance(tensors, list) or "note" not in fields:
         raise DamageError("the manifest lacks its items, its tensors or its note")
@@ -127,7 +127,7 @@ def _whole(value: object, name: str) -> int:
 
 def _metrics(fields: object) -> dict[str, float]:
     if not isinstance(fields, dict):
-        raise DamageError("the manifest's metrics are not an object")
+        raise DamageError("the manifest's metrics are not an object of names and numbers")
     texts = cast("dict[str, Any]", fields)
     if not all(isinstance(text, str) for text in texts.values()):
         raise DamageError("the manifest's metrics are not numbers written as text")

@@ -44,7 +44,7 @@ class UpdateSizes:
             for name, (shapes, before) in self._before.items():
                 parameters = self._watched.read(name)
                 if [p.shape for p in parameters] == shapes:
-                    moved = norm(_flat(parameters) - before)
+                    moved = norm(_flat(parameters).sub_(before))  # no copy more than needed
                     found[f"Gradients/update_ratio_{name}"] = moved / norm(before).clamp_min(1e-12)
         return found
 

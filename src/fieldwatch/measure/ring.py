@@ -102,6 +102,7 @@ class Ring:
         self.device = device
         self._width = 64
         self._values = self._fresh()
+        self._rows: Sequence[Float32[Tensor, "count"]] = ()
         self._lines: list[_Line] = []
         self._handed_over = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -141,13 +142,16 @@ class Ring:
         arrived = torch.cuda.Event()
         arrived.record(self._stream)
         rows.record_stream(self._stream)
-        self._values = self._fresh()
+        self._values, self._rows = self._fresh(), ()
         return RingTransfer(host, lines, arrived)
 
     def _row(self, count: int) -> Tensor:
-        if count > self._width or len(self._lines) >= len(self._values):
-            self._enlarge(count)
-        return self._values[len(self._lines), :count]
+        place = len(self._lines)
+        if place >= len(self._rows) or len(self._rows[place]) != count:
+            if count > self._width or place >= len(self._values):
+                self._enlarge(count)
+            self._rows = self._values[:, :count].unbind()
+        return self._rows[place]
 
     def _enlarge(self, count: int) -> None:
         kept, self._width = self._values, self._width if count <= self._width else max(count, 2 * self._width)

@@ -177,9 +177,10 @@ class _Order:
 
     @classmethod
     def of(cls, tables: list[Table], capacity: int | None) -> "_Order":
-        head = np.concatenate([table.head() for table in tables], axis=1)
         if len(tables) == 1 and tables[0].ascending():
-            return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])
+            steps, seconds, positions = tables[0].head()[[STEP, SECONDS, POSITION]]
+            return cls(index=None, steps=steps, seconds=seconds, positions=positions)
+        head = np.concatenate([table.head() for table in tables], axis=1)
         index = later_wins(head[ARRIVAL], head[STEP], head[POSITION])
         index = index if capacity is None else index[-capacity:]
         return cls(index=index, steps=head[STEP, index], seconds=head[SECONDS, index], positions=head[POSITION, index])

@@ -56,7 +56,7 @@ class UnchangedParameters(HealthRule):
         at = first_held(same & (places - first >= self.patience - 1) & (steps - steps[first] >= self.span))
         if at is None:
             return None
-        since = span.step(first[at])
+        since = span.step(int(first[at]))
         text = f"the parameters of group '{group}' are unchanged since step {since}, although it has gradients."
         return self.finding(span.step(at), text, subject=group)
 

@@ -63,7 +63,7 @@ class Overtraining(HealthRule):
         at = first_held(over, patience=self.patience)
         if at is None:
             return None
-        since = span.step(at_best[at])
+        since = span.step(int(at_best[at]))
         text = f"validation fell from {best[at]:.2f} dB (step {since}) to {values[at]:.2f} while training improved."
         return self.finding(span.step(at), text, subject=span.name)
 
