@@ -15,6 +15,7 @@ import importlib.metadata
 import io
 import json
 import logging
+import math
 import os
 import platform
 import statistics
@@ -24,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +87,6 @@ class Loop:
         return {name: value.item() for name, value in self.scalars.items()} | {NORM: self.norm().item()}
 
 
-def _nothing() -> None:
-    """Do nothing: there is nothing to wait for."""
-
-
 @dataclass(frozen=True)
 class Way:
     """An open way of recording.
@@ -102,7 +100,7 @@ class Way:
     """
 
     log: Callable[[int], Any]
-    drain: Callable[[], Any] = _nothing
+    drain: Callable[[], Any] = lambda: None
     settle: float = 0.0
     updates: bool = False
 
@@ -134,22 +132,13 @@ def seeds_way(loop: Loop, folder: Path) -> Iterator[Way]:
 
 
 @contextmanager
-def lightning_tensorboard(loop: Loop, folder: Path) -> Iterator[Way]:
-    """Lightning's ``TensorBoardLogger``."""
-    from lightning.pytorch.loggers import TensorBoardLogger  # noqa: PLC0415  a competitor
+def lightning(loop: Loop, folder: Path, *, kind: str) -> Iterator[Way]:
+    """Lightning's ``TensorBoardLogger`` or its ``CSVLogger`` (which writes every 100 steps)."""
+    from lightning.pytorch import loggers  # noqa: PLC0415  a competitor
 
-    logger = TensorBoardLogger(folder)
-    yield Way(lambda step: logger.log_metrics(loop.numbers(), step), logger.experiment.flush)
-    logger.finalize("success")
-
-
-@contextmanager
-def lightning_csv(loop: Loop, folder: Path) -> Iterator[Way]:
-    """Lightning's ``CSVLogger``, which writes every 100 steps."""
-    from lightning.pytorch.loggers import CSVLogger  # noqa: PLC0415  a competitor
-
-    logger = CSVLogger(folder)
-    yield Way(lambda step: logger.log_metrics(loop.numbers(), step), logger.save)
+    logger = getattr(loggers, kind)(folder)
+    drain = logger.save if kind == "CSVLogger" else logger.experiment.flush
+    yield Way(lambda step: logger.log_metrics(loop.numbers(), step), drain)
     logger.finalize("success")
 
 
@@ -226,8 +215,8 @@ WAYS: dict[str, Opened] = {
     RECORD: fieldwatch_record,
     WHOLE: fieldwatch_whole,
     SEEDS: seeds_way,
-    "Lightning TensorBoard": lightning_tensorboard,
-    CSV: lightning_csv,
+    "Lightning TensorBoard": partial(lightning, kind="TensorBoardLogger"),
+    CSV: partial(lightning, kind="CSVLogger"),
     "W&B offline": wandb_offline,
     "Trackio": trackio_local,
     "MLflow": mlflow_sqlite,
@@ -300,7 +289,8 @@ def measure(name: str, *, pairs: int, seconds: float) -> Result:
             return Result(name, note=f"not installed ({error.name}): pip install -r benchmarks/requirements.txt")
         run_block(loop, nothing, 0, 50)
         step = run_block(loop, way, 0, 100).wall
-        count = max(100, round(seconds / step * 1e4) * 100)  # whole cadences: looks every 32, details every 50, ...
+        wanted = seconds / step * 1e6
+        count = math.ceil(wanted / 100) * 100 if wanted > 50 else 20  # whole cadences: details every 50 steps, ...
         without, recorded = list[Cost](), list[Cost]()
         for pair in range(pairs):
             without.append(run_block(loop, nothing, 0, count))
@@ -313,9 +303,8 @@ def measure(name: str, *, pairs: int, seconds: float) -> Result:
 def show(results: list[Result]) -> None:
     """Print the table, and how ours stands to what it is meant to be."""
     seeds = next((r.median for r in results if r.name == SEEDS and not r.note), float("nan"))
-    print(
-        f"{'added per step, us':24}{'CPU':>8}{'min .. max':>18}{'quietest':>10}{'wall':>8}{'min .. max':>18}{'/ seeds':>9}"
-    )
+    columns = f"{'CPU':>8}{'min .. max':>18}{'quietest':>10}{'wall':>8}{'min .. max':>18}{'/ seeds':>9}"
+    print(f"{'added per step, us':24}{columns}")
     for r in results:
         if r.note:
             print(f"{r.name:24}{r.note}")

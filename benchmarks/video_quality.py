@@ -1,7 +1,7 @@
 """Quality at equal training time: every video network on one clip, one core each, beside references without a network.
 
-Each network trains with its own preset, its semantic head left out, for as many whole epochs as fit into the time (measured
-beforehand on a few steps); its schedule ends with its time. Prints a Markdown table.
+Each network trains with its own preset, its semantic head left out, for as many whole epochs as fit into the time
+(measured beforehand on a few steps); its schedule ends with its time. Prints a Markdown table.
 
     python benchmarks/video_quality.py --data ../shared/data/video_bunny --seconds 320
 """
@@ -106,8 +106,8 @@ def table(rows: list[dict[str, float | str]], seconds: float) -> str:
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {LABELS[str(row['name'])]} | {row['parameters'] / 1e6:.2f} M | {row['milliseconds']:.0f} | {row['steps']:.0f} "
-        f"| {row['seconds']:.0f} | {row['train']:.2f} | {row['val']:.2f} |"
+        f"| {LABELS[str(row['name'])]} | {row['parameters'] / 1e6:.2f} M | {row['milliseconds']:.0f} "
+        f"| {row['steps']:.0f} | {row['seconds']:.0f} | {row['train']:.2f} | {row['val']:.2f} |"
         for row in rows
     ]
     lines += [

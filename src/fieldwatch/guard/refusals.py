@@ -33,6 +33,11 @@ class Refusals:
         self.count = 0
         self.diverged: Streak | None = None
 
+    @property
+    def ongoing(self) -> bool:
+        """Whether the last update that was read was refused."""
+        return self._streak is not None
+
     def __call__(self, block: Block) -> None:
         """Read one block."""
         if block.axis != "step" or REFUSED not in block.columns:

@@ -102,7 +102,7 @@ class Ring:
         self.device = device
         self._width = 64
         self._values = self._fresh()
-        self._rows: Sequence[Float32[Tensor, "count"]] = ()
+        self._rows: Sequence[Tensor] = ()
         self._lines: list[_Line] = []
         self._handed_over = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -106,14 +106,14 @@ class Terms:
         return self._terms.items()
 
 
-def _checked(name: str, pair: object) -> Term:
+def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     match pair:
         case (weight, Tensor() as value):
             if value.ndim != 0:
                 shape = tuple(value.shape)
                 advice = "reduce it (.mean() or .sum()) first"
                 raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: {advice}")
-            return Term(cast("float | Tensor", weight), value)
+            return Term(weight, value)
         case _:
             came = type(pair).__name__
             raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {came}: write {name}=(1.0, error)")

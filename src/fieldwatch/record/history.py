@@ -12,7 +12,6 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.series import SampleLosses, Series, later_wins
 from fieldwatch.record.table import ARRIVAL, POSITION, SECONDS, STEP, Table
 
-
 _NO_SAMPLES = SampleLosses((), np.empty(0, np.intp), np.empty((5, 0)))
 
 
@@ -157,7 +156,7 @@ class History:
             self._orders[key] = _Order.of(tables, self._capacity)
         order = self._orders[key]
         columns = [table.column(name) for table in tables]
-        values = columns[0].copy() if order.index is None else np.concatenate(columns).take(order.index)
+        values = columns[0] if order.index is None else np.concatenate(columns).take(order.index)
         return Series(steps=order.steps, seconds=order.seconds, positions=order.positions, values=values)
 
     def _forget_series(self) -> None:
@@ -178,8 +177,8 @@ class _Order:
     @classmethod
     def of(cls, tables: list[Table], capacity: int | None) -> "_Order":
         if len(tables) == 1 and tables[0].ascending():
-            steps, seconds, positions = tables[0].head()[[STEP, SECONDS, POSITION]]
-            return cls(index=None, steps=steps, seconds=seconds, positions=positions)
+            head = tables[0].head()
+            return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])
         head = np.concatenate([table.head() for table in tables], axis=1)
         index = later_wins(head[ARRIVAL], head[STEP], head[POSITION])
         index = index if capacity is None else index[-capacity:]

@@ -19,7 +19,8 @@ class Table:
     """Array ``[4 + slots + columns, rows]``: arrival (running count), step, seconds, position, sample codes, values.
 
     A slot is a place in the batch whose sample's loss is known: one per column ``Sample/<k>/loss``, or one for
-    ``Loss/total``, which is the loss of a row's only sample. What is handed out is a view, good until the next append.
+    ``Loss/total``, which is the loss of a row's only sample. What is handed out is a view, and stays as it is: rows are
+    only ever added behind it, everything else makes a new array.
 
     Args:
         columns: the metric names.
@@ -90,7 +91,9 @@ class Table:
         """Drop the rows of ``step`` and later ones."""
         self._code_samples()
         keep = np.flatnonzero(self._array[STEP, : self._used] < step)
-        self._array[:, : len(keep)] = self._array[:, keep]
+        array = np.empty_like(self._array)
+        array[:, : len(keep)] = self._array[:, keep]
+        self._array = array
         self._used, self._checked = len(keep), 0
 
     def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -118,13 +121,13 @@ class Table:
         return slice(0 if self._capacity is None else max(0, self._used - self._capacity), self._used)
 
     def _make_room(self, count: int) -> None:
-        """Move the last rows to the front where the capacity allows, else to an array twice as large."""
+        """Move the last rows to the front of another array, twice as large where the capacity does not allow less."""
         self._code_samples()
         kept, size = self._used, self._array.shape[1]
         if self._capacity is not None and size >= 2 * self._capacity:
             kept = min(kept, self._capacity)
         while size < kept + count:
             size *= 2
-        array = self._array if size == self._array.shape[1] else np.empty((len(self._array), size))
+        array = np.empty((len(self._array), size))
         array[:, :kept] = self._array[:, self._used - kept : self._used]
         self._array, self._used, self._checked = array, kept, 0

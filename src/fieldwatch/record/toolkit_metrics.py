@@ -82,7 +82,6 @@ GUARD = (
     Metric(
         name="Guard/refused", unit="", meaning="1 when the update of this step was refused, else 0.", better="lower"
     ),
-    Metric(name="Guard/streak", unit="steps", meaning="Refused updates in a row, up to this step.", better="lower"),
 )
 
 TIME = (
@@ -101,4 +100,8 @@ SAMPLES = (
     ),
 )
 
-TOOLKIT = Catalogue((*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *SCHEDULE, *SAMPLES))
+GUIDE = (
+    Metric(name="Guide/metrics", unit="", meaning="What every tag means, to be read beside the charts.", kind="text"),
+)
+
+TOOLKIT = Catalogue((*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *SCHEDULE, *SAMPLES, *GUIDE))

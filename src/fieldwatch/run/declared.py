@@ -11,6 +11,7 @@ from fieldwatch.record import (
     Manifest,
     ShowsConfig,
     ShowsLayout,
+    ShowsText,
     config_differences,
     flat,
     git_state,
@@ -36,6 +37,7 @@ class Declared:
         phases: named stretches of training.
         about: more facts for ``run.json``.
         layout: how charts are arranged; None leaves that to the viewer.
+        guide: Markdown that explains the metrics; empty for none.
     """
 
     config: Mapping[str, Any]
@@ -44,6 +46,7 @@ class Declared:
     phases: tuple[Phase, ...]
     about: Mapping[str, Any]
     layout: Layout | None
+    guide: str
 
     def manifest(self, folder: Path, step: int) -> Manifest:
         """The run's manifest, with a new segment that starts at ``step``; earlier segments are kept."""
@@ -67,4 +70,6 @@ class Declared:
             recording.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
             recording.show(ShowsLayout, "layout", self.layout)
+        if self.guide:
+            recording.show(ShowsText, "text", "Guide/metrics", step, self.guide)
         recording.show(ShowsConfig, "config", flat(self.config), {})

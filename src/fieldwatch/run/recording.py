@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals
@@ -19,12 +22,15 @@ from fieldwatch.record import (
     History,
     Journal,
     Rewindable,
+    ShowsHistograms,
+    ShowsImages,
     Sink,
     TakesEvents,
     Writer,
     derive_block,
     read_history,
 )
+from fieldwatch.run.pictures import encode_png
 
 Mark = Mapping[str, Any]
 HISTORY = 4096
@@ -102,6 +108,16 @@ class Recording:
         able = [sink for sink in self.sinks if isinstance(sink, capability)]
         for sink in able:
             self._writer.submit(lambda sink=sink: getattr(sink, method)(*arguments))
+
+    def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
+        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        height, width = pixels.shape[:2]
+        self.show(ShowsImages, "image", name, position, encode_png(pixels), width, height)
+
+    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
+        """Show the distribution of some values in every sink that can."""
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        self.show(ShowsHistograms, "histogram", name, position, array)
 
     @property
     def failure(self) -> BaseException | None:

@@ -6,41 +6,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import numpy as np
-from jaxtyping import Float
-from numpy.typing import NDArray
-from torch import Tensor
-
 from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
 from fieldwatch.guard import Diverged
 from fieldwatch.health import GENERAL, Finding, Rule, worst
 from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
-from fieldwatch.record import (
-    Axis,
-    Catalogue,
-    Layout,
-    ShowsHistograms,
-    ShowsImages,
-    Sink,
-    default_layout,
-    plain,
-)
+from fieldwatch.record import Axis, Catalogue, Layout, Sink, default_layout, plain
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.declared import Declared
-from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.sinks import default_sinks
-from fieldwatch.run.start import Resume, check_folder, end_state, note_end
+from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
 from fieldwatch.run.step import Step
 from fieldwatch.run.stored_random_state import StoredRandomState
 
 Item = TypeVar("Item")
 RESCAN_EVERY = 64
 """Steps after which the owners are asked whether they got new parameters."""
-
-
-class Interrupted(SystemExit):
-    """SIGTERM or SIGINT came: the step was finished and saved. Exits with 143 or 130."""
 
 
 class Run:
@@ -96,9 +77,10 @@ class Run:
             phases=tuple(phases),
             about=about or {},
             layout=layout or (default_layout(metrics) if metrics else None),
+            guide=metrics.markdown() if metrics else "",
         )
         self._rules, self._sinks, self._metrics, self._max_refusals = rules, sinks, metrics, max_refusals
-        self._checkpoint_every, self._detail_every = checkpoint_every, detail_every
+        self._checkpoint_every, self.detail_every = checkpoint_every, detail_every
         self._lock, self._stop = OneWriter(self.folder), StopRequest()
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep=keep or Retention())
         self.watched, self.clock = Watched(), Clock()
@@ -108,7 +90,7 @@ class Run:
         self._mark: Mapping[str, Any] | None = None
         self._open: tuple[Step, float] | None = None
         self._save_with: Mapping[str, float] | None = None
-        self._saved_at = -1
+        self._saved_at = 0
 
     def watch(self, **groups: Owner) -> None:
         """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
@@ -143,7 +125,7 @@ class Run:
             Interrupted: a signal came; the step was finished and saved.
             WriterFailed: the record could not be written.
         """
-        self._begin(total)
+        self._begin()
         for index in range(self.start, total):
             step, self.step_index = Step(self, index), index
             self._open = (step, time.perf_counter())
@@ -170,23 +152,9 @@ class Run:
         """Record that something happened at the current step."""
         self.recording.event(kind, max(self.step_index, 0), seconds=self.seconds(), **facts)
 
-    def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
-        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
-        height, width = pixels.shape[:2]
-        self.recording.show(ShowsImages, "image", name, position, encode_png(pixels), width, height)
-
-    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
-        """Show the distribution of some values in every sink that can."""
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-        self.recording.show(ShowsHistograms, "histogram", name, position, array)
-
     def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
         """Save a checkpoint at the end of this step, ranked by ``metrics``."""
         self._save_with = metrics or {}
-
-    def detail_due(self, index: int) -> bool:
-        """Whether this step records the costlier details."""
-        return (index + 1) % self._detail_every == 0
 
     def seconds(self) -> float:
         """Training time so far, over all segments."""
@@ -223,7 +191,8 @@ class Run:
             self._close_step()
             if error is None:
                 self.recording.finish()
-                self._save_if_new()
+                if self._saved_at <= self.step_index:
+                    self.save()
             elif not isinstance(error, Interrupted):
                 leave_crash(self.folder, error, self.step_index, self.recording, self._how_to_resume())
             note_end(self.folder, end_state(error, diverged=isinstance(error, Diverged)))
@@ -232,8 +201,8 @@ class Run:
             self._stop.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
 
-    def _begin(self, total: int) -> None:
-        self._began, self.total = time.monotonic(), total
+    def _begin(self) -> None:
+        self._began = time.monotonic()
         self._seconds_before = self.recording.begin(self.start, self._mark)
         self._declared.manifest(self.folder, self.start).write(self.folder)
         self._declared.announce(self.recording, self.start)
@@ -250,7 +219,7 @@ class Run:
             self.event("interrupted", signal=self._stop.requested)
             raise Interrupted(self._stop.exit_code)
         if self._save_with is not None or (self._checkpoint_every and done % self._checkpoint_every == 0):
-            self.save()
+            self.save(only_healthy=True)
 
     def _close_step(self) -> None:
         if self._open is None:
@@ -261,19 +230,21 @@ class Run:
         heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
         self.recording.write(heading, step.device_values, step.host_values | spans)
 
-    def save(self) -> None:
-        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`."""
+    def save(self, *, only_healthy: bool = False) -> None:
+        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`.
+
+        Args:
+            only_healthy: not while updates are being refused, so that the last checkpoint lies before the trouble.
+        """
         metrics, self._save_with = self._save_with, None
         if self._kept:
             mark = self.recording.mark(self.seconds())
             self.recording.raise_divergence(self._how_to_resume)  # all rows are read now: never save past it
+            if only_healthy and self.recording.refusals.ongoing:
+                return
             path = self.checkpoints.save(self.step_index + 1, self._kept, metrics=metrics, note=mark)
             self._saved_at = self.step_index + 1
             self.event("checkpoint", path=str(path.relative_to(self.folder)), metrics=metrics or {})
-
-    def _save_if_new(self) -> None:
-        if self.step_index >= 0 and self._saved_at != self.step_index + 1:
-            self.save()
 
     def _how_to_resume(self) -> str:
         last = max(self.checkpoints.steps(), default=0)

@@ -10,6 +10,10 @@ from fieldwatch.record import State, holds_run, read_manifest, refuse_mismatch
 Resume = Literal["auto", "never", "must"]
 
 
+class Interrupted(SystemExit):
+    """SIGTERM or SIGINT came: the step was finished and saved. Exits with 143 or 130."""
+
+
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
     """Whether the run in this folder is to be continued.
 

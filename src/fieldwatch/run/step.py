@@ -119,7 +119,7 @@ class Step:
         self._record_gradients(norms, optimizers)
         refused = (self._verdict or Verdict(norms.total)).refused(norms.total)
         self.device_values["Guard/refused"] = refused
-        sizes = UpdateSizes(watched) if self._run.detail_due(self.index) else None
+        sizes = UpdateSizes(watched) if self.every(self._run.detail_every) else None
         if clip is not None:
             clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         for optimizer in optimizers:
@@ -153,11 +153,11 @@ class Step:
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
-        self._run.image(name, pixels, self.index if position is None else position)
+        self._run.recording.image(name, pixels, self.index if position is None else position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._run.histogram(name, values, self.index if position is None else position)
+        self._run.recording.histogram(name, values, self.index if position is None else position)
 
     def _name_samples(
         self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None
@@ -179,7 +179,7 @@ class Step:
         values[TOTAL_TAG] = norms.total
         for group, norm in norms.groups.items():
             values[f"Gradients/{group}_norm"] = norm
-        if self._run.detail_due(self.index):
+        if self.every(self._run.detail_every):
             values[MAX_TAG] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._run.watched)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]

@@ -16,6 +16,7 @@ def default() -> VideoConfig:
         lr_type="cosine_0.05_1_0.1",
         beta2=0.99,
         between_weight=1.0,
+        clip_loss_weight=0.02,
         pixel_loss_warmup_epochs=20,
         threads=1,
     )

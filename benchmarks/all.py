@@ -1,0 +1,75 @@
+"""Runs the benchmarks and rewrites their sections of docs/benchmarks.md.
+
+python benchmarks/all.py                        every benchmark
+python benchmarks/all.py overhead               one of them
+python benchmarks/all.py --take overhead FILE   a section from what the benchmark printed earlier
+"""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+BUNNY = HERE.parent.parent / "shared" / "data" / "video_bunny"
+COMMANDS = {
+    "overhead": ["overhead.py"],
+    "video_quality": ["video_quality.py", *(["--data", str(BUNNY)] if BUNNY.is_dir() else [])],
+}
+HEAD = """# Benchmarks
+
+Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has been
+run on a GPU yet.
+"""
+
+
+def machine() -> str:
+    """What it ran on."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"model name\s*: (.*)", text)
+    name = found.group(1) if found else platform.processor()
+    day = datetime.now(UTC).date().isoformat()
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{day}, {name}, {os.cpu_count()} cores, no GPU, {versions}"
+
+
+def section(name: str, printed: str) -> str:
+    """One section of the page."""
+    shown = " ".join(["python", f"benchmarks/{COMMANDS[name][0]}"])
+    body = printed.strip() if printed.lstrip().startswith("|") or "\n|" in printed else f"```\n{printed.strip()}\n```"
+    title = name.replace("_", " ").capitalize()
+    return f"<!-- {name} -->\n## {title}\n\n`{shown}`: {machine()}\n\n{body}\n<!-- end {name} -->\n"
+
+
+def put(name: str, printed: str) -> None:
+    """Replace or append the section of a benchmark."""
+    page = PAGE.read_text() if PAGE.exists() else HEAD
+    pattern = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->\n", re.DOTALL)
+    new = section(name, printed)
+    PAGE.write_text(pattern.sub(lambda _: new, page) if pattern.search(page) else f"{page}\n{new}")
+    print(f"wrote the section {name} of {PAGE}")
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*COMMANDS, []], default=[])
+    parser.add_argument("--take", nargs=2, metavar=("NAME", "FILE"))
+    options = parser.parse_args()
+    if options.take:
+        put(options.take[0], Path(options.take[1]).read_text())
+        return
+    for name in options.names or COMMANDS:
+        command = [sys.executable, str(HERE / COMMANDS[name][0]), *COMMANDS[name][1:]]
+        put(name, subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+if __name__ == "__main__":
+    main()
