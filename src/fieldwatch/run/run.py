@@ -145,8 +145,7 @@ class Run:
             position: where they stand on that axis; the last step if left out.
         """
         step = max(self.step_index, 0)
-        heading = Heading(axis, step, step if position is None else position, self.seconds())
-        self.recording.write(heading, {}, values)
+        self.recording.write(Heading(axis, step, step if position is None else position, self.seconds()), {}, values)
 
     def event(self, kind: str, **facts: Any) -> None:
         """Record that something happened at the current step."""
