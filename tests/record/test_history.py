@@ -161,6 +161,18 @@ def test_sample_losses_from_places_in_the_batch_or_from_a_lone_sample():
     assert history.sample_losses() is losses
 
 
+def test_sample_losses_are_in_order_and_the_later_of_a_step_wins_however_they_came():
+    history = History()
+    for step, loss in [(4, 1.0), (2, 2.0), (3, 3.0), (2, 4.0), (4, 5.0)]:
+        sample = "odd" if step % 2 else "even"
+        history.extend(Block.of(Row(step=step, seconds=0, values={"Loss/total": loss}, samples=(sample,))))
+    losses = history.sample_losses()
+    assert losses["even"].steps.tolist() == [2, 4]
+    assert losses["even"].values.tolist() == [4, 5]
+    assert [losses.names[owner] for owner in losses.owners] == ["even", "even", "odd"]
+    assert losses.visits.values.tolist() == [4, 5, 3]
+
+
 def test_phases_are_bounded_by_windows_and_phase_events():
     history = History()
     assert history.phase_start(100) == 0

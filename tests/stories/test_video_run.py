@@ -15,7 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from fieldwatch import Checkpoints, examine, read_history
+from fieldwatch.checkpoint import OneWriter
 from fieldwatch.cli import main
+from fieldwatch.data import write_video
 from fieldwatch.health import VIDEO
 from fieldwatch.pipelines.video import VIDEO_METRICS
 from fieldwatch.pipelines.video.scene import Scene
@@ -275,3 +277,21 @@ def test_another_config_in_the_folder_is_refused_with_the_difference(tmp_path, t
     assert re.search(r"lr: stored 0.005, given 0.5", err)
     assert "fieldwatch resume" in err
     assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_an_mp4_trains_like_a_folder_of_frames(tmp_path, frames, tiny, capsys):
+    pictures = [torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) for path in sorted(frames.iterdir())]
+    film = write_video(tmp_path / "clip.mp4", pictures, rate=8)
+    options = "--epochs 2 --eval-freq 2 --pixel-loss-warmup-epochs 1".split()
+    code = main(["train", "video", "--data", str(film), "--out", str(tmp_path / "run"), *tiny, *options])
+    assert code in (0, 1), capsys.readouterr().err
+    assert len(read_history(tmp_path / "run")["Loss/total"]) == 14
+
+
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_path, train):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with OneWriter(folder):
+        code, _, err = train(folder)
+    assert code == 2
+    assert str(os.getpid()) in err

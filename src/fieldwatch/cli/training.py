@@ -75,11 +75,14 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         scene = prepare_scene(config)
     print_beginning(console, config, scene, folder)
     bar = ProgressBar(total_steps(config, scene), SHOWN, console)
+
+    def every_sink(place: Path) -> list[Sink]:
+        return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
+
     failure = Failure(console)
     outcome: Outcome | None = None
     with failure, bar:
-        sinks = [*default_sinks(folder), *(_EXTRA[name](folder) for name in extra_sinks), bar]
-        outcome = train_video(config, scene, folder, preset=preset, sinks=sinks, resume=resume)
+        outcome = train_video(config, scene, folder, preset=preset, sinks=every_sink, resume=resume)
     if outcome is None:
         return FAILED
     if as_json:

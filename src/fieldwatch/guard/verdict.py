@@ -41,4 +41,4 @@ class Verdict:
         """
         probe = self._probe if norm is None else self._probe + norm
         gap = probe - probe
-        return (gap != gap).float()  # noqa: PLR0124  the comparison with itself is the NaN test
+        return gap.ne_(gap).float()

@@ -1,8 +1,8 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
 from fieldwatch.run.run import Run
-from fieldwatch.run.sinks import default_sinks
+from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, check_folder
 from fieldwatch.run.step import Step
 
-__all__ = ["Interrupted", "Run", "Step", "check_folder", "default_sinks"]
+__all__ = ["Interrupted", "Run", "Sinks", "Step", "check_folder", "default_sinks"]

@@ -10,11 +10,11 @@ from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
 from fieldwatch.guard import Diverged
 from fieldwatch.health import GENERAL, Finding, Rule, worst
 from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
-from fieldwatch.record import Axis, Catalogue, Layout, Sink, default_layout, plain
+from fieldwatch.record import Axis, Catalogue, Layout, default_layout, plain
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.declared import Declared
 from fieldwatch.run.recording import Recording
-from fieldwatch.run.sinks import default_sinks
+from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
 from fieldwatch.run.step import Step
 from fieldwatch.run.stored_random_state import StoredRandomState
@@ -32,7 +32,7 @@ class Run:
         config: the resolved configuration (dataclass or mapping); a resumed run must have the same.
         preset: the configuration it was derived from, so that the difference is recorded.
         rules: the health rules.
-        sinks: where rows go besides the journal; None for TensorBoard and ``log.txt``.
+        sinks: where rows go besides the journal, or what makes them once the folder is taken.
         checkpoint_every: steps between checkpoints; None saves only at the end and on signals.
         keep: which checkpoints stay.
         max_refusals: refused updates in a row after which the run stops with :class:`Diverged`.
@@ -56,7 +56,7 @@ class Run:
         config: Any = None,
         preset: Any = None,
         rules: Sequence[Rule] = GENERAL,
-        sinks: Sequence[Sink] | None = None,
+        sinks: Sinks = default_sinks,
         checkpoint_every: int | None = 1000,
         keep: Retention | None = None,
         max_refusals: int = 10,
@@ -175,7 +175,7 @@ class Run:
         self._lock.__enter__()
         self.recording = Recording(
             self.folder,
-            sinks=default_sinks(self.folder) if self._sinks is None else self._sinks,
+            sinks=self._sinks(self.folder) if callable(self._sinks) else self._sinks,
             rules=self._rules,
             metrics=self._metrics,
             max_refusals=self._max_refusals,

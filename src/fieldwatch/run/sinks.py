@@ -1,9 +1,14 @@
 """Where rows go when nothing else is said."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from fieldwatch.record import Sink
 from fieldwatch.record.sinks import Log, TensorBoard
+
+Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
+"""The sinks, or a function from the run folder to them: called once the folder belongs to this process."""
 
 
 def default_sinks(folder: Path) -> tuple[Sink, ...]:

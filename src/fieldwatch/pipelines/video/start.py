@@ -9,7 +9,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from fieldwatch import Phase, Retention, Run, Sink, Window
+from fieldwatch import Phase, Retention, Run, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.health import VIDEO
 from fieldwatch.losses import pixel_loss
@@ -24,6 +24,7 @@ from fieldwatch.pipelines.video.split import FrameSplit, split_frames
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
+from fieldwatch.run import Sinks, default_sinks
 
 
 class RunChoices(TypedDict, total=False):
@@ -31,12 +32,12 @@ class RunChoices(TypedDict, total=False):
 
     Attributes:
         preset: the configuration this one was derived from.
-        sinks: where rows go besides the journal; None for the default.
+        sinks: where rows go besides the journal, or what makes them once the folder is taken.
         resume: "auto", "never" or "must".
     """
 
     preset: VideoConfig | None
-    sinks: Sequence[Sink] | None
+    sinks: Sinks
     resume: Literal["auto", "never", "must"]
 
 
@@ -154,7 +155,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
     epoch_steps: int,
     *,
     preset: VideoConfig | None = None,
-    sinks: Sequence[Sink] | None = None,
+    sinks: Sinks = default_sinks,
     resume: Literal["auto", "never", "must"] = "auto",
 ) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
