@@ -1,6 +1,7 @@
 """Finds the command that was asked for, runs it, and turns what went wrong into one clear message and an exit code."""
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]fieldwatch {name}:[/] ", end="")
         sys.stderr.write(f"{error}\n")
         return USAGE
+    except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _find(words: Sequence[str]) -> str | None:

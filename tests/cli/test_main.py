@@ -1,0 +1,44 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fieldwatch.cli import main
+from fieldwatch.cli.main import COMMANDS
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name.split()[0] in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*name.split(), "--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert f"fieldwatch {name}" in out
+    assert "Example" in out
+
+
+def test_no_command_explains_the_program(capsys):
+    assert main([]) == 0
+    assert "fieldwatch train video" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("fieldwatch ")
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = f"{sys.executable} -m fieldwatch train video --help | head -1; exit ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
