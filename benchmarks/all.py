@@ -25,8 +25,8 @@ COMMANDS = {
 }
 HEAD = """# Benchmarks
 
-Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has been
-run on a GPU yet.
+Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has
+been run on a GPU yet.
 """
 
 

@@ -1,4 +1,4 @@
-"""Draws the README's picture from a demo run: python docs/pictures/make.py RUN (the folder that `make demo` printed)."""
+"""Draws the README's picture: python docs/pictures/make.py RUN, with the folder that `make demo` printed."""
 
 import sys
 from pathlib import Path

@@ -123,7 +123,7 @@ def test_an_hnerv_file_draws_its_stored_frames_only(hnerv_bitstream, trained_hne
         (("--text", "a rabbit"), "--text needs CLIP: the targets of this run come from image-descriptor-512"),
         (("--text", " "), "--text is empty"),
         (("--text", "a", "--image", "b.png"), "--text and --image are two searches"),
-        (("--image", "nowhere.png"), "--image nowhere.png cannot be read as a picture"),
+        (("--image", "nowhere.png"), "nowhere.png cannot be read as an image"),
         (("--frames", "0", "--top-k", "0"), "--top-k is 0"),
         (("--frames", "0", "--checkpoint", "4"), "there is no checkpoint of step 4"),
     ],
@@ -141,7 +141,7 @@ def test_bad_input_for_a_file_writes_nothing(bitstream, refused, words):
 
 def test_a_picture_that_is_none_is_refused(trained, tmp_path, refused):
     (tmp_path / "note.png").write_text("not a picture")
-    assert "cannot be read as a picture" in refused("infer", "video", trained, "--image", tmp_path / "note.png")
+    assert "cannot be read as an image" in refused("infer", "video", trained, "--image", tmp_path / "note.png")
 
 
 def test_sources_that_are_neither_run_nor_bitstream_are_refused(bitstream, tmp_path, refused):

@@ -6,11 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 import tyro
-from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -19,7 +15,7 @@ from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_in
 from fieldwatch.cli.frame_progress import counting_frames
 from fieldwatch.cli.opening import open_stored
 from fieldwatch.cli.training import check_writable
-from fieldwatch.data import write_video
+from fieldwatch.data import read_picture, write_video
 from fieldwatch.pipelines.video import (
     Device,
     Found,
@@ -161,19 +157,6 @@ def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None
     if chosen.image is not None:
         return encode_image(player, read_picture(chosen.image), teacher)
     return None
-
-
-def read_picture(path: Path) -> UInt8[Tensor, "3 height width"]:
-    """A picture in 8-bit RGB, upright.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    try:
-        picture = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ValueError(f"--image {path} cannot be read as a picture ({error}): give a PNG or JPEG file") from error
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
 def draw(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:

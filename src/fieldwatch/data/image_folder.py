@@ -30,6 +30,15 @@ def image_tensor(image: Image.Image) -> UInt8[Tensor, "3 height width"]:
     return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).contiguous()
 
 
+def read_picture(path: Path) -> UInt8[Tensor, "3 height width"]:
+    """Decode one image file to 8-bit RGB, upright.
+
+    Raises:
+        ClipError: when the file is unreadable or cut short.
+    """
+    return image_tensor(read_image(path).image)
+
+
 @dataclass(frozen=True)
 class Selection:
     """Which frames of a source are used: the first, every how many, and at most how many (None: all)."""

@@ -20,8 +20,3 @@ def norm(values: Tensor) -> Float[Tensor, ""]:
 def norms(tensors: Sequence[Tensor], order: float = 2.0) -> list[Tensor]:
     """Norm of each tensor, in one call per device and dtype; ``order`` infinity is the largest absolute entry."""
     return list(_foreach_norm(list(tensors), order))
-
-
-def norm_of_all(tensors: Sequence[Tensor]) -> Float[Tensor, ""]:
-    """Norm of all tensors together."""
-    return norm(torch.stack(norms(tensors)))
