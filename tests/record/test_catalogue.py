@@ -78,7 +78,7 @@ def test_toolkit_covers_the_tags_of_the_contract():
         "Loss/total Loss/component_a Loss/weight_a Loss/weighted_a Loss/share_a Gradients/total_norm "
         "Gradients/g_norm Gradients/max Gradients/update_ratio_g Gradients/share_g_a Gradients/cosine_g_a_b "
         "Parameters/g_mean Parameters/g_std Guard/refused "
-        "Guard/streak Time/render Time/step LearningRate/g Sample/0/loss"
+        "Time/render Time/step LearningRate/g Sample/0/loss"
     )
     assert all(tag in TOOLKIT for tag in tags.split())
     assert shown_columns(tags.split())[-1] == "LearningRate/g"
