@@ -34,6 +34,7 @@ check: env ## lint, formatting, types, import contracts
 	@.venv/bin/ruff format --check .
 	@.venv/bin/pyright
 	@.venv/bin/lint-imports --no-logo
+	@.venv/bin/python docs/generate.py --check
 
 format: env ## let ruff rewrite what it can
 	@.venv/bin/ruff check --fix .
