@@ -24,7 +24,7 @@ def default() -> VideoConfig:
 
 def demo() -> VideoConfig:
     """The built-in clip in about a minute on two CPU cores."""
-    return replace(default(), epochs=40, eval_freq=10, pixel_loss_warmup_epochs=10, checkpoint_epochs=10)
+    return replace(default(), epochs=32, eval_freq=8, pixel_loss_warmup_epochs=8, checkpoint_epochs=8)
 
 
 def small() -> VideoConfig:
