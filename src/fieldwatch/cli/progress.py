@@ -15,7 +15,7 @@ class ProgressBar:
 
     Args:
         total: steps of the whole run.
-        shown: metric name to the label it is shown under.
+        shown: metric name to the text it is shown in, ``{}`` for the value.
         console: where to draw.
     """
 
@@ -24,7 +24,7 @@ class ProgressBar:
         self._last: dict[str, float] = {}
         self._total = total
         self._progress = Progress(
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             TextColumn("{task.fields[values]}"),
@@ -46,7 +46,7 @@ class ProgressBar:
             self._started_at = first
             self._progress.reset(self._task, total=self._total, completed=first)
         values = " ".join(
-            f"{label} {_short(self._last[name])}" for name, label in self._shown.items() if name in self._last
+            text.format(_short(self._last[name])) for name, text in self._shown.items() if name in self._last
         )
         self._progress.update(self._task, completed=done, values=values)
 

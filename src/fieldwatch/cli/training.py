@@ -22,11 +22,6 @@ from fieldwatch.record import Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.run import check_folder, default_sinks
 
-SHOWN = {
-    "Loss/total": "loss",
-    "Train_Batch/PSNR": "dB",
-    "Eval/Pooled/val_psnr": "held out dB",
-}
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
     ("frame PSNR, mean of patches (dB)", "Eval/Frame/{}_psnr", 2),
@@ -74,7 +69,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         check_writable(folder)
         scene = prepare_scene(config)
     print_beginning(console, config, scene, folder)
-    bar = ProgressBar(total_steps(config, scene), SHOWN, console)
+    bar = ProgressBar(total_steps(config, scene), shown_values(scene), console)
 
     def every_sink(place: Path) -> list[Sink]:
         return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
@@ -126,6 +121,13 @@ def check_writable(folder: Path) -> None:
         raise PermissionError(
             f"cannot write into {nearest}: choose another run folder with --out, or change its rights"
         )
+
+
+def shown_values(scene: Scene) -> dict[str, str]:
+    """What the progress bar shows; the held-out quality beside that of the mean of both neighbours."""
+    blend = scene.references.get("Reference/val_neighbour_average")
+    held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
+    return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
 
 
 def print_beginning(console: Console, config: VideoConfig, scene: Scene, folder: Path) -> None:
