@@ -125,7 +125,7 @@ def test_a_phase_that_ended_between_two_looks_is_still_judged(make, block_of):
     norm = np.full(416, 5.0)
     norm[396:410] = 5000.0
     history = make(events=[{"kind": "phase", "step": 410, "name": "next"}])
-    examiner, found = Examiner([GradientExploding()]), []
+    examiner, found = Examiner([GradientExploding()], every=32), []
     for part, due in examiner.parts(block_of({"Gradients/total_norm": norm})):
         history.extend(part)
         if due:

@@ -30,7 +30,7 @@ class Examiner:
         ValueError: ``every`` is not within 1 to 64 (rules look back 64 steps for phases that ended meanwhile).
     """
 
-    def __init__(self, rules: Iterable[Rule], *, every: int = 32) -> None:
+    def __init__(self, rules: Iterable[Rule], *, every: int = 64) -> None:
         if not 1 <= every <= LOOKBACK:
             raise ValueError(f"Examiner(every={every}): wanted 1 to {LOOKBACK}, for rules look back {LOOKBACK} steps")
         self.rules = tuple(rules)
@@ -81,7 +81,7 @@ class Examiner:
         return True
 
 
-def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 32) -> list[Finding]:
+def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> list[Finding]:
     """Replay a run's record through the rules, looking at the same steps as the live run did.
 
     Args:

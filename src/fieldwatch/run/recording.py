@@ -43,7 +43,7 @@ class Recording:
     Args:
         folder: the run folder.
         sinks: where rows go besides the journal.
-        rules: what looks at the history at every 32nd step.
+        rules: what looks at the history at every 64th step.
         metrics: the declared metrics; None lets any name through.
         max_refusals: this many refused updates in a row mean divergence.
     """
