@@ -3,6 +3,7 @@ import math
 import torch
 
 from fieldwatch.measure import Heading, Ring
+from fieldwatch.measure.ring import ROWS
 
 CPU = torch.device("cpu")
 
@@ -71,7 +72,7 @@ def test_samples_and_other_axes_travel_with_their_rows():
 
 def test_it_is_due_when_full_and_empty_afterwards():
     ring = Ring(CPU)
-    for step in range(32):
+    for step in range(ROWS):
         assert not ring.due()
         ring.write(heading(step), {"loss": torch.tensor(1.0)}, {})
     assert ring.due()

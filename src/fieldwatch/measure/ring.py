@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.record import Axis, Block
 
-ROWS = 32
+ROWS = 64
 """Steps between two transfers."""
 
 PATIENCE_SECONDS = 1.0
