@@ -62,7 +62,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     units = scene.units(model.unit, scene.drawn)
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
-    total = config.epochs * order.batches_per_epoch
+    schedule, total = parse_schedule(config.lr_type), config.epochs * order.batches_per_epoch
     semantic = semantic_window(config, order.batches_per_epoch)
     evaluation: Evaluation | None = None
 
@@ -73,7 +73,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
             chosen = units[next(order)]
             batch = scene.batch(model.unit, chosen, with_frames=model.needs_frames, training=True)
             stands_in = scene.stands_in(model.unit, chosen)
-            rate = set_learning_rate(optimizer, config, step.index / total)
+            rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
             with step.span("forward"), autocast(config, scene.device):
                 prediction = draw(batch.query, embed=semantic is not None and step.index in semantic)
             terms = video_terms(config, prediction, batch, stands_in)
@@ -110,9 +110,8 @@ def total_steps(config: VideoConfig, scene: Scene) -> int:
     return config.epochs * max(units // config.batch, 1)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, config: VideoConfig, progress: float) -> float:
-    """Set the rate the schedule asks for at this share of the training, and return it."""
-    rate = config.lr * parse_schedule(config.lr_type).factor(progress)
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> float:
+    """Set the rate of every parameter group, and return it."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
