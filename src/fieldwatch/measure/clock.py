@@ -10,6 +10,13 @@ import torch
 Item = TypeVar("Item")
 
 
+class _End:
+    """What follows the last batch; a batch itself may be anything, None too."""
+
+
+_END = _End()
+
+
 class Clock:
     """Collects the milliseconds of named spans within a step.
 
@@ -44,8 +51,8 @@ class Clock:
             iterator, count = iter(source), 0
             while True:
                 with self.span("data"):
-                    batch = next(iterator, None)
-                if batch is None:
+                    batch = next(iterator, _END)
+                if isinstance(batch, _End):
                     break
                 count += 1
                 yield batch

@@ -6,11 +6,25 @@ Nothing here reads a held-out frame: a gap is filled from the training frames on
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
+
+
+@runtime_checkable
+class Frames(Protocol):
+    """Frames by their index, `[3, height, width]` in [0, 1]: a tensor, or anything that decodes them on demand."""
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
+        """Return one frame."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +40,14 @@ class BetweenTargets:
     frames: Float[Tensor, "targets 3 height width"]
 
 
-def between_targets(
-    frames: Float[Tensor, "frames 3 height width"], train: Sequence[int], *, window: float = 2.0
-) -> BetweenTargets:
+def between_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> BetweenTargets:
     """A picture for every frame that is not in `train`, from its nearest training frames on both sides.
 
     Between two training frames: the blend of both, each carried along the motion between them to the time of the
     gap. Before the first or after the last one: that training frame itself.
 
     Args:
-        frames: the whole video in [0, 1]; only the rows in `train` are read.
+        frames: the whole video; only the frames in `train` are read.
         train: indices of the training frames, in any order.
         window: see `midway_flow`.
 
@@ -47,16 +59,16 @@ def between_targets(
         raise ValueError(f"train names frames {known} of a video of {len(frames)}: wanted at least one, all within it")
     gaps = tuple(sorted(set(range(len(frames))) - set(known)))
     pictures = [_fill(frames, known, gap, window) for gap in gaps]
-    return BetweenTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[:0])
+    return BetweenTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
 
 
-def _fill(frames: Tensor, known: list[int], gap: int, window: float) -> Tensor:
+def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
     before = max((k for k in known if k < gap), default=None)
     after = min((k for k in known if k > gap), default=None)
     if before is None or after is None:
         return frames[known[0] if before is None else known[-1]]
     share = (gap - before) / (after - before)
-    return between(frames[before, None], frames[after, None], share=share, window=window)[0]
+    return between(frames[before][None], frames[after][None], share=share, window=window)[0]
 
 
 @torch.no_grad()

@@ -1,12 +1,12 @@
 """The start of a video run: its data made ready, and the run opened with what is declared about it."""
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import Phase, Retention, Run, Window
@@ -16,11 +16,12 @@ from fieldwatch.losses import pixel_loss
 from fieldwatch.pipelines.video.baselines import embedding_baselines, reference_psnr
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.layout import VIDEO_LAYOUT
-from fieldwatch.pipelines.video.motion import between
+from fieldwatch.pipelines.video.motion import between_targets
 from fieldwatch.pipelines.video.objective import semantic_window
 from fieldwatch.pipelines.video.scene import Scene, StandIns
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.split import FrameSplit, split_frames
+from fieldwatch.pipelines.video.strips import as_bytes
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
@@ -122,24 +123,26 @@ def make_stand_ins(
     clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
 ) -> StandIns | None:
     """Pictures for every frame that is not trained on, from the training frames on its two sides; None without gaps."""
-    gaps = sorted({*range(len(clip))} - {*split.train})
-    if not gaps:
+    filled = between_targets(_Floats(clip), split.train)
+    if not filled.indices:
         return None
-    pictures = torch.stack([_stand_in(clip, split.train, gap) for gap in gaps])
-    targets = teacher.encode_images(grid.split(pictures)).reshape(len(gaps), grid.patches, -1)
-    place = {gap: i for i, gap in enumerate(gaps)}
+    pictures = torch.stack([as_bytes(picture) for picture in filled.frames])
+    targets = teacher.encode_images(grid.split(pictures)).reshape(len(pictures), grid.patches, -1)
+    place = {gap: i for i, gap in enumerate(filled.indices)}
     return StandIns(place=place, frames=pictures.to(device), targets=targets.to(device))
 
 
-def _stand_in(clip: Clip, train: Sequence[int], gap: int) -> UInt8[Tensor, "3 height width"]:
-    """One picture; of the clip, only the two training frames beside the gap are read."""
-    first = max((frame for frame in train if frame < gap), default=None)
-    last = min((frame for frame in train if frame > gap), default=None)
-    if first is None or last is None:
-        return clip[train[0] if first is None else train[-1]]
-    pair = clip.batch([first, last]).float() / 255
-    drawn = between(pair[:1], pair[1:], share=(gap - first) / (last - first))[0]
-    return (drawn.clamp(0, 1) * 255).round().to(torch.uint8)
+@dataclass(frozen=True)
+class _Floats:
+    """A clip's frames in [0, 1], decoded when they are asked for."""
+
+    clip: Clip
+
+    def __len__(self) -> int:
+        return len(self.clip)
+
+    def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
+        return self.clip[index].float() / 255
 
 
 def term_windows(scene: Scene, semantic: Window | None) -> dict[str, Window]:
