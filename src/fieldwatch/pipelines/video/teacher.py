@@ -74,14 +74,14 @@ class ClipTeacher:
 
     def __init__(self, folder: Path | str, device: torch.device | str = "cpu") -> None:
         self._folder = Path(folder)
-        if importlib.util.find_spec("transformers") is None:
-            msg = "CLIP needs the package transformers: pip install 'fieldwatch[clip]', or use --teacher descriptor"
-            raise ValueError(msg)
         if not _holds_clip(self._folder):
             msg = (
                 f"{self._folder} holds no CLIP model: it must hold config.json and {_WEIGHTS[0]} (or "
                 f"{_WEIGHTS[2]}); use --teacher descriptor to go without"
             )
+            raise ValueError(msg)
+        if importlib.util.find_spec("transformers") is None:
+            msg = "CLIP needs the package transformers: pip install 'fieldwatch[clip]', or use --teacher descriptor"
             raise ValueError(msg)
         model = _load_clip(self._folder)
         self._model = model.to(device, torch.float32).eval().requires_grad_(requires_grad=False)
