@@ -89,6 +89,124 @@ TIME = (
     Metric(name="Time/<span>", unit="ms", meaning="Wall time of one named span within the step.", better="lower"),
 )
 
+MEMORY = (
+    Metric(
+        name="Memory/allocated_MB",
+        unit="MiB",
+        meaning="Memory that tensors held at the end of the step: torch's CUDA allocator, or the process on a CPU.",
+        better="lower",
+        expected="steady but for densification",
+    ),
+    Metric(
+        name="Memory/peak_MB",
+        unit="MiB",
+        meaning="The most that was allocated at once during the step; on a CPU the larger of update and end.",
+        better="lower",
+        expected="steady but for densification; where it meets Memory/capacity_MB the run ends",
+    ),
+    Metric(
+        name="Memory/reserved_MB",
+        unit="MiB",
+        meaning="What torch's CUDA allocator has taken from the device, its cache included; absent on a CPU.",
+        better="lower",
+    ),
+    Metric(
+        name="Memory/retries",
+        unit="",
+        meaning="How often the CUDA allocator had to empty its cache and ask again, so far; absent on a CPU.",
+        better="lower",
+        expected="0; each one stops the device",
+    ),
+    Metric(
+        name="Memory/capacity_MB",
+        unit="MiB",
+        meaning="What this process could have: its own memory and what is free beside it; read every 64 steps.",
+        better="higher",
+    ),
+    Metric(
+        name="Memory/parameters_MB",
+        unit="MiB",
+        meaning="Size of the watched parameters; gradients and Adam's two moments make it four times as much.",
+        better="steady",
+    ),
+    Metric(name="Model/size", unit="", meaning="Number of primitives (Gaussians, cells), where the pipeline says so."),
+    Metric(
+        name="Model/work",
+        unit="",
+        meaning="Work of the step (pairs of tile and Gaussian, samples on rays), where known.",
+    ),
+)
+
+PROFILE = (
+    Metric(
+        name="TensorProfiling/Tensor_Category/<category>_MB",
+        unit="MiB",
+        meaning="Memory by owner at the update: parameters, gradients, optimizer, buffers, data, other (nobody's); "
+        "activations: the most that was saved for backward at once in the step.",
+        better="lower",
+        expected="parameters change at densification only; activations swing with the batch, and do not climb",
+    ),
+    Metric(
+        name="TensorProfiling/Tensor_DType/<dtype>_MB",
+        unit="MiB",
+        meaning="Owned memory by type of its entries.",
+        better="lower",
+    ),
+    Metric(
+        name="TensorProfiling/Large_Tensors/count", unit="", meaning="Owned storages above the threshold (100 MiB)."
+    ),
+    Metric(name="TensorProfiling/Large_Tensors/total_MB", unit="MiB", meaning="Their size together.", better="lower"),
+    Metric(name="TensorProfiling/Tensor_Count/total", unit="", meaning="Owned and saved storages, each counted once."),
+    Metric(
+        name="TensorProfiling/fragmentation_percent",
+        unit="%",
+        meaning="(reserved - allocated) / reserved: the cache's idle share. Most of it can be used again at once; what "
+        "is really lost stands under TensorProfiling/Fragmentation/.",
+        better="lower",
+        expected="10 to 30 %",
+    ),
+    Metric(
+        name="TensorProfiling/Fragmentation/<part>_MB",
+        unit="MiB",
+        meaning="rounding (added to requests), awaiting_stream (freed, still in use by a stream), not_returnable (idle "
+        "pieces of segments in use), returnable (idle whole segments), largest_free (largest idle piece).",
+        better="lower",
+    ),
+    Metric(
+        name="TensorProfiling/Component/<group>_MB",
+        unit="MiB",
+        meaning="One watched group with its gradients, optimizer state and buffers, or one kind of registered data.",
+        better="lower",
+    ),
+    Metric(
+        name="TensorProfiling/Peak/<span>_MB",
+        unit="MiB",
+        meaning="The most that was allocated at once within a named span of the step.",
+        better="lower",
+    ),
+    Metric(
+        name="TensorProfiling/Account/<part>_MB",
+        unit="MiB",
+        meaning="The account at the update: owners, saved, rounding, workspace and unattributed add up to allocated, "
+        "to the byte.",
+    ),
+)
+
+MACHINE = (
+    Metric(
+        name="Machine/GPU<number>/<reading>",
+        unit="",
+        meaning="NVML's reading: memory_used_MB, memory_total_MB, utilisation_percent, power_W, temperature_C, "
+        "throttled (1 when slowed down by power or heat), others_MB (used by other processes).",
+    ),
+    Metric(
+        name="Machine/CPU/<reading>",
+        unit="",
+        meaning="utilisation_percent of the machine, process_percent of this run, memory_used_MB and memory_total_MB "
+        "of the machine, process_MB (resident memory of this run).",
+    ),
+)
+
 SCHEDULE = (Metric(name="LearningRate/<group>", unit="", meaning="Learning rate of one parameter group at this step."),)
 
 SAMPLES = (
@@ -104,4 +222,6 @@ GUIDE = (
     Metric(name="Guide/metrics", unit="", meaning="What every tag means, to be read beside the charts.", kind="text"),
 )
 
-TOOLKIT = Catalogue((*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *SCHEDULE, *SAMPLES, *GUIDE))
+TOOLKIT = Catalogue(
+    (*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *MEMORY, *PROFILE, *MACHINE, *SCHEDULE, *SAMPLES, *GUIDE)
+)

@@ -1,0 +1,1 @@
+"""Report: what to tell about a run, from its record alone; needs no torch."""
