@@ -1,0 +1,85 @@
+"""``fieldwatch gpu``: the machine beside the run: GPUs, who uses them, and the runs that are being trained."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+import tyro
+from rich.console import Console
+from rich.live import Live
+
+from fieldwatch.cli.ending import BadInput, print_json
+from fieldwatch.monitor import Machine, MachineReader, line, picture, read_machine
+
+SHORTEST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Watch all GPUs, all their processes and the runs on this machine; nothing is allocated on a GPU for it.
+
+    Example: fieldwatch gpu --once --json
+
+    Memory is called HIGH above 80 % and CRITICAL above 95 %. What the driver does not tell reads N/A. Without an
+    NVIDIA driver it shows processor, memory and runs. Into a pipe it writes one plain line per refresh. Ctrl-C ends
+    it, with 0: a monitor that was watched long enough did its work.
+    """
+
+    interval: float = 2.0
+    """Seconds between refreshes, at least 0.1."""
+    once: bool = False
+    """Look once and end."""
+    json: bool = False
+    """Print JSON: one object with --once, else one line per refresh."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch gpu", args=arguments)
+    if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
+        raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between refreshes, {SHORTEST} or more, e.g. 2")
+    try:
+        if chosen.once:
+            _show_once(read_machine(), as_json=chosen.json)
+        else:
+            _watch(chosen.interval, as_json=chosen.json)
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _show_once(machine: Machine, *, as_json: bool) -> None:
+    if as_json:
+        print_json(machine.as_json())
+    else:
+        Console(highlight=False).print(picture(machine, rows=sys.maxsize))
+
+
+def _watch(interval: float, *, as_json: bool) -> None:
+    console = Console(highlight=False)
+    with MachineReader() as reader:
+        reader.read()  # CPU shares begin here
+        time.sleep(min(interval, 0.25))
+        if as_json or not console.is_terminal:
+            _write_lines(reader, interval, as_json=as_json)
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(picture(reader.read(), rows=console.height - 1), refresh=True)
+                time.sleep(interval)
+
+
+def _write_lines(reader: MachineReader, interval: float, *, as_json: bool) -> None:
+    notes: tuple[str, ...] = ()
+    while True:
+        machine = reader.read()
+        if as_json:
+            sys.stdout.write(orjson.dumps(machine.as_json(), default=str).decode() + "\n")
+        else:
+            told = [note for note in machine.notes if note not in notes]
+            sys.stdout.write("".join(f"note: {note}\n" for note in told) + line(machine) + "\n")
+            notes = machine.notes
+        sys.stdout.flush()
+        time.sleep(interval)

@@ -1,0 +1,85 @@
+"""What the two ``fieldwatch nsys`` commands share: finding nsys, and showing what it measured."""
+
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.cli.ending import BadInput
+from fieldwatch.monitor.nsight import Statistics, find_nsys, parse_statistics, report_file, stats_line
+
+SHOWN = 5
+"""Rows shown of each table; the report holds all."""
+COLUMNS = {
+    "cuda_gpu_kern_sum": ("Time (%)", "Instances", "Avg (ns)", "Name"),
+    "cuda_gpu_mem_size_sum": ("Total (MB)", "Count", "Avg (MB)", "Operation"),
+    "nvtx_sum": ("Time (%)", "Instances", "Avg (ns)", "Range"),
+}
+
+
+def required_nsys() -> str:
+    """Return the path of nsys, or refuse with where to get it."""
+    path = find_nsys()
+    if path is None:
+        raise BadInput(
+            "nsys (NVIDIA Nsight Systems) was found neither on PATH nor in /opt/nvidia or /usr/local/cuda: install it "
+            "(https://developer.nvidia.com/nsight-systems, or the package nsight-systems), or put it on PATH"
+        )
+    return path
+
+
+def report_place(out: Path | None) -> Path:
+    """Return where a report goes, without its ending: a new name under ``nsight/`` if none was given.
+
+    Raises:
+        BadInput: there is such a report already, or the folder cannot be made.
+    """
+    place = out or Path("nsight") / datetime.now().astimezone().strftime("%Y%m%d_%H%M%S")
+    place = place.absolute().with_name(place.name.removesuffix(".nsys-rep"))
+    if report_file(place).exists():
+        raise BadInput(f"{report_file(place)} exists already: choose another name with --out, or move it away")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"the report's folder cannot be made ({error}): choose another place with --out") from error
+    return place
+
+
+def statistics(nsys: str, report: Path) -> tuple[Statistics, ...]:
+    """Return the tables of a report.
+
+    Raises:
+        BadInput: nsys could not read it; its own words are passed on.
+    """
+    done = _called(stats_line(nsys, report))
+    tables = parse_statistics(done.stdout)
+    if done.returncode != 0 and not tables:
+        said = (done.stderr or done.stdout).strip()
+        raise BadInput(f"the report {report} was written, but `nsys stats` could not read it: {said}")
+    return tables
+
+
+def print_statistics(console: Console, tables: Sequence[Statistics]) -> None:
+    """Show the first rows of each table."""
+    if not any(table.rows for table in tables):
+        console.print("The report holds no CUDA work and no named ranges.")
+    for statistic in tables:
+        if not statistic.rows:
+            continue
+        columns = [name for name in COLUMNS.get(statistic.report, ()) if name in statistic.rows[0]]
+        shown = columns or list(statistic.rows[0])
+        table = Table(title=Text(statistic.title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in shown:
+            last = name == shown[-1]
+            table.add_column(name, justify="left" if last else "right", no_wrap=True, overflow="ellipsis")
+        for row in statistic.rows[:SHOWN]:
+            table.add_row(*(Text(row[name]) for name in shown))
+        console.print(table)
+
+
+def _called(line: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(line, capture_output=True, text=True, check=False)  # noqa: S603  a line of ours, no shell

@@ -1,0 +1,113 @@
+"""``fieldwatch nsys train -- COMMAND``: a command under Nsight Systems, and what it measured."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+import tyro
+from rich.console import Console
+
+from fieldwatch.cli.ending import BadInput, print_places
+from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
+from fieldwatch.monitor.nsight import Capture, report_file, training_line
+
+FOUND_NOTHING = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Run a command under Nsight Systems; its exit code is passed on.
+
+    Example: fieldwatch nsys train --steps 1000 1020 -- fieldwatch train video --data clip.mp4
+
+    Without a flag everything is recorded, which makes large reports. --steps and --on-finding need a fieldwatch run in
+    the command (or one that calls cudaProfilerStart itself). With --on-request nothing is recorded until
+    `fieldwatch nsys snapshot` asks for it. Spans of a run appear as NVTX ranges.
+    """
+
+    steps: tuple[int, int] | None = None
+    """Record only these steps: FIRST LAST (0-based, both included)."""
+    on_finding: bool = False
+    """Record only from the first finding that is worse than a note."""
+    on_request: bool = False
+    """Record nothing until `fieldwatch nsys snapshot PID` asks for some seconds."""
+    out: Path | None = None
+    """Where the report goes (.nsys-rep is added); else nsight/<time>."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    words = list(arguments)
+    border = words.index("--") if "--" in words else len(words)
+    chosen = tyro.cli(Arguments, prog="fieldwatch nsys train", args=words[:border])
+    command = words[border + 1 :]
+    _check(command)
+    try:
+        session = f"fieldwatch-{os.getpid()}" if chosen.on_request else ""
+        capture = Capture(steps=chosen.steps, on_finding=chosen.on_finding, session=session)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    nsys = required_nsys()
+    console = Console(highlight=False, soft_wrap=True)
+    if session:
+        console.print(f"To record some seconds: fieldwatch nsys snapshot --seconds 30 {os.getpid()}")
+        return _run(nsys, capture, Path(), command)
+    report = report_place(chosen.out)
+    code = _run(nsys, capture, report, command)
+    return _tell(console, nsys, capture, report_file(report), code)
+
+
+def _check(command: Sequence[str]) -> None:
+    if not command:
+        raise BadInput("no command was given: write it after --, e.g. fieldwatch nsys train -- fieldwatch train video")
+    if shutil.which(command[0]) is None:
+        raise BadInput(f"there is no program {command[0]!r}: write the whole command after --, program first")
+
+
+def _run(nsys: str, capture: Capture, report: Path, command: Sequence[str]) -> int:
+    """Run the command under nsys; return its own exit code, or nsys's where the command was never started."""
+    with tempfile.TemporaryDirectory() as folder:
+        code_file = Path(folder) / "code"
+        line = training_line(nsys, capture, report, code_file, command)
+        with subprocess.Popen(line, env={**os.environ, **capture.variables()}) as process:  # noqa: S603  no shell reads it
+            before = {number: signal.signal(number, _pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                code = process.wait()
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+        kept = code_file.read_text().strip() if code_file.exists() else ""
+    return int(kept) if kept else code if code >= 0 else 128 - code
+
+
+def _pass_on(number: int, _: FrameType | None) -> None:
+    """Let the command save and end; nsys then ends by itself. Ctrl-C reaches the command without us."""
+    if number == signal.SIGINT:
+        return
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if not child.name().startswith(("nsys", "Qdstrm")):
+                child.send_signal(number)
+        except psutil.Error:  # it ended just now
+            continue
+
+
+def _tell(console: Console, nsys: str, capture: Capture, report: Path, code: int) -> int:
+    if not report.exists():
+        why = (
+            "the command never switched the profiler on (the steps were not reached, or there was no finding)"
+            if capture.ranged
+            else "see what nsys said above"
+        )
+        console.print(f"[bold red]No report was written[/]: {why}")
+        return code or FOUND_NOTHING
+    print_statistics(Console(highlight=False), statistics(nsys, report))
+    print_places(console, {"report": report, "timeline": f"nsys-ui {report}"})
+    return code

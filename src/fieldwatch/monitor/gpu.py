@@ -1,0 +1,150 @@
+"""Reading one GPU through NVML, value by value."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+from fieldwatch.monitor.nvml import (
+    CORE_TEMPERATURE,
+    MEMORY_CLOCK,
+    MEMORY_WITH_RESERVED,
+    SM_CLOCK,
+    UNCORRECTED,
+    Ask,
+    Nvml,
+)
+from fieldwatch.monitor.readings import Gpu, GpuProcess, MigInstance
+
+SLOWED_BY: Final = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "heat (driver)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+}
+"""NVML's bits for clocks that power or heat hold down (nvml.h, nvmlClocksEventReasons)."""
+HELD_BY: Final = {0x02: "clock setting", 0x10: "sync boost", 0x100: "display clock", 0x200: "board limit"}
+"""Bits for clocks held down by something else; 0x01, idle, is no limit and left out."""
+NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+def read_gpu(nvml: Nvml, index: int) -> Gpu:
+    """Read everything about one GPU; what fails is None with its reason, and hides nothing else."""
+    ask = Ask()
+    handle = nvml.handle(index, ask)
+    if handle is None:
+        return Gpu(index=index, missing=ask.missing)
+    rates = ask("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
+    limits = read_limits(handle, ask)
+    mig = ask("mig", "nvmlDeviceGetMigMode", handle)
+    return Gpu(
+        index=index,
+        name=ask("name", "nvmlDeviceGetName", handle),
+        uuid=ask("uuid", "nvmlDeviceGetUUID", handle),
+        **read_memory(handle, ask),
+        utilisation_percent=None if rates is None else float(rates.gpu),
+        memory_utilisation_percent=None if rates is None else float(rates.memory),
+        power_watts=read_power(handle, ask),
+        power_limit_watts=_watts(ask("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", handle)),
+        temperature_celsius=read_temperature(handle, ask),
+        clock_mhz=ask("clock_mhz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
+        memory_clock_mhz=ask("memory_clock_mhz", "nvmlDeviceGetClockInfo", handle, MEMORY_CLOCK),
+        limited_by=limits,
+        throttled=None if limits is None else slowed_down(limits),
+        ecc_errors=_ecc_errors(handle, ask),
+        mig=None if mig is None else bool(mig[0]),
+        instances=_instances(handle) if mig is not None and mig[0] else (),
+        processes=read_processes(handle, ask),
+        missing=ask.missing,
+    )
+
+
+def read_memory(handle: Any, ask: Ask) -> dict[str, int | None]:
+    """Return used, total and reserved bytes; reserved is None where the driver lacks the newer call."""
+    info = ask("memory", "nvmlDeviceGetMemoryInfo", handle, MEMORY_WITH_RESERVED)
+    if info is None:  # a driver before 510
+        info = ask("memory", "nvmlDeviceGetMemoryInfo", handle)
+    told = {"used": "memory_used_bytes", "total": "memory_total_bytes", "reserved": "memory_reserved_bytes"}
+    return {name: getattr(info, key, None) for key, name in told.items()}
+
+
+def read_power(handle: Any, ask: Ask) -> float | None:
+    """Return the power drawn, in W."""
+    return _watts(ask("power_watts", "nvmlDeviceGetPowerUsage", handle))
+
+
+def read_temperature(handle: Any, ask: Ask) -> float | None:
+    """Return the core's temperature in degrees Celsius."""
+    celsius = ask("temperature_celsius", "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE)
+    if celsius is None:  # announced to go with CUDA 14
+        celsius = ask("temperature_celsius", "nvmlDeviceGetTemperatureV", handle, CORE_TEMPERATURE)
+    return None if celsius is None else float(celsius)
+
+
+def read_limits(handle: Any, ask: Ask) -> tuple[str, ...] | None:
+    """Return what holds the clocks down now."""
+    bits = ask("limited_by", "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:  # a driver before 535 knows the call by its old name only
+        bits = ask("limited_by", "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    if bits is None:
+        return None
+    return tuple(reason for bit, reason in (SLOWED_BY | HELD_BY).items() if bits & bit)
+
+
+def slowed_down(limits: tuple[str, ...]) -> bool:
+    """Whether power or heat is among what holds the clocks down."""
+    return not set(SLOWED_BY.values()).isdisjoint(limits)
+
+
+def read_processes(handle: Any, ask: Ask) -> tuple[GpuProcess, ...]:
+    """Return the processes on a device by pid; one that computes and draws is listed once."""
+    computing = _listed("compute", ask("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
+    drawing = _listed("graphics", ask("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
+    for key in computing.keys() & drawing.keys():  # both lists give the same whole figure
+        memory = computing[key].memory_bytes
+        memory = drawing[key].memory_bytes if memory is None else memory
+        drawing[key] = dataclasses.replace(drawing[key], kind="compute+graphics", memory_bytes=memory)
+    found = computing | drawing
+    return tuple(found[key] for key in sorted(found))
+
+
+def _listed(kind: Literal["compute", "graphics"], told: Iterable[Any] | None) -> dict[tuple[int, int], GpuProcess]:
+    found: dict[tuple[int, int], GpuProcess] = {}
+    for process in told or ():
+        instance = getattr(process, "gpuInstanceId", NO_INSTANCE)
+        found[process.pid, instance] = GpuProcess(
+            pid=process.pid,
+            kind=kind,
+            memory_bytes=process.usedGpuMemory,
+            instance=None if instance == NO_INSTANCE else instance,
+        )
+    return found
+
+
+def _instances(handle: Any) -> tuple[MigInstance, ...]:
+    parts = (
+        Ask()("instance", "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)  # places may be empty
+        for number in range(Ask()("instances", "nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+    )
+    return tuple(_instance(part) for part in parts if part is not None)
+
+
+def _instance(part: Any) -> MigInstance:
+    ask = Ask()
+    memory = read_memory(part, ask)
+    return MigInstance(
+        gpu_instance=ask("gpu_instance", "nvmlDeviceGetGpuInstanceId", part),
+        compute_instance=ask("compute_instance", "nvmlDeviceGetComputeInstanceId", part),
+        name=ask("name", "nvmlDeviceGetName", part),
+        uuid=ask("uuid", "nvmlDeviceGetUUID", part),
+        memory_used_bytes=memory["memory_used_bytes"],
+        memory_total_bytes=memory["memory_total_bytes"],
+    )
+
+
+def _ecc_errors(handle: Any, ask: Ask) -> int | None:
+    return ask("ecc_errors", "nvmlDeviceGetTotalEccErrors", handle, *UNCORRECTED)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000

@@ -1,0 +1,147 @@
+"""Which fieldwatch runs are being trained on this machine, and what their journals last said about memory."""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+import psutil
+
+from fieldwatch.monitor.processes import Processes, open_folders, told
+from fieldwatch.monitor.readings import ProcessFacts, RunFacts
+from fieldwatch.record import JOURNAL, NotARun, holds_run, read_manifest
+
+MB: Final = 2**20
+_LAYOUT: Final = re.compile(rb'^\{"layout":.*$', re.MULTILINE)
+PIECE: Final = 1 << 24
+"""Bytes of a journal looked at at once; a line is far shorter."""
+_VALUES: Final = 5
+"""Where the values of a journal's row begin: after layout, step, seconds, position and samples."""
+
+
+class Runs:
+    """Finds the runs, time after time; of each journal only what was added since is read."""
+
+    def __init__(self) -> None:
+        self._journals: dict[Path, LatestValues] = {}
+
+    def read(self, processes: Processes) -> tuple[RunFacts, ...]:
+        """Return the runs that processes of this machine are writing, by folder.
+
+        A run is found by its journal, which its process holds open; another user's cannot be seen.
+        """
+        found = dict(sorted(writers().items()))
+        self._journals = {folder: self._journals.get(folder) or LatestValues(folder) for folder in found}
+        facts = {pid: processes.facts(pid) for pid in set(found.values())}
+        told = ((folder, facts[pid]) for folder, pid in found.items())
+        return tuple(self._run(folder, process) for folder, process in told if process is not None)
+
+    def _run(self, folder: Path, process: ProcessFacts) -> RunFacts:
+        latest = self._journals[folder]
+        latest.read()
+        return RunFacts(
+            folder=folder,
+            process=process,
+            step=latest.step,
+            allocated_bytes=latest.in_bytes("Memory/allocated_MB"),
+            reserved_bytes=latest.in_bytes("Memory/reserved_MB"),
+        )
+
+
+def writers() -> dict[Path, int]:
+    """Return the run folders that are being written, each with the process that trains.
+
+    Workers forked from a run hold its journal open too: the one that run.json names is the run's own.
+    """
+    found: dict[Path, list[int]] = {}
+    for process in _pythons():
+        for folder in open_folders(process, JOURNAL):
+            found.setdefault(folder, []).append(process.pid)
+    return {folder: _own(folder, pids) for folder, pids in found.items() if _readable(folder)}
+
+
+class LatestValues:
+    """The last value of each column of a journal that grows.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        self._end = 0
+        self._columns: dict[int, list[str]] = {}
+        self.values: dict[str, Any] = {}
+        self.step: int | None = None
+
+    def read(self) -> None:
+        """Take in what was added since the last time; a torn last line waits for its rest."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._end:  # a torn line was taken back, or it is another file
+                    self._end = 0
+                file.seek(self._end)
+                while new := file.read(PIECE):
+                    whole = new.rfind(b"\n") + 1
+                    if not whole:
+                        return
+                    self._take(new[:whole])
+                    self._end = file.seek(whole - len(new), os.SEEK_CUR)
+        except OSError:
+            return
+
+    def in_bytes(self, name: str) -> int | None:
+        """Return a value given in MiB, in bytes; None where it was never recorded."""
+        value = self.values.get(name)
+        return round(value * MB) if isinstance(value, int | float) and math.isfinite(value) else None
+
+    def _take(self, new: bytes) -> None:
+        for declared in _LAYOUT.findall(new):
+            layout = _parsed(declared, dict)
+            number, names = layout.get("layout"), layout.get("names")
+            if isinstance(number, int) and isinstance(names, list):
+                self._columns[number] = [str(name) for name in cast("list[object]", names)]
+        for row in sorted(self._last_rows(new), key=lambda row: row[1]):
+            self.values |= dict(zip(self._columns[row[0]], row[_VALUES:], strict=False))
+            self.step = row[1]
+
+    def _last_rows(self, new: bytes) -> Iterator[list[Any]]:
+        for number in self._columns:
+            start = b"[%d," % number
+            place = new.rfind(b"\n" + start) + 1
+            if new.startswith(start, place):
+                row = _parsed(new[place : new.index(b"\n", place)], list)
+                if len(row) > _VALUES and isinstance(row[1], int):
+                    yield row
+
+
+def _parsed(line: bytes, kind: type[Any]) -> Any:
+    """Return the line's value if it is of that kind, else an empty one: a damaged line is the health rules' affair."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return kind()
+    return value if isinstance(value, kind) else kind()
+
+
+def _pythons() -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        words = told(process.cmdline) or ()
+        if any("python" in Path(word).name or "fieldwatch" in word for word in words[:2]):
+            yield process
+
+
+def _readable(folder: Path) -> bool:
+    return holds_run(folder) and os.access(folder / "run.json", os.R_OK)
+
+
+def _own(folder: Path, pids: list[int]) -> int:
+    try:
+        segments = read_manifest(folder).segments
+    except NotARun:
+        segments = ()
+    named = cast("int", segments[-1].get("pid", -1)) if segments else -1
+    return named if named in pids else min(pids)

@@ -1,0 +1,166 @@
+"""A machine in a terminal: a picture of 80 x 24 characters, or one plain line."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts, Status
+
+GB: Final = 2**30
+COLOURS: Final[dict[Status, str]] = {"HEALTHY": "green", "HIGH": "yellow", "CRITICAL": "bold red"}
+BAR: Final = 24
+NOT_TOLD: Final = "N/A"
+
+
+def picture(machine: Machine, *, rows: int = 24) -> RenderableType:
+    """Return the machine as text and tables, at most ``rows`` high at 80 columns.
+
+    Args:
+        machine: what was read.
+        rows: lines there are; of long lists the rest is counted, not shown.
+    """
+    parts: list[RenderableType] = [_heading(machine)]
+    for gpu in machine.gpus:
+        parts += _gpu(gpu)
+    parts.append(_cpu(machine.cpu))
+    notes = [Text(note, style="yellow") for note in machine.notes]
+    used = len(parts) + sum(2 if len(note) > 80 else 1 for note in notes)
+    room = max(rows - used - 2, 2)  # a table's heading, and what was left out
+    listed = [(gpu.index, process) for gpu in machine.gpus for process in gpu.processes]
+    runs = machine.runs[: max(1, room // 3)] if listed else machine.runs[:room]
+    if listed:
+        parts += _list(_processes(listed[: max(room - len(runs) - 2, 1)]), len(listed))
+    if runs:
+        parts += _list(_runs(runs), len(machine.runs))
+    return Group(*parts, *notes)
+
+
+def line(machine: Machine) -> str:
+    """Return the machine in one line, as the original monitor printed it: ``GPU Memory: 15.6 GiB / 16.0 GiB (97%)``.
+
+    More than one GPU are numbered (``GPU 0 Memory: ...``); without any, it tells processor and main memory.
+    """
+    several = len(machine.gpus) > 1
+    told = [f"GPU{f' {gpu.index}' if several else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
+    cpu = machine.cpu
+    share = f"{gib(cpu.memory_used_bytes)} / {gib(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
+    return "  ".join(told) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {share}"
+
+
+def gib(count: int | None) -> str:
+    """Return a number of bytes in GiB (2**30); ``N/A`` where it is not known."""
+    return NOT_TOLD if count is None else f"{count / GB:.1f} GiB"
+
+
+def _gpu_line(gpu: Gpu) -> str:
+    used, total = gib(gpu.memory_used_bytes), gib(gpu.memory_total_bytes)
+    return f"{used} / {total} ({_percent(gpu.memory_percent)}) {gpu.status or NOT_TOLD}"
+
+
+def _heading(machine: Machine) -> Text:
+    driver = (
+        f"NVIDIA driver {machine.driver}, CUDA {machine.cuda or NOT_TOLD}" if machine.driver else "no NVIDIA driver"
+    )
+    clock = machine.time.astimezone().strftime("%H:%M:%S")
+    return Text.assemble((machine.host, "bold"), f"  {clock}  {driver}", overflow="ellipsis", no_wrap=True)
+
+
+def _gpu(gpu: Gpu) -> Iterator[RenderableType]:
+    yield Text.assemble((f"GPU {gpu.index}  ", "bold"), gpu.name or NOT_TOLD, "  ", _load(gpu), no_wrap=True)
+    yield _memory(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_percent, gpu.status)
+    if gpu.limited_by:
+        style = "red" if gpu.throttled else "dim"
+        yield Text(f"  clocks held down by {', '.join(gpu.limited_by)}", style=style, overflow="ellipsis", no_wrap=True)
+    if gpu.ecc_errors:
+        yield Text(f"  {gpu.ecc_errors} uncorrected memory errors (ECC) since the driver was loaded", style="bold red")
+    for part in gpu.instances:
+        used, total = gib(part.memory_used_bytes), gib(part.memory_total_bytes)
+        yield Text(f"  instance {part.gpu_instance}/{part.compute_instance}  {part.name or NOT_TOLD}  {used} / {total}")
+
+
+def _load(gpu: Gpu) -> str:
+    power = f"{_number(gpu.power_watts)} of {_number(gpu.power_limit_watts)} W"
+    heat, clock = f"{_number(gpu.temperature_celsius)} °C", f"{_number(gpu.clock_mhz)} MHz"
+    return f"busy {_percent(gpu.utilisation_percent)}  {power}  {heat}  {clock}"
+
+
+def _cpu(cpu: Cpu) -> Text:
+    used, total = gib(cpu.memory_used_bytes), gib(cpu.memory_total_bytes)
+    memory = f"memory {used} / {total} ({_percent(_memory_percent(cpu))})"
+    return Text.assemble(("CPU  ", "bold"), f"{_percent(cpu.utilisation_percent)} of {cpu.cores} cores  {memory}")
+
+
+def _memory(used: int | None, total: int | None, percent: float | None, status: Status | None) -> Text:
+    filled = round(BAR * (percent or 0) / 100)
+    colour = "dim" if status is None else COLOURS[status]
+    bar = ("█" * filled, colour), ("░" * (BAR - filled), "dim")
+    return Text.assemble(
+        "  ", *bar, f"  {gib(used)} / {gib(total)} ({_percent(percent)})", (f" {status}" if status else "", colour)
+    )
+
+
+def _processes(listed: Sequence[tuple[int, GpuProcess]]) -> Table:
+    table = _table("GPU", "pid", "user", "memory", "CPU", "process")
+    for index, process in listed:
+        facts = process.facts
+        told = "not visible from here" if facts is None else facts.command or facts.name or NOT_TOLD
+        table.add_row(
+            str(index) if process.instance is None else f"{index}/{process.instance}",
+            str(process.pid),
+            Text((facts and facts.user) or NOT_TOLD),
+            gib(process.memory_bytes),
+            _percent(facts and facts.cpu_percent),
+            Text(told if process.run is None else f"run {_short(process.run.folder)}"),
+        )
+    return table
+
+
+def _runs(runs: Sequence[RunFacts]) -> Table:
+    table = _table("step", "pid", "tensors", "reserved", "CPU", "RSS", "run")
+    for run in runs:
+        process = run.process
+        table.add_row(
+            NOT_TOLD if run.step is None else str(run.step),
+            str(process.pid),
+            gib(run.allocated_bytes),
+            gib(run.reserved_bytes),
+            _percent(process.cpu_percent),
+            gib(process.resident_bytes),
+            Text(_short(run.folder)),
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
+    for column in columns[:-1]:
+        table.add_column(column, justify="left" if column == "user" else "right", no_wrap=True)
+    table.add_column(columns[-1], no_wrap=True, overflow="ellipsis", ratio=1)
+    return table
+
+
+def _list(table: Table, whole: int) -> Iterator[RenderableType]:
+    yield table
+    if whole > table.row_count:
+        yield Text(f"... and {whole - table.row_count} more", style="dim")
+
+
+def _short(folder: Path) -> str:
+    """Return the end of a path, which tells runs apart; JSON has the whole."""
+    return folder.as_posix() if len(folder.parts) <= 2 else f"…/{'/'.join(folder.parts[-2:])}"
+
+
+def _memory_percent(cpu: Cpu) -> float:
+    return 100 * cpu.memory_used_bytes / cpu.memory_total_bytes
+
+
+def _percent(value: float | None) -> str:
+    return NOT_TOLD if value is None else f"{value:.0f}%"
+
+
+def _number(value: float | None) -> str:
+    return NOT_TOLD if value is None else f"{value:.0f}"
