@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fieldwatch.health import Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
     from fieldwatch.record import Block, Catalogue, ConfigMismatch, History, Metric, Row, Sink, read_history
-    from fieldwatch.run import Interrupted, Run, Step
+    from fieldwatch.run import Interrupted, Profile, Run, Step, profile_tensors
 
 _ROOM_OF = {
     "Block": "record",
@@ -22,6 +22,7 @@ _ROOM_OF = {
     "Interrupted": "run",
     "Metric": "record",
     "Phase": "measure",
+    "Profile": "run",
     "Retention": "checkpoint",
     "Row": "record",
     "Rule": "health",
@@ -34,6 +35,7 @@ _ROOM_OF = {
     "Window": "measure",
     "examine": "health",
     "preserve_random_state": "checkpoint",
+    "profile_tensors": "run",
     "read_history": "record",
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "Interrupted",
     "Metric",
     "Phase",
+    "Profile",
     "Retention",
     "Row",
     "Rule",
@@ -60,6 +63,7 @@ __all__ = [
     "Window",
     "examine",
     "preserve_random_state",
+    "profile_tensors",
     "read_history",
 ]
 

@@ -1,13 +1,14 @@
 """``fieldwatch resume RUN``: go on with a run as it was started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
 from rich.console import Console
 
 from fieldwatch.cli.ending import print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.training import quality_table, train_and_tell
 from fieldwatch.health import VIDEO, examine, exit_code
 from fieldwatch.pipelines.video import check_teacher, stored_config, stored_preset
@@ -28,13 +29,16 @@ class Arguments:
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
+    profile: ProfileFlags = field(default_factory=ProfileFlags)
     json: bool = False
     """Print the outcome as JSON at the end, and nothing else on standard output."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=arguments)
+    words = spelled_out(arguments)
+    chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
+    profile = chosen.profile.chosen()
     with reading_input():
         config, preset = stored_config(chosen.run), stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
@@ -43,7 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     if state == "finished":
         return tell_finished(chosen.run, as_json=chosen.json)
     extra = [name for name, trace in TRACES.items() if (chosen.run / trace).exists()]
-    return train_and_tell(config, chosen.run, preset=preset, resume="must", extra_sinks=extra, as_json=chosen.json)
+    return train_and_tell(
+        config, chosen.run, preset=preset, resume="must", extra_sinks=extra, as_json=chosen.json, profile=profile
+    )
 
 
 def tell_finished(folder: Path, *, as_json: bool) -> int:

@@ -1,7 +1,7 @@
 """``fieldwatch train video``: from frames to a trained, recorded, resumable neural video."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
 from fieldwatch.pipelines.video import PRESETS, VideoConfig
 
@@ -40,6 +41,7 @@ class Arguments:
     """
 
     config: VideoConfig
+    profile: ProfileFlags = field(default_factory=ProfileFlags)
     out: Path | None = None
     """Run folder; default runs/video/<time>. One that holds a run is continued if the config agrees."""
     preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "default"
@@ -58,7 +60,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    words = [_renamed(word) for word in arguments]
+    words = spelled_out([_renamed(word) for word in arguments])
     preset = _preset_of(words)
     default = Arguments(config=preset, preset="default")
     chosen = tyro.cli(
@@ -67,7 +69,13 @@ def run(arguments: Sequence[str]) -> int:
     folder = chosen.out or Path("runs/video") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     extra = [name for name in EXTRA_SINKS if getattr(chosen, name)]
     return train_and_tell(
-        chosen.config, folder, preset=preset, resume=chosen.resume, extra_sinks=extra, as_json=chosen.json
+        chosen.config,
+        folder,
+        preset=preset,
+        resume=chosen.resume,
+        extra_sinks=extra,
+        as_json=chosen.json,
+        profile=chosen.profile.chosen(),
     )
 
 

@@ -20,7 +20,7 @@ from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.pipelines.video import Outcome, Scene, VideoConfig, prepare_scene, total_steps, train_video
 from fieldwatch.record import Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
-from fieldwatch.run import check_folder, default_sinks
+from fieldwatch.run import Profile, check_folder, default_sinks
 
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
@@ -52,6 +52,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     resume: Literal["auto", "never", "must"],
     extra_sinks: Sequence[str] = (),
     as_json: bool = False,
+    profile: Profile | None = None,
 ) -> int:
     """Train, then say what the rules found and where everything is.
 
@@ -68,6 +69,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         check_folder(folder, plain(config), resume)
         check_writable(folder)
         scene = prepare_scene(config)
+        check_snapshots(profile, scene.device)
     print_beginning(console, config, scene, folder)
     bar = ProgressBar(total_steps(config, scene), shown_values(scene), console)
 
@@ -77,7 +79,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     failure = Failure(console)
     outcome: Outcome | None = None
     with failure, bar:
-        outcome = train_video(config, scene, folder, preset=preset, sinks=every_sink, resume=resume)
+        outcome = train_video(config, scene, folder, preset=preset, sinks=every_sink, resume=resume, profile=profile)
     if outcome is None:
         return FAILED
     if as_json:
@@ -108,6 +110,18 @@ class Failure:
         for note in getattr(error, "__notes__", ()):
             self._console.print(Text(note), soft_wrap=True)
         return True
+
+
+def check_snapshots(profile: Profile | None, device: torch.device) -> None:
+    """Refuse allocator snapshots where there is no allocator to write one.
+
+    Raises:
+        ValueError: the device is no GPU.
+    """
+    if profile is not None and profile.snapshot_at and device.type != "cuda":
+        raise ValueError(
+            f"--snapshot-at needs a GPU, and this run trains on {device}: leave it out, or use --device cuda"
+        )
 
 
 def check_writable(folder: Path) -> None:

@@ -1,32 +1,55 @@
 """What a live model shows: loss terms, gradients, parameters, time; recorded without a host read."""
 
+from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter
 from fieldwatch.measure.attribution import attribute_terms
-from fieldwatch.measure.clock import Clock
+from fieldwatch.measure.census import Census, SavedTensors, take_census
+from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
+from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
 from fieldwatch.measure.gradients import MAX_TAG, TOTAL_TAG, GradientNorms, gradient_norms, largest_gradient
+from fieldwatch.measure.out_of_memory import OutOfMemory, OutOfMemoryBell, OutOfMemoryWatch, on_out_of_memory
 from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
+from fieldwatch.measure.peaks import Peaks
 from fieldwatch.measure.recorder import Recorder
 from fieldwatch.measure.ring import Heading, Ring, RingTransfer
+from fieldwatch.measure.snapshots import AllocatorHistory
 from fieldwatch.measure.terms import Phase, Term, Terms, Window
 from fieldwatch.measure.watched import Owner, Watched
 
 __all__ = [
     "MAX_TAG",
     "TOTAL_TAG",
+    "AllocatorCounters",
+    "AllocatorHistory",
+    "Census",
     "Clock",
+    "Fragmentation",
     "GradientNorms",
     "Heading",
+    "Listeners",
+    "OutOfMemory",
+    "OutOfMemoryBell",
+    "OutOfMemoryWatch",
     "Owner",
+    "PeakMeter",
+    "Peaks",
     "Phase",
     "Recorder",
     "Ring",
     "RingTransfer",
+    "SavedTensors",
+    "Span",
+    "SpanLabels",
+    "SpanListener",
     "Term",
     "Terms",
     "UpdateSizes",
     "Watched",
     "Window",
     "attribute_terms",
+    "fragmentation_of",
     "gradient_norms",
     "largest_gradient",
+    "on_out_of_memory",
     "parameter_statistics",
+    "take_census",
 ]

@@ -1,5 +1,7 @@
 """Which loss term pulls a group of parameters, how hard, and against which other term."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
 from typing import cast
 
@@ -11,11 +13,18 @@ from fieldwatch.measure.terms import Terms
 from fieldwatch.measure.watched import Watched
 
 
-def attribute_terms(terms: Terms, watched: Watched) -> dict[str, Tensor]:
+def attribute_terms(
+    terms: Terms, watched: Watched, span: Callable[[str], AbstractContextManager[None]] = nullcontext
+) -> dict[str, Tensor]:
     """Gradient of each weighted term by itself, compared per watched group. Call it before ``backward``.
 
     The graph is kept and no ``.grad`` is touched, so training goes on bit for bit as without it. It costs one backward
     pass per term: do it on a cadence.
+
+    Args:
+        terms: the step's loss terms.
+        watched: the parameter groups.
+        span: measures each term's backward pass by itself, as ``backward_<term>``: its time and its peak of memory.
 
     Returns:
         ``Gradients/share_<group>_<term>``: norm of the term's gradient over the sum of all terms' norms (0..1);
@@ -28,7 +37,8 @@ def attribute_terms(terms: Terms, watched: Watched) -> dict[str, Tensor]:
     for term, (weight, value) in terms.items():
         if not value.requires_grad:
             continue
-        found_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
+        with span(f"backward_{term}"):
+            found_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
         gradients = iter(cast("tuple[Tensor | None, ...]", found_gradients))  # unused ones are None
         for group, parameters in groups.items():
             own = [next(gradients) for _ in parameters]

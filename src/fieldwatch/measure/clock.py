@@ -1,13 +1,17 @@
 """Where a step's time goes: named spans, measured with device events on CUDA (read later, never waited for)."""
 
+import os
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
 Item = TypeVar("Item")
+
+UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
+"""What Nsight Systems sets in the environment of the process it watches."""
 
 
 class _End:
@@ -17,29 +21,101 @@ class _End:
 _END = _End()
 
 
+@runtime_checkable
+class SpanListener(Protocol):
+    """What is told of every span, in order: spans nest."""
+
+    def enter(self, name: str) -> None:
+        """A span begins; its time is not running yet."""
+        ...
+
+    def leave(self, name: str) -> None:
+        """The span that was entered last ends, by an exception too; its time has been taken."""
+        ...
+
+
+class Listeners:
+    """Several listeners in the place of one; they leave in the reverse order."""
+
+    def __init__(self, *listeners: SpanListener) -> None:
+        self._listeners = listeners
+
+    def enter(self, name: str) -> None:
+        """Tell all, the first one first."""
+        for listener in self._listeners:
+            listener.enter(name)
+
+    def leave(self, name: str) -> None:
+        """Tell all, the last one first."""
+        for listener in reversed(self._listeners):
+            listener.leave(name)
+
+
+class SpanLabels:
+    """A listener that keeps somebody told which span is the innermost one.
+
+    Args:
+        tell: called with the name whenever it changes.
+        outside: the name of what lies outside every span.
+    """
+
+    def __init__(self, tell: Callable[[str], None], outside: str = "") -> None:
+        self._tell = tell
+        self._names = [outside]
+
+    def enter(self, name: str) -> None:
+        """The span is the innermost one now."""
+        self._names.append(name)
+        self._tell(name)
+
+    def leave(self, name: str) -> None:  # noqa: ARG002  a listener is told the name; spans nest, so it is the last one
+        """The span around it is the innermost one again."""
+        self._names.pop()
+        self._tell(self._names[-1])
+
+
 class Clock:
     """Collects the milliseconds of named spans within a step.
 
     On the CPU a span is measured by the wall clock. On CUDA it is measured by a pair of events, read once they have
     passed (a few steps later), so that measuring adds no wait; the host side would only see how fast work is queued.
+
+    A loop that names its spans ``data``, ``render`` (or ``forward``), ``loss``, ``backward`` and ``optimizer`` gets the
+    usual breakdown; ``recording`` is the run's own.
+
+    Args:
+        nvtx: whether spans are ranges for Nsight Systems too; None: where it watches the process, and torch can.
+
+    Attributes:
+        listener: what else follows the spans, such as :class:`~fieldwatch.measure.peaks.Peaks`; None for nobody.
+            A span tells the listener that was there when it began.
+
+    Raises:
+        RuntimeError: ranges were asked for, and this build of torch has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, nvtx: bool | None = None) -> None:
+        self.listener: SpanListener | None = None
+        self._ranges: Any = None
         self._milliseconds: dict[str, float] = {}
-        self._waiting: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._waiting: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        self.nvtx = UNDER_NSYS in os.environ and has_ranges() if nvtx is None else nvtx
 
-    @contextmanager
-    def span(self, name: str) -> Generator[None]:
+    @property
+    def nvtx(self) -> bool:
+        """Whether spans are NVTX ranges too; may be switched at any time, and counts for spans that begin later."""
+        return self._ranges is not None
+
+    @nvtx.setter
+    def nvtx(self, wanted: bool) -> None:
+        """Switch them; RuntimeError where this build of torch has none."""
+        if wanted and not has_ranges():
+            raise RuntimeError("NVTX ranges are not in this build of torch: install one with CUDA, or leave them off")
+        self._ranges = torch.cuda.nvtx if wanted else None
+
+    def span(self, name: str) -> "Span":
         """Measure the block as ``Time/<name>``; spans of one name add up within a step."""
-        if torch.cuda.is_initialized():
-            with self._device_span(name):
-                yield
-            return
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add(name, (time.perf_counter() - started) * 1e3)
+        return Span(self, name)
 
     def timed(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring each wait as ``Time/data``.
@@ -61,25 +137,59 @@ class Clock:
 
     def add(self, name: str, milliseconds: float) -> None:
         """Count time that was measured elsewhere."""
-        self._milliseconds[f"Time/{name}"] = self._milliseconds.get(f"Time/{name}", 0.0) + milliseconds
+        tag = f"Time/{name}"
+        self._milliseconds[tag] = self._milliseconds.get(tag, 0.0) + milliseconds
+
+    def add_events(self, name: str, first: torch.cuda.Event, last: torch.cuda.Event) -> None:
+        """Count the device time between two events, once they have passed."""
+        self._waiting.append((name, first, last))
 
     def take(self) -> dict[str, float]:
         """What has been measured since the last call, in milliseconds by ``Time/<name>``."""
-        self._collect()
+        while self._waiting and self._waiting[0][2].query():
+            name, first, last = self._waiting.popleft()
+            self.add(name, first.elapsed_time(last))
         taken, self._milliseconds = self._milliseconds, {}
         return taken
 
-    @contextmanager
-    def _device_span(self, name: str) -> Generator[None]:
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        first.record()
-        try:
-            yield
-        finally:
-            last.record()
-            self._waiting.append((name, first, last))
 
-    def _collect(self) -> None:
-        while self._waiting and self._waiting[0][2].query():
-            name, first, last = self._waiting.pop(0)
-            self.add(name, first.elapsed_time(last))
+class Span:
+    """One named block of a step, for one ``with`` statement. :meth:`Clock.span` makes it."""
+
+    __slots__ = ("_clock", "_first", "_listener", "_name", "_ranges", "_started")
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self._clock, self._name = clock, name
+
+    def __enter__(self) -> None:
+        clock = self._clock
+        self._ranges = ranges = clock._ranges  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+        self._listener = listener = clock.listener
+        if ranges is not None:
+            ranges.range_push(self._name)
+        if listener is not None:
+            listener.enter(self._name)
+        self._first = _mark() if torch.cuda.is_initialized() else None
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._first is None:
+            self._clock.add(self._name, (time.perf_counter() - self._started) * 1e3)
+        else:
+            self._clock.add_events(self._name, self._first, _mark())
+        if self._listener is not None:
+            self._listener.leave(self._name)
+        if self._ranges is not None:
+            self._ranges.range_pop()
+
+
+def has_ranges() -> bool:
+    """Whether this build of torch can mark ranges for Nsight Systems."""
+    return hasattr(torch._C, "_nvtx")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch.cuda.nvtx asks it too
+
+
+def _mark() -> torch.cuda.Event:
+    """An event on the current stream."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event

@@ -1,6 +1,7 @@
 """Parameter groups by owner: who owns a parameter is asked again at every step, so densification cannot fool it."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
@@ -71,6 +72,22 @@ class Watched:
         """The groups, in the order they were named."""
         return tuple(self._slots)
 
+    def owners(self) -> Mapping[str, Owner]:
+        """The watched objects by group, in the order they were named."""
+        return MappingProxyType(self._owners)
+
+    def optimizers(self) -> tuple[Optimizer, ...]:
+        """The optimizers that stepped last."""
+        return self._optimizers
+
+    def nbytes(self) -> int:
+        """Bytes of all watched parameters at this moment."""
+        try:
+            return self._nbytes()
+        except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
+            self.rescan()
+            return self._nbytes()
+
     def read(self, name: str) -> list[Tensor]:
         """The parameters a group holds at this moment."""
         return [container[key] for container, key in self._slots[name]]
@@ -82,6 +99,9 @@ class Watched:
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
             self.rescan()
             return self._gradients()
+
+    def _nbytes(self) -> int:
+        return sum(container[key].nbytes for slots in self._slots.values() for container, key in slots)
 
     def _gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
         names: list[str] = []

@@ -1,8 +1,20 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
+from fieldwatch.run.profile import Profile
+from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.run import Run
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, check_folder
 from fieldwatch.run.step import Step
 
-__all__ = ["Interrupted", "Run", "Sinks", "Step", "check_folder", "default_sinks"]
+__all__ = [
+    "Interrupted",
+    "Profile",
+    "ProfiledLoop",
+    "Run",
+    "Sinks",
+    "Step",
+    "check_folder",
+    "default_sinks",
+    "profile_tensors",
+]

@@ -9,28 +9,29 @@ import numpy as np
 import orjson
 
 from fieldwatch.record import History, versions
+from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.recording import Recording
 
 ROWS = 512
 """Values kept per metric."""
 
 
-def leave_crash(folder: Path, error: BaseException, step: int, recording: Recording, resume: str) -> None:
+def leave_crash(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> None:
     """Write ``crash/<time>/`` and note its place on the error.
 
     It holds the traceback, the last rows of every metric, the first bad step, refusals, findings and versions.
 
     Args:
-        folder: the run folder.
         error: what ended the run.
         step: the step it happened in.
         recording: the record, which is drained and examined once more first, if it still works.
+        memory: says why memory ran out, if that is what happened.
         resume: how to go on.
     """
     if recording.failure is None:
         recording.finish()
         recording.flush()
-    place = folder / "crash" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    place = recording.folder / "crash" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     place.mkdir(parents=True)
     (place / "traceback.txt").write_text("".join(traceback.format_exception(error)))
     report = {
@@ -44,6 +45,7 @@ def leave_crash(folder: Path, error: BaseException, step: int, recording: Record
     }
     (place / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
     _write_rows(place / "rows.jsonl", recording.history)
+    memory.explain(error, place, step)
     error.add_note(f"what was recorded up to here: {place}")
 
 

@@ -1,22 +1,25 @@
 """What a run says about itself before it begins: its config, and what its loss terms are meant to do when."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
+    Catalogue,
     Layout,
     Manifest,
     ShowsConfig,
     ShowsLayout,
     ShowsText,
     config_differences,
+    default_layout,
     flat,
     git_state,
     holds_run,
     new_segment,
+    plain,
     read_manifest,
     versions,
 )
@@ -48,6 +51,29 @@ class Declared:
     layout: Layout | None
     guide: str
 
+    @classmethod
+    def of(  # noqa: PLR0913  everything a run may declare
+        cls,
+        config: Mapping[str, Any],
+        preset: Any,
+        windows: Mapping[str, Window] | None,
+        phases: Sequence[Phase],
+        about: Mapping[str, Any] | None,
+        *,
+        metrics: Catalogue | None,
+        layout: Layout | None,
+    ) -> "Declared":
+        """Put the declarations together; metrics bring a guide, and a layout where none is given."""
+        return cls(
+            config=config,
+            preset=plain(preset),
+            windows=windows or {},
+            phases=tuple(phases),
+            about=about or {},
+            layout=layout or (default_layout(metrics) if metrics else None),
+            guide=metrics.markdown() if metrics else "",
+        )
+
     def manifest(self, folder: Path, step: int) -> Manifest:
         """The run's manifest, with a new segment that starts at ``step``; earlier segments are kept."""
         earlier = read_manifest(folder).segments if holds_run(folder) else ()
@@ -61,6 +87,11 @@ class Declared:
             segments=(*earlier, new_segment(step)),
             about=self.about,
         )
+
+    def begin(self, folder: Path, recording: Recording, step: int) -> None:
+        """Begin a segment at ``step``: in the manifest, and for rules and sinks."""
+        self.manifest(folder, step).write(folder)
+        self.announce(recording, step)
 
     def announce(self, recording: Recording, step: int) -> None:
         """Tell rules and sinks, at the start of a segment."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals
-from fieldwatch.health import Examiner, Finding, Rule
+from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
     JOURNAL,
@@ -37,6 +37,10 @@ HISTORY = 4096
 """Values per metric that the rules of a live run may look back on."""
 
 
+MEMORY_RULES = (OutOfMemoryAhead.__name__, MemoryLeak.__name__)
+"""Rules whose findings deserve a snapshot of the allocator, where its history is recorded."""
+
+
 class Recording:
     """Journal, events, sinks, history and rules of one run, fed by one thread.
 
@@ -60,6 +64,8 @@ class Recording:
         self.folder = folder
         self.sinks = tuple(sinks)
         self.findings: list[Finding] = []
+        self.growth_cap: float | None = None
+        self._asked: set[str] = set()
         self._metrics = metrics
         self._declared: set[tuple[str, ...]] = set()
         self._examiner = Examiner(rules)
@@ -90,6 +96,8 @@ class Recording:
         self.history = read_history(self.folder, capacity=HISTORY)
         self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
         self._examiner.recall(self.findings)
+        for finding in self.findings:
+            self._limit_growth(finding)
         self.refusals.count = len(self.history.events("refusal"))
         return float((mark or {}).get("seconds", 0.0))
 
@@ -138,6 +146,12 @@ class Recording:
                 streak.first,
             )
 
+    def asked(self, action: str) -> bool:
+        """Whether a rule has asked for this since the last time; asking takes the wish back."""
+        wished = action in self._asked
+        self._asked.discard(action)
+        return wished
+
     def mark(self, seconds: float) -> Mark:
         """Everything so far on disk, and where each sink stands: kept in the checkpoint, used to rewind to it."""
         self.flush(fsync=True)
@@ -183,6 +197,14 @@ class Recording:
         for finding in self._examiner.look(self.history):
             self.findings.append(finding)
             self._event(finding.as_event())
+            self._asked.update(finding.actions)
+            self._asked.update({"capture"} if finding.severity != "note" else set())
+            self._asked.update({"snapshot"} if finding.rule in MEMORY_RULES else set())
+            self._limit_growth(finding)
+
+    def _limit_growth(self, finding: Finding) -> None:
+        if "cap" in finding.actions and finding.limit is not None:
+            self.growth_cap = min(finding.limit, self.growth_cap or finding.limit)
 
     def _event(self, event: Mapping[str, Any]) -> None:
         self._events.append(event)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,9 +11,11 @@ from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
 from fieldwatch.guard import Diverged
 from fieldwatch.health import GENERAL, Finding, Rule, worst
 from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
-from fieldwatch.record import Axis, Catalogue, Layout, default_layout, plain
+from fieldwatch.record import Axis, Catalogue, Layout, plain
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.declared import Declared
+from fieldwatch.run.memory import RunMemory
+from fieldwatch.run.profile import Profile
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
@@ -20,8 +23,6 @@ from fieldwatch.run.step import Step
 from fieldwatch.run.stored_random_state import StoredRandomState
 
 Item = TypeVar("Item")
-RESCAN_EVERY = 64
-"""Steps after which the owners are asked whether they got new parameters."""
 
 
 class Run:
@@ -42,6 +43,7 @@ class Run:
         phases: named stretches of training.
         metrics: the declared metrics; with them, a name that is not declared is an error.
         layout: how TensorBoard's custom-scalar tab is arranged; None derives one from the metrics.
+        profile: when to account for every byte of tensor memory; None records what is allocated, and no more.
         about: more facts for ``run.json``.
 
     Raises:
@@ -66,35 +68,33 @@ class Run:
         phases: Sequence[Phase] = (),
         metrics: Catalogue | None = None,
         layout: Layout | None = None,
+        profile: Profile | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder, self.config = Path(folder), plain(config)
         self._resuming = check_folder(self.folder, self.config, resume)
-        self._declared = Declared(
-            config=self.config,
-            preset=plain(preset),
-            windows=windows or {},
-            phases=tuple(phases),
-            about=about or {},
-            layout=layout or (default_layout(metrics) if metrics else None),
-            guide=metrics.markdown() if metrics else "",
+        self._declared = Declared.of(
+            self.config, preset, windows or {}, phases, about or {}, metrics=metrics, layout=layout
         )
-        self._rules, self._sinks, self._metrics, self._max_refusals = rules, sinks, metrics, max_refusals
-        self._checkpoint_every, self.detail_every = checkpoint_every, detail_every
-        self._lock, self._stop = OneWriter(self.folder), StopRequest()
+        self._record = partial(Recording, self.folder, rules=rules, metrics=metrics, max_refusals=max_refusals)
+        self._sinks, self._checkpoint_every, self.detail_every = sinks, checkpoint_every, detail_every
+        self._lock, self._stop, self._random = OneWriter(self.folder), StopRequest(), StoredRandomState()
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep=keep or Retention())
         self.watched, self.clock = Watched(), Clock()
-        self.start, self.step_index = 0, -1
+        self.memory = RunMemory(self.folder, self.watched, self.clock, profile)
+        self.start, self.step_index, self._saved_at = 0, -1, 0
         self._kept: dict[str, Any] = {}
-        self._random = StoredRandomState()
         self._mark: Mapping[str, Any] | None = None
         self._open: tuple[Step, float] | None = None
         self._save_with: Mapping[str, float] | None = None
-        self._saved_at = 0
 
     def watch(self, **groups: Owner) -> None:
         """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
         self.watched.add(**groups)
+
+    def hold(self, **data: Any) -> None:
+        """Name what else lies in memory (images, neighbours, caches), so that the memory profile knows whose it is."""
+        self.memory.hold(**data)
 
     def keep(self, **items: Any) -> None:
         """Say what a checkpoint holds; when resuming, everything is restored here. Call it once, before the loop.
@@ -129,6 +129,7 @@ class Run:
         for index in range(self.start, total):
             step, self.step_index = Step(self, index), index
             self._open = (step, time.perf_counter())
+            self.memory.begin(index)
             yield step
             self._end_step()
 
@@ -160,6 +161,11 @@ class Run:
         return self._seconds_before + time.monotonic() - self._began
 
     @property
+    def growth_cap(self) -> float | None:
+        """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
+        return self.recording.growth_cap
+
+    @property
     def findings(self) -> Sequence[Finding]:
         """What the rules found so far."""
         return self.recording.findings
@@ -173,13 +179,7 @@ class Run:
         """Take the folder for this process, start the record, and listen for SIGTERM and SIGINT."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock.__enter__()
-        self.recording = Recording(
-            self.folder,
-            sinks=self._sinks(self.folder) if callable(self._sinks) else self._sinks,
-            rules=self._rules,
-            metrics=self._metrics,
-            max_refusals=self._max_refusals,
-        )
+        self.recording = self._record(sinks=self._sinks(self.folder) if callable(self._sinks) else self._sinks)
         self._began, self._seconds_before = time.monotonic(), 0.0
         self._stop.__enter__()
         return self
@@ -193,9 +193,10 @@ class Run:
                 if self._saved_at <= self.step_index:
                     self.save()
             elif not isinstance(error, Interrupted):
-                leave_crash(self.folder, error, self.step_index, self.recording, self._how_to_resume())
+                leave_crash(error, self.step_index, self.recording, self.memory, self._how_to_resume())
             note_end(self.folder, end_state(error, diverged=isinstance(error, Diverged)))
         finally:
+            self.memory.close()
             self.recording.close()
             self._stop.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
@@ -203,31 +204,30 @@ class Run:
     def _begin(self) -> None:
         self._began = time.monotonic()
         self._seconds_before = self.recording.begin(self.start, self._mark)
-        self._declared.manifest(self.folder, self.start).write(self.folder)
-        self._declared.announce(self.recording, self.start)
+        self._declared.begin(self.folder, self.recording, self.start)
+        self.memory.start(self.start, self.recording.asked)
         self._random.apply()
 
     def _end_step(self) -> None:
         self._close_step()
         self.recording.raise_divergence(self._how_to_resume)
-        done = self.step_index + 1
-        if done % RESCAN_EVERY == 0:
-            self.watched.rescan()
         if self._stop.requested:
             self.save()
             self.event("interrupted", signal=self._stop.requested)
             raise Interrupted(self._stop.exit_code)
-        if self._save_with is not None or (self._checkpoint_every and done % self._checkpoint_every == 0):
+        due = self._checkpoint_every and (self.step_index + 1) % self._checkpoint_every == 0
+        if self.recording.asked("checkpoint") or self._save_with is not None or due:
             self.save(only_healthy=True)
 
     def _close_step(self) -> None:
         if self._open is None:
             return
         (step, began), self._open = self._open, None
-        spans = self.clock.take()
-        spans["Time/step"] = (time.perf_counter() - began) * 1e3
+        values = self.clock.take() | self.memory.end(step.index)
+        values["Time/step"] = (time.perf_counter() - began) * 1e3
         heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
-        self.recording.write(heading, step.device_values, step.host_values | spans)
+        with self.clock.span("recording"):  # stands in the next step's row
+            self.recording.write(heading, step.device_values, step.host_values | values)
 
     def save(self, *, only_healthy: bool = False) -> None:
         """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`.

@@ -69,7 +69,7 @@ class Step:
             every: do it on every so many steps only (it costs a backward pass per term); 0 never does.
         """
         if every and len(terms) > 1 and self.every(every):
-            self.device_values |= attribute_terms(terms, self._run.watched)
+            self.device_values |= attribute_terms(terms, self._run.watched, self.span)
 
     def observe(
         self,
@@ -113,6 +113,7 @@ class Step:
         self._updated = True
         watched = self._run.watched
         watched.stepped_by(optimizers)
+        self._run.memory.at_update()
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")

@@ -69,14 +69,17 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     with start_run(config, scene, folder, order.batches_per_epoch, **how) as run:
         run.watch(**model.groups())
         run.keep(model=model, optimizer=optimizer, order=order, means=means)
+        run.hold(**scene.held())
         for step in run.steps(total):
-            chosen = units[next(order)]
-            batch = scene.batch(model.unit, chosen, with_frames=model.needs_frames, training=True)
-            stands_in = scene.stands_in(model.unit, chosen)
+            with step.span("data"):
+                chosen = units[next(order)]
+                batch = scene.batch(model.unit, chosen, with_frames=model.needs_frames, training=True)
+                stands_in = scene.stands_in(model.unit, chosen)
             rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
             with step.span("forward"), autocast(config, scene.device):
                 prediction = draw(batch.query, embed=semantic is not None and step.index in semantic)
-            terms = video_terms(config, prediction, batch, stands_in)
+            with step.span("loss"):
+                terms = video_terms(config, prediction, batch, stands_in, step.span)
             step.attribute(terms, every=config.attribute_every)
 
             optimizer.zero_grad(set_to_none=True)
@@ -89,15 +92,16 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
 
             step.record(batch_metrics(terms, errors, stands_in))
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
+            del batch, prediction, errors  # else they lie beside those of the next step
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
-                step.record(
-                    epoch_metrics(means.take(), config, rate, active="clip" in terms), axis="epoch", position=epoch
-                )
+                active = "clip" in terms
+                step.record(epoch_metrics(means.take(), config, rate, active=active), axis="epoch", position=epoch)
                 if epoch % 10 == 0:
                     step.record(head_statistics(model), axis="epoch", position=epoch)
                 if evaluation_due(config, epoch):
-                    evaluation = evaluate(model, scene)
+                    with step.span("evaluation"):
+                        evaluation = evaluate(model, scene)
                     show_evaluation(step, evaluation, scene, epoch)
                     run.save_after_step({"psnr": evaluation.score})
     return Outcome(folder=folder, evaluation=evaluation, findings=tuple(run.findings), exit_code=run.exit_code)

@@ -1,6 +1,7 @@
 """What a video network is trained towards, term by term, and the tags under which that is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float
@@ -21,8 +22,14 @@ def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
     return Window(config.pixel_loss_warmup_epochs * steps_per_epoch)
 
 
-def video_terms(config: VideoConfig, prediction: Prediction, batch: Batch, stands_in: Sequence[bool]) -> Terms:
-    """The terms of a batch.
+def video_terms(
+    config: VideoConfig,
+    prediction: Prediction,
+    batch: Batch,
+    stands_in: Sequence[bool],
+    span: Callable[[str], AbstractContextManager[None]] = nullcontext,
+) -> Terms:
+    """The terms of a batch, each inside a span of its own, ``loss_<term>``.
 
     ``pixel_weight * pixel loss`` of the training units, ``between_weight * pixel loss`` of the stand-ins (each by its
     share of the batch, so that all units count alike), and ``clip_loss_weight * mean(1 - cosine)`` once it is drawn.
@@ -34,9 +41,11 @@ def video_terms(config: VideoConfig, prediction: Prediction, batch: Batch, stand
         if chosen:
             whole = len(chosen) == len(stands_in)
             drawn, truth = (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
-            terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(drawn, truth))})
+            with span(f"loss_{name}"):
+                terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(drawn, truth))})
     if prediction.embedding is not None:
-        terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
+        with span("loss_clip"):
+            terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
     return terms
 
 

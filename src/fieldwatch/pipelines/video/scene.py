@@ -80,6 +80,10 @@ class Scene:
             frames=len(self.clip), height=grid.height, width=grid.width, rows=grid.rows, columns=grid.columns
         )
 
+    def held(self) -> dict[str, object]:
+        """What of it lies in memory during the whole training, by name."""
+        return {"frames": self.resident, "targets": self.targets, "stand_ins": self.stand_ins}
+
     def frames(self, indices: Sequence[int]) -> Float[Tensor, "frames 3 height width"]:
         """Whole frames in [0, 1] on the training device."""
         if self.resident is not None:

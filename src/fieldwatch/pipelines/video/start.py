@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch import Phase, Retention, Run, Window
+from fieldwatch import Phase, Profile, Retention, Run, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.health import VIDEO
 from fieldwatch.losses import pixel_loss
@@ -35,11 +35,13 @@ class RunChoices(TypedDict, total=False):
         preset: the configuration this one was derived from.
         sinks: where rows go besides the journal, or what makes them once the folder is taken.
         resume: "auto", "never" or "must".
+        profile: when to account for tensor memory.
     """
 
     preset: VideoConfig | None
     sinks: Sinks
     resume: Literal["auto", "never", "must"]
+    profile: Profile | None
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -160,6 +162,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
     preset: VideoConfig | None = None,
     sinks: Sinks = default_sinks,
     resume: Literal["auto", "never", "must"] = "auto",
+    profile: Profile | None = None,
 ) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
     semantic = semantic_window(config, epoch_steps)
@@ -173,6 +176,7 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
         checkpoint_every=config.checkpoint_epochs * epoch_steps,
         keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
         resume=resume,
+        profile=profile,
         windows=term_windows(scene, semantic),
         phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
         metrics=TOOLKIT + VIDEO_METRICS,

@@ -1,0 +1,77 @@
+"""The flags that every training command has for memory: the profiling switch and allocator snapshots."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from fieldwatch.cli.ending import BadInput
+from fieldwatch.run import Profile
+
+SWITCH = "--profile-tensors"
+USUAL = str(Profile().interval)
+_YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileFlags:
+    """Where the bytes are: the tensor profile of a training command."""
+
+    profile_tensors: Annotated[int | None, tyro.conf.arg(metavar="[INTERVAL]")] = None
+    """Account for every byte at every INTERVAL-th step (50 if no number is given): TensorBoard, memory.jsonl and
+    profiles/. Off: only what was allocated, and the peak, of every step."""
+    profile_window: tuple[int, int] | None = None
+    """Only from step FIRST to step LAST (0-based, both included)."""
+    profile_names: Literal["TensorProfiling", "Memory"] = "TensorProfiling"
+    """What the tags begin with: the names of either of the original guides."""
+    profile_large_mb: int = 100
+    """From how many MiB on a tensor is listed by itself."""
+    profile_activations: bool = True
+    """Follow what is saved for backward, too."""
+    snapshot_at: tuple[int, ...] = ()
+    """Write the CUDA allocator's snapshot at the end of these steps (0-based); `fieldwatch memory FILE` reads them."""
+
+    def chosen(self) -> Profile | None:
+        """Return the profile that was asked for; None for none.
+
+        Raises:
+            BadInput: a flag that needs another, or a number that makes no sense.
+        """
+        if self.profile_tensors is None and self.profile_window is not None:
+            raise BadInput(f"--profile-window needs {SWITCH}: give both, or leave the window out")
+        if self.profile_tensors is None and not self.snapshot_at:
+            return None
+        try:
+            return Profile(
+                interval=self.profile_tensors or 0,
+                window=self.profile_window,
+                names=self.profile_names,
+                large_mb=self.profile_large_mb,
+                activations=self.profile_activations,
+                snapshot_at=self.snapshot_at,
+            )
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """Give the switch its number where it has none; the original's ``--profile_tensors True`` means the same."""
+    out: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        if flag not in (SWITCH, SWITCH.replace("-t", "_t")):
+            out.append(word)
+            continue
+        follows = value if equals else (rest[0] if rest else "")
+        if follows.lower() in (*_YES, *_NO) or follows.lstrip("-").isdigit():
+            rest = rest if equals else rest[1:]
+        elif equals:
+            raise BadInput(f"{SWITCH} {value!r}: wanted a number of steps, or nothing for every {USUAL}th step")
+        else:
+            follows = USUAL
+        if follows.lower() not in _NO:
+            out += [SWITCH, USUAL if follows.lower() in _YES else follows]
+    return out

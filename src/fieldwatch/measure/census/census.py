@@ -1,0 +1,147 @@
+"""Where every byte is: the owners, what autograd keeps, and a rest that is printed and never guessed."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from fieldwatch.measure.census.held import KINDS, Held, Kind
+from fieldwatch.measure.census.reading import Loose
+
+LARGE = 100 * 2**20
+"""Bytes from which on a storage is listed by itself: 100 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Census:
+    """One device's memory at one moment, in bytes.
+
+    ``owned + saved + rounding + workspace + unattributed == allocated``, to the byte.
+
+    Attributes:
+        device: whose memory.
+        allocated: bytes in use: torch's CUDA allocator, or the C library's heap.
+        reserved: bytes taken from the device or the system, idle ones included.
+        source: where ``allocated`` comes from: ``memory_snapshot``, ``memory_stats``, ``mallinfo2`` or ``uss``. With
+            ``uss`` the unattributed rest may be negative, because memory that was never touched is not counted.
+        held: what the owners hold, each storage once.
+        kept: what autograd keeps for backward and no owner holds, by the span that saved it.
+        saved_peak: the most that was saved at once since :meth:`SavedTensors.push`.
+        rounding: what the allocator spent beyond what was asked for, on ``held`` and ``kept``.
+        workspace: memory of nobody that came within this step; 0 where no earlier census was given.
+        foreign: storages of owners that are not in the allocator's memory (a mapped file, shared memory, another
+            library's); in no sum.
+        elsewhere: bytes of owners on other devices; in no sum.
+        sites: unattributed bytes by the line that asked for them, the most first; empty without allocator history.
+        cut: registered data that is too large to be walked to its end.
+        loose: the blocks of nobody, by address; None where blocks cannot be listed.
+    """
+
+    device: torch.device
+    allocated: int
+    reserved: int
+    source: str
+    held: tuple[Held, ...]
+    kept: tuple[Held, ...] = ()
+    saved_peak: int = 0
+    rounding: int = 0
+    workspace: int = 0
+    foreign: tuple[Held, ...] = ()
+    elsewhere: Mapping[str, int] = field(default_factory=dict[str, int])
+    sites: Mapping[str, int] = field(default_factory=dict[str, int])
+    cut: tuple[str, ...] = ()
+    loose: Mapping[int, Loose] | None = field(default=None, repr=False)
+
+    @property
+    def owned(self) -> int:
+        """Bytes of all owners."""
+        return sum(held.nbytes for held in self.held)
+
+    @property
+    def saved(self) -> dict[str, int]:
+        """Bytes that autograd keeps, by the span that saved them."""
+        return _summed(self.kept, lambda held: held.component)
+
+    @property
+    def unattributed(self) -> int:
+        """Bytes that are allocated and that nobody owns, older than this step."""
+        return self.remainder - self.workspace
+
+    @property
+    def remainder(self) -> int:
+        """All bytes that nobody owns: workspace and unattributed."""
+        return self.allocated - self.owned - sum(held.nbytes for held in self.kept) - self.rounding
+
+    def by_kind(self) -> dict[str, int]:
+        """Owners' bytes by kind; every kind is there."""
+        return dict.fromkeys(KINDS, 0) | _summed(self.held, lambda held: held.kind)
+
+    def by_component(self) -> dict[str, int]:
+        """Owners' bytes by watched group (with its gradients, optimizer state and buffers) or registered data."""
+        return _summed(self.held, lambda held: held.component)
+
+    def by_part(self) -> dict[str, int]:
+        """The same, by parameter inside the group: ``gaussians.means``, with its gradient and optimizer state."""
+        return _summed(self.held, lambda held: _path(held.component, held.part))
+
+    def by_kind_and_component(self) -> dict[Kind, dict[str, int]]:
+        """Owners' bytes by kind, then by component."""
+        return {kind: _summed((h for h in self.held if h.kind == kind), lambda h: h.component) for kind in KINDS}
+
+    def by_dtype(self) -> dict[str, int]:
+        """Owners' bytes by type of their entries."""
+        return _summed(self.held, lambda held: held.dtype)
+
+    def large(self, threshold: int = LARGE) -> list[Held]:
+        """Owned storages of at least ``threshold`` bytes, the largest first."""
+        return sorted((h for h in self.held if h.nbytes >= threshold), key=lambda h: h.nbytes, reverse=True)
+
+    def addresses(self) -> frozenset[int]:
+        """Where the owners' storages begin."""
+        return frozenset(held.address for held in (*self.held, *self.foreign))
+
+    def as_json(self, step: int, moment: str, *, threshold: int = LARGE, **more: Any) -> dict[str, Any]:
+        """One line of ``memory.jsonl``.
+
+        Args:
+            step: of the run, from 0.
+            moment: when in the step, such as ``update``.
+            threshold: bytes from which on a storage is listed by itself.
+            more: what else the line says or says otherwise: ``peaks``, ``fragmentation``, ``time``.
+        """
+        line: dict[str, Any] = {"step": step, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        line |= {"moment": moment, "device": str(self.device), "source": self.source}
+        line |= {"allocated": self.allocated, "reserved": self.reserved, "owners": self.by_kind_and_component()}
+        line |= {"saved": self.saved, "saved_peak": self.saved_peak, "rounding": self.rounding}
+        line |= {"workspace": self.workspace, "unattributed": self.unattributed}
+        line |= {"tensors": len(self.held) + len(self.kept), "dtypes": self.by_dtype()}
+        line |= {"large": [_as_json(held) for held in self.large(threshold)], "fragmentation": {}, "peaks": {}}
+        line |= {"foreign": sum(held.nbytes for held in self.foreign), "elsewhere": dict(self.elsewhere)}
+        line |= {"sites": dict(self.sites), "cut": list(self.cut)}
+        return line | more
+
+
+def _path(component: str, part: str) -> str:
+    return component if part in {"", component} else f"{component}.{part}"
+
+
+def _summed(held: Any, key: Callable[[Held], str]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for one in held:
+        found[key(one)] += one.nbytes
+    return dict(found)
+
+
+def _as_json(held: Held) -> dict[str, Any]:
+    return {
+        "owner": held.component,
+        "kind": held.kind,
+        "name": held.name,
+        "bytes": held.nbytes,
+        "shape": list(held.shape),
+        "dtype": held.dtype,
+        "views": held.views,
+    }

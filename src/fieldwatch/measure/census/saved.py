@@ -1,0 +1,188 @@
+"""What autograd keeps for backward, watched while it is kept."""
+
+from collections.abc import Callable, Collection
+from operator import attrgetter
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from fieldwatch.measure.census.ledger import Claim, claim_of
+from fieldwatch.measure.census.pieces import address_of, pieces_of
+
+LARGE = 2**20
+"""Bytes from which on a saved storage is listed by itself: 1 MiB."""
+
+OUTSIDE = "outside"
+"""The label of what is saved outside every span."""
+
+# torch has no public way to see whose hooks are on top, or whether hooks are allowed.
+_torch: Any = torch
+_autograd: Any = _torch._C._autograd  # noqa: SLF001  see above
+_top_hooks: Callable[[bool], Any] = _autograd._top_saved_tensors_default_hooks  # noqa: SLF001  see above
+_hooks_allowed: Callable[[], bool] = _autograd._saved_tensors_hooks_is_enabled  # noqa: SLF001  see above
+_version: Callable[[Tensor], int] = attrgetter("_version")
+
+
+class SavedTensors:
+    """Counts the memory that autograd keeps for backward: each storage once, for exactly as long as it is kept.
+
+    Every tensor that an operation saves is wrapped in a small object that lives as long as the graph keeps it.
+    Gradients keep their bits, and a tensor that was changed in place before backward raises as it does without this.
+
+    What it cannot see stays in the census' unattributed rest: what is saved under hooks that are entered inside
+    (``save_on_cpu``, ``checkpoint``), in other threads, as plain attributes of a custom function's context, or before
+    :meth:`push`. torch refuses ``torch.func.grad`` and its kin while any such hooks are active.
+
+    Args:
+        device: what is saved elsewhere is not counted.
+        large: bytes from which on a storage is listed by itself.
+
+    Attributes:
+        label: the span that saves at this moment; set it when a span begins and when it ends.
+        alive: bytes kept now.
+        peak: the most since :meth:`push`.
+        hidden: True after a :meth:`push` that found hooks of somebody else around the loop, or hooks forbidden; those
+            keep working, and nothing is counted.
+    """
+
+    def __init__(self, device: torch.device, *, large: int = LARGE) -> None:
+        self.label = OUTSIDE
+        self.alive = self.peak = 0
+        self.hidden = False
+        self._device = device
+        self._large = large
+        self._owned: Collection[int] = frozenset()
+        self._kept: dict[int, _Kept] = {}
+        self._hooks: saved_tensors_hooks | None = None
+        self._counting = self._rising = False
+        self._at_peak: list[Claim] = []
+
+    def push(self, owned: Collection[int] = frozenset()) -> None:
+        """Begin to count, and a new peak with it.
+
+        Args:
+            owned: where the owners' storages begin (:meth:`Census.addresses`); these are not counted when saved.
+        """
+        self._owned = owned
+        self.peak, self._rising = self.alive, True
+        if self._hooks is None:
+            self.hidden = _top_hooks(False) is not None or not _hooks_allowed()
+            if self.hidden:
+                return
+            self._hooks = saved_tensors_hooks(self._pack, _unpack)
+            self._hooks.__enter__()
+        self._counting = True
+
+    def pop(self) -> None:
+        """Stop counting what is saved from now on; what is kept already stays counted until it is let go."""
+        self._counting = False
+        top = _top_hooks(False)
+        # Hooks that the loop entered since and has not left lie on top of ours: then ours stay, idle, until they are on
+        # top again. Popping would take the loop's.
+        if self._hooks is not None and top is not None and top[0] is self._hooks.pack_hook:
+            self._hooks.__exit__()
+            self._hooks = None
+
+    def __enter__(self) -> Self:
+        self.push(self._owned)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pop()
+
+    def claims(self) -> list[Claim]:
+        """The storages that are kept now."""
+        return [kept.claim for kept in self._kept.values()]
+
+    def peak_by_label(self) -> dict[str, int]:
+        """Bytes that were kept at the peak, by the span that saved them."""
+        found: dict[str, int] = {}
+        for claim in self._peak_claims():
+            found[claim.component] = found.get(claim.component, 0) + claim.nbytes
+        return found
+
+    def largest_at_peak(self) -> list[tuple[str, int, tuple[int, ...], str]]:
+        """Span, bytes, shape and type of the large storages that were kept at the peak, the largest first."""
+        large = [claim for claim in self._peak_claims() if claim.nbytes >= self._large]
+        found = [(claim.component, claim.nbytes, claim.shape, claim.dtype) for claim in large]
+        return sorted(found, key=lambda row: row[1], reverse=True)
+
+    def _peak_claims(self) -> list[Claim]:
+        return self.claims() if self._rising else self._at_peak
+
+    def _pack(self, tensor: Tensor) -> "_Packed":
+        kept = self._keep(tensor) if self._counting else ()
+        # An output of the node that saves it must not be held itself: it would hold the node.
+        return _Packed(tensor if tensor.is_leaf else tensor.detach(), _version(tensor), kept, self)
+
+    def _keep(self, tensor: Tensor) -> "tuple[_Kept, ...]":
+        found: list[_Kept] = []
+        for piece, storage in pieces_of(tensor):
+            address = address_of(storage) if storage.device == self._device else 0
+            if not address or address in self._owned:
+                continue
+            kept = self._kept.get(address)
+            if kept is None:
+                kept = self._kept[address] = _Kept(claim_of(piece, storage, address, ("saved", self.label, "", "")))
+                self.alive += kept.claim.nbytes
+                if self.alive > self.peak:
+                    self.peak, self._rising = self.alive, True
+            kept.times += 1
+            found.append(kept)
+        return tuple(found)
+
+    def _let_go(self, kept: "_Kept") -> None:
+        """Called when the graph lets go of one of the tensors that look at a storage."""
+        kept.times -= 1
+        if kept.times:
+            return
+        if self._rising and self.alive == self.peak:
+            self._at_peak = self.claims()
+        self._rising = False
+        del self._kept[kept.claim.address]
+        self.alive -= kept.claim.nbytes
+
+
+class _Kept:
+    """A storage that autograd keeps, and how many saved tensors look at it."""
+
+    __slots__ = ("claim", "times")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.times = 0
+
+
+class _Packed:
+    """What the graph keeps in place of a tensor; when it lets go of this, it has let go of the tensor."""
+
+    __slots__ = ("_kept", "_watcher", "tensor", "version")
+
+    def __init__(self, tensor: Tensor, version: int, kept: tuple[_Kept, ...], watcher: SavedTensors) -> None:
+        self.tensor = tensor
+        self.version = version
+        self._kept = kept
+        self._watcher = watcher
+
+    def __del__(self) -> None:
+        for kept in self._kept:
+            self._watcher._let_go(kept)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+
+
+def _unpack(packed: _Packed) -> Tensor:
+    """Hand a saved tensor back, if nobody has changed it meanwhile: torch leaves this check to the hooks.
+
+    Raises:
+        RuntimeError: an operation in place changed it after it was saved.
+    """
+    tensor, now = packed.tensor, _version(packed.tensor)
+    if now != packed.version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{tensor.type()} {list(tensor.shape)}] is at version {now}; expected version {packed.version} instead. "
+            "Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+            "with torch.autograd.set_detect_anomaly(True)."
+        )
+    return tensor

@@ -1,0 +1,145 @@
+"""Calls back when CUDA memory runs out, before the exception unwinds what holds the memory."""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import torch
+
+Observer: TypeAlias = Callable[[int, int, int, int], None]
+"""What torch calls: with the device, the bytes asked for, the limit, and what is free."""
+
+_core: Any = torch._C  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch's only way to attach an observer
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemory:
+    """A request that CUDA's allocator could not serve, in bytes.
+
+    Attributes:
+        device: the number of the device.
+        requested: what was asked for.
+        limit: what the device has in all, or what the process may have of it, where that was limited.
+        free: what the driver says is free on the device.
+    """
+
+    device: int
+    requested: int
+    limit: int
+    free: int
+
+
+OnOutOfMemory: TypeAlias = Callable[[OutOfMemory], None]
+
+
+class OutOfMemoryWatch:
+    """One callback's place among those that are called. End it by :meth:`detach`, or by ``with``.
+
+    Attributes:
+        failures: what the callback raised, the last one last; printed too, and never in the way of the real error.
+    """
+
+    def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemoryWatch"], None]) -> None:
+        self.failures: list[Exception] = []
+        self._callback, self._detach = callback, detach
+
+    def detach(self) -> None:
+        """Never call this callback again."""
+        self._detach(self)
+
+    def call(self, event: OutOfMemory) -> None:
+        """Call the callback; what it raises is kept and printed, for torch must get to raise its own error."""
+        with _Contained(self.failures):
+            self._callback(event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
+@dataclass
+class _Contained:
+    """Keeps and prints an exception, and lets the block end as if there were none."""
+
+    failures: list[Exception]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.failures.append(error)
+        sys.stderr.write("fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n")
+        traceback.print_exception(error)
+        return True
+
+
+def _attach_to_torch(observer: Observer) -> None:
+    if not torch.cuda.is_available():
+        raise RuntimeError("no CUDA device, so nothing can be called when its memory runs out: ask on a GPU only")
+    torch.cuda.init()  # the allocator must be there
+    _core._cuda_attach_out_of_memory_observer(observer)  # noqa: SLF001  see above
+
+
+class OutOfMemoryBell:
+    """One observer in torch, and whom it calls: torch can attach an observer, but not detach it.
+
+    Args:
+        attach: hands an observer to torch; called once, for the first callback.
+    """
+
+    def __init__(self, attach: Callable[[Observer], None] = _attach_to_torch) -> None:
+        self._attach = attach
+        self._attached = False
+        self._ringing = threading.local()
+        self._watches: tuple[OutOfMemoryWatch, ...] = ()  # replaced, never changed: a ring keeps its own
+
+    def watch(self, callback: OnOutOfMemory) -> OutOfMemoryWatch:
+        """Call ``callback`` from now on, after those that were there before."""
+        if not self._attached:
+            self._attach(self.ring)
+            self._attached = True
+        watch = OutOfMemoryWatch(callback, self._detach)
+        self._watches = (*self._watches, watch)
+        return watch
+
+    def ring(self, device: int, requested: int, limit: int, free: int) -> None:
+        """Call all; not when one of them runs out of memory itself."""
+        if getattr(self._ringing, "now", False):
+            return
+        self._ringing.now = True
+        try:
+            for watch in self._watches:
+                watch.call(OutOfMemory(device=device, requested=requested, limit=limit, free=free))
+        finally:
+            self._ringing.now = False
+
+    def _detach(self, watch: OutOfMemoryWatch) -> None:
+        self._watches = tuple(other for other in self._watches if other is not watch)
+
+
+_BELL = OutOfMemoryBell()
+
+
+def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemoryWatch:
+    """Call ``callback`` whenever a CUDA allocation fails, before the exception is raised.
+
+    At that moment nothing has been unwound: census and snapshot show what fills the memory. The callback runs in the
+    thread that asked, after the allocator has emptied its cache and tried again. It is also called where somebody
+    catches the error and goes on (cuDNN trying out work space, a loop that retries). It should not use CUDA memory;
+    when it runs out itself, nobody is called for that.
+
+    Returns:
+        The place among the callbacks, for detaching it.
+
+    Raises:
+        RuntimeError: there is no CUDA device.
+    """
+    return _BELL.watch(callback)

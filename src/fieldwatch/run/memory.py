@@ -1,0 +1,156 @@
+"""The memory side of a run: what is allocated at every step, the tensor profile, and the machine beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watched
+from fieldwatch.measure.census import take_census
+from fieldwatch.monitor import MachineSampler
+from fieldwatch.run.capture import Capture
+from fieldwatch.run.out_of_memory import OutOfMemoryTriage
+from fieldwatch.run.profile import MB, Profile
+from fieldwatch.run.tensor_profile import TensorProfile
+
+LOOK_EVERY = 64
+"""Steps after which the owners are asked for new parameters, and the driver for what is left."""
+
+
+class RunMemory:
+    """Everything a run records about memory.
+
+    Args:
+        folder: the run folder.
+        watched: the parameter groups.
+        clock: whose spans give peaks their names.
+        profile: when to account for every byte; None never.
+    """
+
+    def __init__(self, folder: Path, watched: Watched, clock: Clock, profile: Profile | None) -> None:
+        self._folder, self._watched, self._clock, self._profile = folder, watched, clock, profile
+        self.data: dict[str, Any] = {}
+        self._parts: _Parts | None = None
+
+    def hold(self, **data: Any) -> None:
+        """Name what else lies in memory, so that the profile can say whose it is.
+
+        Raises:
+            ValueError: a name is taken.
+        """
+        taken = self.data.keys() & data.keys()
+        if taken:
+            raise ValueError(f"{', '.join(sorted(taken))} is registered already: choose another name for this data")
+        self.data |= data
+
+    def start(self, step: int, asked: Callable[[str], bool]) -> None:
+        """Begin a stretch of training at ``step``; the model lies on its device by now.
+
+        Args:
+            step: its first one.
+            asked: whether a rule has asked for something since the last time.
+
+        Raises:
+            ValueError: allocator snapshots are wanted of a device that has none.
+        """
+        TensorProfile.rewind(self._folder, step)
+        self._parts = _Parts(self._folder, self._watched, self._clock, self.data, self._profile, asked)
+
+    def begin(self, step: int) -> None:
+        """Begin a step."""
+        if self._parts is not None:
+            self._parts.begin(step)
+
+    def at_update(self) -> None:
+        """Look at a CPU's memory while gradients are there."""
+        if self._parts is not None:
+            self._parts.counters.sample()
+
+    def end(self, step: int) -> dict[str, float]:
+        """End a step: its memory in MiB, and what else was due."""
+        return {} if self._parts is None else self._parts.end(step)
+
+    def explain(self, error: BaseException, place: Path, step: int) -> None:
+        """If memory ran out, say why: on the error, and in the crash folder."""
+        if self._parts is not None:
+            self._parts.triage.explain(error, place, step)
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        if self._parts is not None:
+            self._parts.close()
+
+
+class _Parts:
+    """What there is once training begins."""
+
+    def __init__(  # noqa: PLR0913, PLR0917  RunMemory's own, and what the run adds
+        self,
+        folder: Path,
+        watched: Watched,
+        clock: Clock,
+        data: dict[str, Any],
+        profile: Profile | None,
+        asked: Callable[[str], bool],
+    ) -> None:
+        self._folder, self._watched, self._asked = folder, watched, asked
+        device = device_of(watched)
+        self.counters, self._machine = AllocatorCounters(device), MachineSampler()
+        self._history = AllocatorHistory(device)
+        self._snapshot_at = profile.snapshot_at if profile is not None else ()
+        self._capture = Capture(lambda: asked("capture"))
+        self._tensors: TensorProfile | None = None
+        if self._snapshot_at:
+            if self._history.refusal:
+                raise ValueError(f"snapshots at steps {self._snapshot_at}: {self._history.refusal}")
+            self._history.start()
+            clock.listener = self._history
+        if profile is not None and profile.interval:
+            self._tensors = TensorProfile(
+                folder, profile, watched=watched, clock=clock, counters=self.counters, data=data
+            )
+        self.triage = OutOfMemoryTriage(
+            folder,
+            self.counters,
+            self._history,
+            lambda: take_census(watched, optimizers=watched.optimizers(), data=data, device=device),
+        )
+
+    def begin(self, step: int) -> None:
+        self._capture.begin(step)
+        if self._tensors is not None:
+            self._tensors.begin(step)
+
+    def end(self, step: int) -> dict[str, float]:
+        values = self._tensors.end() if self._tensors is not None else {}
+        values |= self.counters.take()
+        self.triage.held = int(values.get("Memory/allocated_MB", 0.0) * MB)
+        values["Memory/parameters_MB"] = self._watched.nbytes() / MB
+        if (step + 1) % LOOK_EVERY == 0:
+            self._watched.rescan()
+        capacity = self.counters.capacity() if step % LOOK_EVERY == 0 else None
+        if capacity is not None:
+            values["Memory/capacity_MB"] = capacity / MB
+        if self._machine.due():
+            values |= self._machine.sample()
+        if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
+            self._history.dump(self._folder / "snapshots" / f"memory_step{step}.pickle")
+        self._capture.end(step)
+        return values
+
+    def close(self) -> None:
+        if self._tensors is not None:
+            self._tensors.close()
+        self._capture.close()
+        self._history.stop()
+        self.triage.close()
+        self._machine.close()
+
+
+def device_of(watched: Watched) -> torch.device:
+    """Where the model lives; the current device where nothing is watched."""
+    for name in watched.names():
+        for parameter in watched.read(name):
+            return parameter.device
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_initialized() else torch.device("cpu")

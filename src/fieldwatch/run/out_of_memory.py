@@ -1,0 +1,130 @@
+"""When memory runs out: what filled it, looked at before anything is let go, and a verdict with its remedy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import torch
+
+from fieldwatch.health import DeviceMemory, Request, Verdict, parse_out_of_memory, triage
+from fieldwatch.measure import AllocatorCounters, AllocatorHistory, OutOfMemory, fragmentation_of, on_out_of_memory
+from fieldwatch.measure.census import Census
+
+SNAPSHOT = "out_of_memory.pickle"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The state of the device at the failed request.
+
+    Attributes:
+        requested: bytes; None where only the error's text says it.
+        memory: the device.
+        census: who owned what.
+    """
+
+    requested: int | None
+    memory: DeviceMemory
+    census: Census
+
+
+class OutOfMemoryTriage:
+    """Watches for requests that cannot be served.
+
+    On CUDA it looks before the error unwinds what holds the memory, also where somebody catches the error. On a CPU it
+    looks when the error reaches the run.
+
+    Args:
+        folder: the run folder; the allocator's snapshot goes into its ``crash/``.
+        counters: the device.
+        history: writes the allocator's snapshot.
+        census: accounts for every byte at the moment of the call.
+    """
+
+    def __init__(
+        self, folder: Path, counters: AllocatorCounters, history: AllocatorHistory, census: Callable[[], Census]
+    ) -> None:
+        self._folder, self._counters, self._history, self._census = folder, counters, history, census
+        self._failure: Failure | None = None
+        self.held = 0
+        """Bytes that were allocated at the end of the last step: what stays from step to step."""
+        self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
+
+    def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
+        """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
+
+        Args:
+            error: what ended the run.
+            place: the crash folder.
+            step: in which step.
+        """
+        request = parse_out_of_memory(str(error))
+        if request is None:
+            return None
+        failure = self._failure or self._look(None)
+        requested = failure.requested if failure.requested is not None else request.size
+        memory = _with_others(failure.memory, request)
+        verdict = triage(requested, memory) if requested is not None else None
+        report: dict[str, Any] = {
+            "verdict": None if verdict is None else vars(verdict),
+            "requested": requested,
+            "device": {**vars(memory), "peaks": dict(memory.peaks)},
+            "census": failure.census.as_json(max(step, 0), "failure"),
+        }
+        (place / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        if verdict is not None:
+            error.add_note(f"why memory ran out: {verdict}")
+        return verdict
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.detach()
+
+    def _at_failure(self, event: OutOfMemory) -> None:
+        self._failure = self._look(event.requested)
+        self._history.dump(self._folder / "crash" / SNAPSHOT)
+
+    def _look(self, requested: int | None) -> Failure:
+        census = self._census()
+        memory = _cuda_memory if self._counters.device.type == "cuda" else _process_memory
+        return Failure(requested=requested, memory=memory(self._counters, self.held, census), census=census)
+
+
+def _cuda_memory(counters: AllocatorCounters, held: int, census: Census) -> DeviceMemory:
+    free, total = torch.cuda.mem_get_info(counters.device)
+    parts = fragmentation_of(counters.device)
+    return DeviceMemory(
+        total=total,
+        free=free,
+        allocated=parts.allocated,
+        reserved=parts.reserved,
+        not_returnable=parts.not_returnable,
+        returnable=parts.returnable,
+        largest_free=parts.largest_free or 0,
+        allowed=int(total * torch.cuda.get_per_process_memory_fraction(counters.device)),
+        held=held or None,
+        peaks=census.by_component(),
+    )
+
+
+def _process_memory(counters: AllocatorCounters, held: int, census: Census) -> DeviceMemory:
+    """A CPU's memory as a device's: what the process has is both allocated and reserved."""
+    machine, own = psutil.virtual_memory(), psutil.Process().memory_info().rss
+    return DeviceMemory(
+        total=machine.total,
+        free=machine.available,
+        allocated=own,
+        reserved=own,
+        allowed=counters.capacity(),
+        held=held or None,
+        peaks=census.by_component(),
+    )
+
+
+def _with_others(memory: DeviceMemory, request: Request) -> DeviceMemory:
+    """The device, with what the error's text says of other processes."""
+    return memory if request.others is None else replace(memory, others=request.others)

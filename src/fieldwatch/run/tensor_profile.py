@@ -1,0 +1,133 @@
+"""The tensor profile: at every so many steps, where every byte is: in TensorBoard, a text log, a file for programs."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from fieldwatch.measure import (
+    AllocatorCounters,
+    Clock,
+    Listeners,
+    Peaks,
+    SpanLabels,
+    SpanListener,
+    Watched,
+    fragmentation_of,
+)
+from fieldwatch.measure.census import Census, SavedTensors, take_census
+from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog
+from fieldwatch.run.account import Account
+from fieldwatch.run.profile import Profile
+
+
+class TensorProfile:
+    """Accounts for the tensor memory of the steps that are due; other steps cost nothing.
+
+    In a step that is due, the tensors saved for backward are followed, and the peak of every span. The account is taken
+    right before the first optimizer steps, when gradients are there, or at the end of a step without an update.
+
+    Args:
+        folder: where ``memory.jsonl`` and ``profiles/tensor_profile_<time>.log`` go.
+        profile: which steps, and under which names.
+        watched: the parameter groups; also says which optimizers step.
+        clock: whose spans give peaks and saved tensors their names.
+        counters: the device, and the owner of its peak counter.
+        data: what else lies in memory, by name; asked again at every account.
+    """
+
+    def __init__(  # noqa: PLR0913  the parts of a run that memory concerns
+        self,
+        folder: Path,
+        profile: Profile,
+        *,
+        watched: Watched,
+        clock: Clock,
+        counters: AllocatorCounters,
+        data: Mapping[str, Any],
+    ) -> None:
+        self.profile = profile
+        self._watched, self._clock, self._counters, self._data = watched, clock, counters, data
+        self._saved = SavedTensors(counters.device)
+        self._peaks = Peaks(counters)
+        self._log = TensorLog.in_folder(folder, datetime.now().astimezone())
+        self._lines = MemoryLog(folder)
+        self._step: int | None = None
+        self._before: Census | None = None
+        self._taken: tuple[str, Census] | None = None
+        self._outer: SpanListener | None = None
+        self._hook: Any = None
+
+    @staticmethod
+    def rewind(folder: Path, step: int) -> None:
+        """Void what an earlier segment of the run accounted for from ``step`` on."""
+        if (folder / MEMORY_LOG).exists():
+            with MemoryLog(folder) as lines:
+                lines.segment(step)
+
+    def begin(self, step: int) -> None:
+        """Begin a step; nothing happens unless its account is due."""
+        if not self.profile.due(step):
+            return
+        self._step, self._taken = step, None
+        self._before = self._census(None)
+        if self.profile.activations:
+            self._saved.push(self._before.addresses())
+        self._outer = self._clock.listener
+        outer = () if self._outer is None else (self._outer,)
+        self._clock.listener = Listeners(*outer, self._peaks, SpanLabels(self._label, self._saved.label))
+        self._hook = register_optimizer_step_pre_hook(self._at_update)
+
+    def end(self) -> dict[str, float]:
+        """End the step: write its account, and return it as tags; nothing where none was due."""
+        if self._step is None:
+            return {}
+        step = self._step
+        self._let_go()
+        moment, census = self._taken or ("end", self._census(self._saved))
+        account = Account(
+            step=step,
+            time=datetime.now().astimezone(),
+            moment=moment,
+            census=census,
+            saved_at_peak=self._saved.peak_by_label() if self.profile.activations and not self._saved.hidden else None,
+            peaks=self._peaks.take(),
+            fragmentation=fragmentation_of(self._counters.device),
+        )
+        self._before = self._taken = None
+        self._log.append(account.snapshot(self.profile))
+        self._lines.append(account.line(self.profile))
+        return account.tags(self.profile)
+
+    def close(self) -> None:
+        """Close both files; a step that is still open is given up."""
+        self._let_go()
+        self._log.close()
+        self._lines.close()
+
+    def _let_go(self) -> None:
+        if self._step is not None:
+            self._step = None
+            self._hook.remove()
+            self._saved.pop()
+            self._clock.listener = self._outer
+
+    def _label(self, name: str) -> None:
+        self._saved.label = name
+
+    def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
+        if self._taken is None:
+            self._taken = "update", self._census(self._saved)
+
+    def _census(self, saved: SavedTensors | None) -> Census:
+        return take_census(
+            self._watched,
+            optimizers=self._watched.optimizers(),
+            data=self._data,
+            device=self._counters.device,
+            saved=saved,
+            before=self._before if saved is not None else None,
+        )

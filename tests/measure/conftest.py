@@ -1,0 +1,66 @@
+"""What several tests of this room need: torch's CUDA allocator, as far as its counters go, where there is no GPU."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fieldwatch.measure import AllocatorCounters
+from fieldwatch.measure.gauge import CudaGauge
+
+
+class SimulatedAllocator:
+    """Counts like torch's caching allocator: current and peak, as the nested dictionary that torch hands out."""
+
+    def __init__(self) -> None:
+        self.allocated = self.peak = 0
+        self.retries = self.resets = 0
+        self.reserved = 0
+        self.in_use = True
+
+    def hold(self, nbytes: int) -> None:
+        """Allocate (or with a negative number free) some bytes."""
+        self.allocated += nbytes
+        self.peak = max(self.peak, self.allocated)
+        self.reserved = max(self.reserved, self.allocated)
+
+    def touch(self, nbytes: int) -> None:
+        """Allocate some bytes, and free them at once."""
+        self.hold(nbytes)
+        self.hold(-nbytes)
+
+    def stats(self, index: int) -> dict[str, Any]:
+        assert index == 0
+        if not self.in_use:
+            return {}
+        return {
+            "allocated_bytes": kinds(self.allocated, self.peak),
+            "reserved_bytes": kinds(self.reserved, self.reserved),
+            "num_alloc_retries": self.retries,
+        }
+
+    def reset(self, index: int) -> None:
+        assert index == 0
+        assert self.in_use, "torch raises when CUDA was not used yet"
+        self.resets += 1
+        self.peak = self.allocated
+
+    def counters(self) -> AllocatorCounters:
+        """The always-on counters of the toolkit, reading this allocator."""
+        return AllocatorCounters(torch.device("cuda:0"), gauge=CudaGauge(0, stats=self.stats, reset=self.reset))
+
+
+def kinds(current: int, peak: int) -> dict[str, dict[str, int]]:
+    one = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
+    return {"all": one, "small_pool": dict.fromkeys(one, 0), "large_pool": one}
+
+
+@pytest.fixture
+def simulated() -> SimulatedAllocator:
+    return SimulatedAllocator()
+
+
+@pytest.fixture(scope="session")
+def new_simulated() -> type[SimulatedAllocator]:
+    """For tests that need a fresh one for each example."""
+    return SimulatedAllocator

@@ -1,0 +1,41 @@
+import pytest
+
+from fieldwatch.run.capture import CAPTURED, Capture
+
+
+def switched(environment, steps=100, found_at=None):
+    """The steps at whose beginning and end the profiler was switched."""
+    now, seen = {"step": 0}, []
+    capture = Capture(
+        lambda: found_at is not None and now["step"] >= found_at,
+        environment=environment,
+        switch=lambda on: seen.append((on, now["step"])),
+    )
+    for step in range(steps):
+        now["step"] = step
+        capture.begin(step)
+        capture.end(step)
+    capture.close()
+    return seen
+
+
+def test_nothing_is_switched_without_a_wish():
+    assert switched({}) == []
+
+
+def test_a_range_is_recorded_both_ends_included():
+    assert switched({"FIELDWATCH_PROFILE_STEPS": "10:12"}) == [(True, 10), (False, 12)]
+
+
+def test_a_range_that_the_run_does_not_reach_the_end_of_is_closed():
+    assert switched({"FIELDWATCH_PROFILE_STEPS": "98:200"}) == [(True, 98), (False, 99)]
+
+
+def test_a_finding_starts_one_range():
+    assert switched({"FIELDWATCH_PROFILE_ON_FINDING": "1"}, found_at=30) == [(True, 30), (False, 29 + CAPTURED)]
+
+
+@pytest.mark.parametrize("wrong", ["10", "12:10", "a:b", "1:2:3", "-1:3"])
+def test_a_range_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="wanted FIRST:LAST"):
+        switched({"FIELDWATCH_PROFILE_STEPS": wrong})

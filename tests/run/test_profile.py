@@ -1,0 +1,200 @@
+import json
+import math
+import re
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from fieldwatch import Profile, Run, Terms, profile_tensors, read_history
+from fieldwatch.record import TOOLKIT, read_memory_log
+
+CATEGORIES = ("parameters", "gradients", "optimizer", "buffers", "data", "activations", "other")
+MB = 2**20
+
+
+class Toy:
+    """A regression whose every byte is known: 4 MiB of parameters, as much of gradients, twice as much of Adam."""
+
+    def __init__(self):
+        self.model = nn.Linear(1024, 1024, bias=False)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.images = torch.randn(512, 1024)
+
+    def loss(self):
+        return self.model(self.images).square().mean()
+
+
+def train(folder, toy, *, steps=20, profile=None, fail_at=None):
+    with Run(folder, sinks=(), rules=(), profile=profile, metrics=TOOLKIT) as run:
+        run.watch(model=toy.model)
+        run.keep(model=toy.model, optimizer=toy.optimizer)
+        run.hold(images=toy.images)
+        for step in run.steps(steps):
+            with step.span("forward"):
+                terms = Terms(fit=(1.0, toy.loss()))
+            toy.optimizer.zero_grad()
+            with step.span("backward"):
+                terms.total.backward()
+            if step.index == fail_at:
+                raise RuntimeError("something broke in the middle of a profiled step")
+            step.observe(terms)
+            step.update(toy.optimizer)
+
+
+def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
+    train(tmp_path / "run", Toy(), profile=Profile(interval=5))
+    census = read_memory_log(tmp_path / "run")[-1]
+    kinds = {kind: sum(parts.values()) for kind, parts in census["owners"].items()}
+    steps = 4  # Adam counts its steps in a tensor of one number
+    assert kinds == {
+        "parameters": 4 * MB,
+        "gradients": 4 * MB,
+        "optimizer": 8 * MB + steps,
+        "buffers": 0,
+        "data": 2 * MB,
+    }
+    assert census["moment"] == "update"
+    owned = sum(kinds.values()) + sum(census["saved"].values()) + census["rounding"]
+    assert owned + census["workspace"] + census["unattributed"] == census["allocated"]
+    assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square keeps its input
+
+
+def test_only_the_steps_that_are_due_are_accounted_for(tmp_path):
+    train(tmp_path / "run", Toy(), profile=Profile(interval=4, window=(6, 14)))
+    assert [census["step"] for census in read_memory_log(tmp_path / "run")] == [7, 11]
+
+
+def test_tags_stand_in_the_journal_and_add_up(tmp_path):
+    train(tmp_path / "run", Toy(), profile=Profile(interval=5, large_mb=3))
+    history = read_history(tmp_path / "run")
+    tags = {name: history[f"TensorProfiling/Tensor_Category/{name}_MB"].values[-1] for name in CATEGORIES}
+    assert tags["parameters"] == tags["gradients"] == 4
+    assert tags["data"] == 2
+    account = {
+        name: history[f"TensorProfiling/Account/{name}_MB"].values[-1]
+        for name in ("owners", "saved", "rounding", "workspace", "unattributed", "allocated")
+    }
+    assert math.isclose(sum(account.values()), 2 * account["allocated"], rel_tol=1e-6)
+    assert history["TensorProfiling/Large_Tensors/count"].values[-1] == 4
+    assert history["TensorProfiling/Large_Tensors/total_MB"].values[-1] == 16
+    assert history["TensorProfiling/Peak/backward_MB"].values[-1] > 0
+    assert history["TensorProfiling/Tensor_Category/data_MB"].steps.tolist() == [4, 9, 14, 19]
+
+
+def test_the_other_guides_names_are_an_option(tmp_path):
+    toy, seen = Toy(), []
+    with (
+        profile_tensors(
+            tmp_path, profile=Profile(interval=1, names="Memory"), sinks=(seen.append,), model=toy.model
+        ) as loop,
+        loop.step(0),
+    ):
+        toy.loss().backward()
+    assert "Memory/Tensor_Category/parameters_MB" in seen[0].columns
+    assert not any(name.startswith("TensorProfiling") for name in seen[0].columns)
+
+
+def test_the_text_log_has_the_original_grammar(tmp_path):
+    train(tmp_path / "run", Toy(), profile=Profile(interval=10, large_mb=3))
+    (log,) = (tmp_path / "run" / "profiles").glob("tensor_profile_*.log")
+    text = log.read_text()
+    assert re.findall(r"Iteration (\d+) \| \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n={80}\n", text) == ["10", "20"]
+    assert re.search(r"Allocated: [\d.]+ MB \| Reserved: [\d.]+ MB \| Fragmentation: [\d.]+%", text)
+    assert re.search(r"  parameters     :     4\.00 MB\n", text)
+    assert "Large Tensors (>3MB): 4\nTop 5 largest:\n  4.00 MB | shape=(1024, 1024) | dtype=float32\n" in text
+
+
+def test_weights_are_the_same_with_and_without_the_profile(tmp_path):
+    torch.manual_seed(3)
+    plain = Toy()
+    torch.manual_seed(3)
+    profiled = Toy()
+    train(tmp_path / "a", plain)
+    train(tmp_path / "b", profiled, profile=Profile(interval=1))
+    assert torch.equal(plain.model.weight, profiled.model.weight)
+
+
+def test_without_the_switch_only_the_counters_are_there(tmp_path):
+    train(tmp_path / "run", Toy())
+    history = read_history(tmp_path / "run")
+    assert not (tmp_path / "run" / "memory.jsonl").exists()
+    assert not (tmp_path / "run" / "profiles").exists()
+    assert [name for name in history.names() if name.startswith("TensorProfiling")] == []
+    assert len(history["Memory/allocated_MB"]) == len(history["Memory/peak_MB"]) == 20
+    assert history["Memory/parameters_MB"].values.tolist() == [4.0] * 20
+    assert history["Memory/capacity_MB"].values[0] > history["Memory/allocated_MB"].values[0]
+    assert history["Machine/CPU/process_MB"].values[0] > 0
+
+
+def test_a_step_that_breaks_leaves_no_hook_behind(tmp_path):
+    toy = Toy()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        train(tmp_path / "run", toy, profile=Profile(interval=1), fail_at=3)
+    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+    assert [census["moment"] for census in read_memory_log(tmp_path / "run")][-1] == "end"
+    train(tmp_path / "other", toy, profile=Profile(interval=1))
+
+
+def test_a_resumed_run_shows_each_step_once(tmp_path):
+    train(tmp_path / "run", Toy(), steps=10, profile=Profile(interval=2))
+    train(tmp_path / "run", Toy(), steps=20, profile=Profile(interval=2))
+    assert [census["step"] for census in read_memory_log(tmp_path / "run")] == list(range(1, 20, 2))
+
+
+def test_spans_in_the_loop_of_a_stranger(tmp_path):
+    toy = Toy()
+    with profile_tensors(
+        tmp_path, model=toy.model, optimizers=[toy.optimizer], data={"images": toy.images}, profile=Profile(interval=2)
+    ) as loop:
+        for iteration in range(6):
+            with loop.step(iteration):
+                toy.optimizer.zero_grad()
+                with loop.span("render"):
+                    loss = toy.loss()
+                loss.backward()
+                toy.optimizer.step()
+    lines = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 3, 5]
+    assert lines[-1]["owners"]["optimizer"]["model"] == 8 * MB + 4
+    assert set(lines[-1]["peaks"]) == {"render"}
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    shown = [event.value for event in events.Scalars("TensorProfiling/Tensor_Category/parameters_MB")]
+    assert shown == [4.0, 4.0, 4.0]
+
+
+def test_activations_that_nobody_follows_are_absent_and_not_zero(tmp_path):
+    train(tmp_path / "run", Toy(), profile=Profile(interval=5, activations=False))
+    assert "TensorProfiling/Tensor_Category/activations_MB" not in read_history(tmp_path / "run")
+    assert read_memory_log(tmp_path / "run")[-1]["saved_at_peak"] is None
+    with torch.autograd.graph.save_on_cpu():
+        train(tmp_path / "hidden", Toy(), profile=Profile(interval=5))
+    assert "TensorProfiling/Tensor_Category/activations_MB" not in read_history(tmp_path / "hidden")
+
+
+def test_data_has_one_name(tmp_path):
+    with Run(tmp_path / "run", sinks=(), rules=()) as run:
+        run.hold(images=torch.zeros(2))
+        with pytest.raises(ValueError, match="images is registered already"):
+            run.hold(images=torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"interval": 0}, "every 0 steps: wanted 1 or more"),
+        ({"interval": -5}, "every -5 steps"),
+        ({"window": (9, 3)}, "profile window 9 3: wanted FIRST LAST"),
+        ({"large_mb": 0}, "from 0 MiB on: wanted at least 1"),
+        ({"snapshot_at": (-1,)}, "wanted 0-based step numbers"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Profile(**wrong)
+
+
+def test_snapshots_are_refused_where_no_allocator_writes_them(tmp_path):
+    with pytest.raises(ValueError, match="no allocator snapshot on cpu: only torch's CUDA allocator"):
+        train(tmp_path / "run", Toy(), profile=Profile(snapshot_at=(3,)))
