@@ -1,10 +1,16 @@
-"""What a process on the CPU could have: free memory of the machine, and the limits of its control groups."""
+"""What a process on the CPU could have: free memory of the machine, and the limits set for it."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+
+if sys.platform == "win32":
+    resource = None
+else:
+    import resource
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -33,7 +39,16 @@ def process_capacity(resident: int, *, cgroups: Path = CGROUPS, membership: Path
         membership: the table that says to which groups the process belongs.
     """
     rooms = [psutil.virtual_memory().available + resident, *_rooms(resident, cgroups, membership)]
-    return min(rooms)
+    return min([*rooms, *_address_space(resident)])
+
+
+def _address_space(resident: int) -> Iterator[int]:
+    """What ``ulimit -v`` leaves: the limit without what is mapped and not resident; nothing where there is none."""
+    if resource is None:
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield max(0, limit - psutil.Process().memory_info().vms + resident)
 
 
 def _rooms(resident: int, cgroups: Path, membership: Path) -> Iterator[int]:

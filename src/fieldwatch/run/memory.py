@@ -17,6 +17,9 @@ from fieldwatch.run.tensor_profile import TensorProfile
 LOOK_EVERY = 64
 """Steps after which the owners are asked for new parameters, and the driver for what is left."""
 
+SNAPSHOTS_ON_FINDINGS = 5
+"""How many allocator snapshots are kept besides those that were asked for."""
+
 
 class RunMemory:
     """Everything a run records about memory.
@@ -119,6 +122,7 @@ class _Parts:
 
     def begin(self, step: int) -> None:
         self._capture.begin(step)
+        self.triage.begin()
         if self._tensors is not None:
             self._tensors.begin(step)
 
@@ -135,7 +139,8 @@ class _Parts:
         if self._machine.due():
             values |= self._machine.sample()
         if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
-            self._history.dump(self._folder / "snapshots" / f"memory_step{step}.pickle")
+            path = self._folder / "snapshots" / f"memory_step{step}.pickle"
+            self._history.dump(path, keep=len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS)
         self._capture.end(step)
         return values
 

@@ -53,6 +53,10 @@ class OutOfMemoryTriage:
         """Bytes that were allocated at the end of the last step: what stays from step to step."""
         self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
 
+    def begin(self) -> None:
+        """Begin a step: what failed in an earlier one, and was caught, is past."""
+        self._failure = None
+
     def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
 
@@ -85,8 +89,10 @@ class OutOfMemoryTriage:
             self._watch.detach()
 
     def _at_failure(self, event: OutOfMemory) -> None:
+        first_in_step = self._failure is None
         self._failure = self._look(event.requested)
-        self._history.dump(self._folder / "crash" / SNAPSHOT)
+        if first_in_step:  # whoever catches the error and tries again should not wait for a file each time
+            self._history.dump(self._folder / "crash" / SNAPSHOT)
 
     def _look(self, requested: int | None) -> Failure:
         census = self._census()
@@ -97,6 +103,8 @@ class OutOfMemoryTriage:
 def _cuda_memory(counters: AllocatorCounters, held: int, census: Census) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
+    native = torch.cuda.get_allocator_backend() == "native"
+    share = torch.cuda.get_per_process_memory_fraction(counters.device) if native else 1.0
     return DeviceMemory(
         total=total,
         free=free,
@@ -105,7 +113,7 @@ def _cuda_memory(counters: AllocatorCounters, held: int, census: Census) -> Devi
         not_returnable=parts.not_returnable,
         returnable=parts.returnable,
         largest_free=parts.largest_free or 0,
-        allowed=int(total * torch.cuda.get_per_process_memory_fraction(counters.device)),
+        allowed=int(total * share),
         held=held or None,
         peaks=census.by_component(),
     )

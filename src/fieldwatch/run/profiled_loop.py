@@ -32,6 +32,8 @@ class ProfiledLoop:
         Args:
             index: its number, from 0; tags stand there.
         """
+        if self._tensors.profile.due(index):
+            self._counters.take()  # what was the most before does not belong to this step
         self._tensors.begin(index)
         try:
             yield

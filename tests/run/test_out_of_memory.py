@@ -1,0 +1,81 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from fieldwatch import Run, Terms
+
+EXHAUST = """
+import resource, sys, torch
+from torch import nn
+from fieldwatch import Run, Terms
+torch.set_num_threads(1)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters())
+kept = []
+import psutil
+room = psutil.Process().memory_info().vms + 600 * 2**20
+with Run(sys.argv[1], sinks=(), rules=()) as run:
+    run.watch(model=model)
+    run.hold(kept=kept)
+    for step in run.steps(1000):
+        if step.index == 0:
+            resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        terms = Terms(fit=(1.0, model(torch.ones(1, 8)).square().mean()))
+        terms.total.backward()
+        kept.append(torch.ones(8 * 2**20))
+        step.observe(terms)
+        step.update(optimizer)
+"""
+
+
+def crash_of(folder):
+    (place,) = (folder / "crash").iterdir()
+    return json.loads((place / "memory.json").read_text())
+
+
+def fail(folder, request):
+    model = nn.Linear(8, 8)
+    with Run(folder, sinks=(), rules=()) as run:
+        run.watch(model=model)
+        for step in run.steps(5):
+            step.observe(Terms(fit=(1.0, model(torch.ones(1, 8)).square().mean())))
+            if step.index == 3:
+                request()
+
+
+def test_a_size_that_no_machine_has_is_a_corrupt_size(tmp_path):
+    with pytest.raises(RuntimeError, match="allocate") as caught:
+        fail(tmp_path / "run", lambda: torch.empty(2**58, dtype=torch.uint8))
+    report = crash_of(tmp_path / "run")
+    assert report["verdict"]["reason"] == "impossible request"
+    assert report["requested"] == 2**58
+    assert "print the shapes" in report["verdict"]["remedy"]
+    assert any("why memory ran out: impossible request" in note for note in caught.value.__notes__)
+    assert report["census"]["owners"]["parameters"] == {"model": 288}
+
+
+def test_an_error_that_is_not_about_memory_leaves_no_verdict(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        fail(tmp_path / "run", lambda: 1 / 0)
+    (place,) = (tmp_path / "run" / "crash").iterdir()
+    assert not (place / "memory.json").exists()
+
+
+def test_true_exhaustion_names_what_grew(tmp_path):
+    script = tmp_path / "exhaust.py"
+    script.write_text(EXHAUST)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1, done.stderr
+    report = crash_of(tmp_path / "run")
+    assert report["verdict"]["reason"] == "exhaustion", report
+    assert report["requested"] == 32 * 2**20
+    owners = report["census"]["owners"]
+    assert owners["data"]["kept"] >= 10 * 32 * 2**20  # the list that grew, by its name
+    assert "largest: kept" in report["verdict"]["message"]
+    assert "why memory ran out: exhaustion" in done.stderr
