@@ -1,6 +1,9 @@
 """Histories made of real blocks, to plant faults in."""
 
+import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,3 +59,15 @@ def _make():
 @pytest.fixture
 def rng():
     return np.random.default_rng(20_240_611)
+
+
+@pytest.fixture(scope="session")
+def simulator():
+    """Load the simulated runs of benchmarks/forecast.py."""
+    place = Path(__file__).resolve().parents[2] / "benchmarks" / "forecast.py"
+    spec = importlib.util.spec_from_file_location("forecast_benchmark", place)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]

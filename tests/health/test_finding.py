@@ -73,3 +73,12 @@ def test_the_gravest_decides_the_exit_code(grades, gravest, code):
     assert worst(found) == gravest
     assert exit_code(found) == code
     assert exit_code(found, stopped=True) == 3
+
+
+def test_actions_survive_json_and_events_of_earlier_versions_have_none():
+    asked = finding(action="checkpoint,cap", limit=3.1e6)
+    assert asked.actions == ("checkpoint", "cap")
+    assert Finding.from_json(orjson.loads(orjson.dumps(asked.as_event()))) == asked
+    old = {key: value for key, value in finding().as_event().items() if key not in {"action", "limit"}}
+    assert Finding.from_json(old) == finding()
+    assert (finding().actions, finding().limit) == ((), None)

@@ -1,9 +1,12 @@
 """Health: what a run's record means. Rules look at the history and say what is wrong, since when, and what to do."""
 
+from fieldwatch.health.allocation import DeviceMemory, Request, parse_out_of_memory
 from fieldwatch.health.defaults import DEFAULTS, Default
 from fieldwatch.health.documentation import rule_classes, rules_markdown
 from fieldwatch.health.examiner import Examiner, examine
 from fieldwatch.health.finding import Finding, Severity, exit_code, worst
+from fieldwatch.health.forecast import Forecast, forecast
+from fieldwatch.health.out_of_memory import Verdict, triage
 from fieldwatch.health.rule import Found, HealthRule, Rule
 from fieldwatch.health.rules import (
     Collapse,
@@ -21,9 +24,11 @@ from fieldwatch.health.rules import (
     LossOscillating,
     LossSpike,
     MemoryGrowing,
+    MemoryLeak,
     NonFinite,
     NoValidation,
     OccupancySaturated,
+    OutOfMemoryAhead,
     Overfitting,
     Overtraining,
     ParameterDrift,
@@ -54,8 +59,10 @@ __all__ = [
     "DeclaredButAbsent",
     "DeclaredButZero",
     "Default",
+    "DeviceMemory",
     "Examiner",
     "Finding",
+    "Forecast",
     "Found",
     "FragmentationHigh",
     "GradientExploding",
@@ -68,15 +75,18 @@ __all__ = [
     "LossOscillating",
     "LossSpike",
     "MemoryGrowing",
+    "MemoryLeak",
     "NoValidation",
     "NonFinite",
     "OccupancySaturated",
+    "OutOfMemoryAhead",
     "Overfitting",
     "Overtraining",
     "ParameterDrift",
     "PoorSemantics",
     "RayStarvation",
     "RefusedUpdates",
+    "Request",
     "Rule",
     "SampleSpike",
     "Severity",
@@ -88,9 +98,13 @@ __all__ = [
     "UnchangedParameters",
     "UndeclaredTerm",
     "UpdateRatio",
+    "Verdict",
     "examine",
     "exit_code",
+    "forecast",
+    "parse_out_of_memory",
     "rule_classes",
     "rules_markdown",
+    "triage",
     "worst",
 ]

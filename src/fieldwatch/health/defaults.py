@@ -232,8 +232,19 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "window": _of(8, "snapshots that never fall: 'continuously growing'", _SEED_MEMORY),
         "warmup": _of(2, "snapshots: the optimizer's state comes with the first update"),
     },
+    "OutOfMemoryAhead": {
+        "sure": _of(0.5, "more likely than not, by the spread of the growth curves and of the memory of a step"),
+        "soon": _of(3000, "steps: time enough to change the run's settings by hand; farther ahead it is a note"),
+        "near": _of(500, "steps: five densifications; a run that can act should act now"),
+    },
+    "MemoryLeak": {
+        "significance": _of(6.0, "standard errors: 500 looks at three windows in a run must not make one false alarm"),
+        "least": _of(0.02, "MB per step: 600 MB over 30,000 steps; less never ends a run"),
+        "warmup": _of(32, "steps of a phase: optimizer state, cuDNN's trials, caches and workspaces come first"),
+    },
     "FragmentationHigh": {
         "high": _of(40.0, "percent: '> 40 %: high'; 10 to 30 is normal", _SEED_MEMORY),
+        "lost": _of(10.0, "percent in pieces of segments in use; below it the idle rest is cache that serves again"),
         "warmup": _of(2, "snapshots: the pool fills"),
         "patience": _of(4, "snapshots in a row"),
     },

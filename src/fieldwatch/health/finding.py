@@ -20,6 +20,9 @@ class Finding:
         message: what was seen, with numbers.
         remedy: what to do.
         subject: the term, group, sample or metric it concerns; empty where the rule has only one.
+        action: what the run should do about it by itself, such as ``"checkpoint"``, ``"cap"`` or ``"checkpoint,cap"``;
+            empty for nothing.
+        limit: the number that goes with the action: the largest size for ``"cap"``.
 
     Raises:
         ValueError: a negative step or an empty rule name.
@@ -31,6 +34,8 @@ class Finding:
     message: str
     remedy: str
     subject: str = ""
+    action: str = ""
+    limit: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no rule can mean."""
@@ -56,7 +61,15 @@ class Finding:
         if event["severity"] not in _RANKS:
             raise ValueError(f"a finding event has severity {event['severity']!r}: wanted one of {', '.join(_RANKS)}")
         texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
-        return cls(**texts, step=int(event["step"]), severity=event["severity"], subject=str(event.get("subject", "")))
+        texts |= {key: str(event.get(key, "")) for key in ("subject", "action")}
+        limit = event.get("limit")
+        number = None if limit is None else float(limit)
+        return cls(**texts, step=int(event["step"]), severity=event["severity"], limit=number)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The single actions."""
+        return tuple(self.action.split(",")) if self.action else ()
 
     def __str__(self) -> str:
         """Return the finding on one line."""

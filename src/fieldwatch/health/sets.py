@@ -34,6 +34,8 @@ GENERAL: tuple[HealthRule, ...] = (
     rules.StepOutlier(),
     rules.MemoryGrowing(),
     rules.FragmentationHigh(),
+    rules.MemoryLeak(),
+    rules.OutOfMemoryAhead(),
 )
 
 VIDEO: tuple[HealthRule, ...] = (
@@ -76,7 +78,8 @@ VIDEO: tuple[HealthRule, ...] = (
 )
 
 SPLATS: tuple[HealthRule, ...] = (
-    *GENERAL,
+    *(rule for rule in GENERAL if not isinstance(rule, rules.OutOfMemoryAhead)),
+    rules.OutOfMemoryAhead(unit="Gaussians"),
     rules.Collapse(metrics=("Test/psnr", "Eval/psnr")),
 )
 

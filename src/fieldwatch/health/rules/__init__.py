@@ -2,6 +2,7 @@
 
 from fieldwatch.health.rules.field import OccupancySaturated, RayStarvation
 from fieldwatch.health.rules.finite import NonFinite, RefusedUpdates
+from fieldwatch.health.rules.forecast import MemoryLeak, OutOfMemoryAhead
 from fieldwatch.health.rules.gradients import (
     DeadGroup,
     GradientExploding,
@@ -41,9 +42,11 @@ __all__ = [
     "LossOscillating",
     "LossSpike",
     "MemoryGrowing",
+    "MemoryLeak",
     "NoValidation",
     "NonFinite",
     "OccupancySaturated",
+    "OutOfMemoryAhead",
     "Overfitting",
     "Overtraining",
     "ParameterDrift",

@@ -71,23 +71,47 @@ class MemoryGrowing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class FragmentationHigh(HealthRule):
-    """Much of the reserved memory lies idle in pieces."""
+    """Much of the reserved memory lies idle; where the profile says how much of it is really lost, that counts.
+
+    Idle cache as such is no loss: the next step takes it again. Lost are pieces of segments in use; where they
+    are recorded and stay below ``lost`` percent of what is reserved, there is nothing to report.
+
+    Attributes:
+        metrics: idle share of what is reserved, in percent.
+        pieces: what is lost in pieces, in MiB.
+        reserved: what the allocator has, in MiB.
+    """
 
     metrics: Sequence[str] = ("TensorProfiling/fragmentation_percent",)
+    pieces: str = "TensorProfiling/Fragmentation/not_returnable_MB"
+    reserved: str = "Memory/reserved_MB"
     high: float = number("FragmentationHigh", "high")
+    lost: float = number("FragmentationHigh", "lost")
     warmup: int = integer("FragmentationHigh", "warmup")
     patience: int = integer("FragmentationHigh", "patience")
     remedy: ClassVar[str] = (
-        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; call torch.cuda.empty_cache() once after densification, "
-        "not every few steps."
+        "Idle cache is taken again by the next step, so that emptying it every few steps only costs time. If requests "
+        "fail while much lies idle, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and call "
+        "torch.cuda.empty_cache() once after densification."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where fragmentation had been high for too long."""
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(span.values > self.high, patience=self.patience, warmup=self.warmup)
+            lost = self._lost(history, span)
+            high = (span.values > self.high) & ~(lost <= self.lost)
+            at = first_held(high, patience=self.patience, warmup=self.warmup)
             if at is not None:
-                text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots."
+                text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots"
+                text += "." if np.isnan(lost[at]) else f"; {lost[at]:.0f} % lie in pieces of segments in use."
                 found.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(found)
+
+    def _lost(self, history: History, span: Span) -> NDArray[np.float64]:
+        """Return the share lost in pieces, in percent of what is reserved; NaN where that is not recorded."""
+        if self.pieces not in history or self.reserved not in history:
+            return np.full(len(span.values), np.nan)
+        steps = span.series.steps
+        reserved = on_steps(history[self.reserved], steps)
+        return 100 * on_steps(history[self.pieces], steps) / np.where(reserved > 0, reserved, np.nan)

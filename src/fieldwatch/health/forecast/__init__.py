@@ -1,0 +1,19 @@
+"""Forecast: when memory runs out as the model grows, and what grows that the model does not explain."""
+
+from fieldwatch.health.forecast.exhaustion import Forecast, forecast
+from fieldwatch.health.forecast.fit import MemoryModel
+from fieldwatch.health.forecast.growth import Growth
+from fieldwatch.health.forecast.leak import Leak, find_leak
+from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity
+
+__all__ = [
+    "Forecast",
+    "Growth",
+    "GrowthTrace",
+    "Leak",
+    "MemoryModel",
+    "MemoryTrace",
+    "capacity",
+    "find_leak",
+    "forecast",
+]

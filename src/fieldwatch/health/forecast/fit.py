@@ -1,0 +1,230 @@
+"""The memory of a step as a function of the model's size and the step's work.
+
+``peak = a + b * size + c * work`` for an ordinary step, and ``a + b * old size + t * new size`` for one that grows the
+model: there old and new copies of parameters and moments stand side by side.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.forecast.trace import STATES, MemoryTrace, middle
+
+LAYOUT_DOUBT = 0.3
+"""Standard deviation of ``b`` about the layout's value, as a share of it, before anything was measured."""
+COPIES = 3.0 / STATES
+"""Share of the layout that growth copies: parameters and both moments, but not gradients. A first guess for ``t``."""
+ROWS = 512
+_HUBER = 1.5
+_ROUNDS = 4
+_ROBUST = 1.4826
+"""A normal distribution's standard deviation over its median distance from the middle."""
+_LEAST_NOISE = 0.25
+_TINY = 1e-9
+_SLOPE_DOUBT = 0.3
+_WORST = 64
+_LATEST = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loads:
+    """What views add to a step's memory: view ``v`` adds ``loads[v] * size ** exponent`` MiB.
+
+    Attributes:
+        loads: ``[v]``, the heaviest first, at most 64.
+        share: how often a step sees one of them: 1 / number of all views.
+        names: the views' names; empty names where the record has none.
+        exponent: how work grows with size.
+    """
+
+    loads: NDArray[np.float64]
+    share: float
+    names: tuple[str, ...]
+    exponent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryModel:
+    """The fitted memory of a step, in MiB.
+
+    Attributes:
+        base: ``a``, what does not depend on the model's size.
+        per_size: ``b``, per unit of size.
+        per_work: ``c``, per unit of work; 0 where no work is recorded.
+        growing: ``t``, per unit of new size in a step that grows the model.
+        errors: ``[3]`` standard errors of a, b and c.
+        covariance: ``[2, 2]`` of a and b.
+        noise: standard deviation of an ordinary step about the fit.
+        growing_noise: the same for a step that grows the model.
+        loads: what the views add.
+    """
+
+    base: float
+    per_size: float
+    per_work: float
+    growing: float
+    errors: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    noise: float
+    growing_noise: float
+    loads: Loads
+
+    @classmethod
+    def fit(cls, trace: MemoryTrace) -> Self | None:
+        """Fit to the ordinary steps of a trace; None where there are fewer than 32."""
+        ordinary = np.flatnonzero(~trace.odd)
+        if len(ordinary) < 32:
+            return None
+        rows = _subsample(ordinary)
+        values, covariance, noise = _fit_line(trace, rows)
+        base, per_size, per_work = (float(value) for value in values)
+        excess = trace.peak - base - per_size * trace.size
+        loads, noise = _loads(trace, ordinary, excess, per_work, noise)
+        growing, growing_noise = _growing(trace, base, per_size, noise)
+        return cls(
+            base=base,
+            per_size=per_size,
+            per_work=per_work,
+            growing=growing,
+            errors=np.sqrt(np.diag(covariance)),
+            covariance=covariance[:2, :2],
+            noise=noise,
+            growing_noise=growing_noise,
+            loads=loads,
+        )
+
+    def ordinary(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``[v, s]``: the peak of a step on each of the heaviest views at each size."""
+        common = self.base + self.per_size * sizes
+        return common + self.loads.loads[:, None] * sizes**self.loads.exponent
+
+    def while_growing(self, old: NDArray[np.float64], new: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``[s]``: the peak of a step that grows the model."""
+        return self.base + self.per_size * old + self.growing * new
+
+    def doubt(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``[s]``: standard deviation of one step's peak about the prediction."""
+        one, both, two = self.covariance[0, 0], self.covariance[0, 1], self.covariance[1, 1]
+        return np.sqrt(np.maximum(one + 2 * both * sizes + two * sizes**2, 0.0) + self.noise**2)
+
+
+def _subsample(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return at most 512 of the rows: the last 256, and as many from all before."""
+    if len(places) <= ROWS:
+        return places
+    half = ROWS // 2
+    older = np.linspace(0, len(places) - half - 1, half).astype(np.intp)
+    return np.concatenate((places[older], places[-half:]))
+
+
+def _fit_line(trace: MemoryTrace, rows: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return (a, b, c), their covariance and the noise; c is not negative."""
+    size, work, peak = trace.size[rows], trace.work[rows], trace.peak[rows]
+    if np.isfinite(work).all():
+        values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size, work)), peak, trace.layout)
+        if values[2] >= 0:
+            return values, covariance, noise
+    values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size)), peak, trace.layout)
+    return np.append(values, 0.0), np.pad(covariance, (0, 1)), noise
+
+
+def _huber(
+    columns: NDArray[np.float64], peak: NDArray[np.float64], layout: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Fit with Huber's weights, so that spikes count little, and with the layout as the prior of the size's factor."""
+    scale = np.abs(columns).max(axis=1)
+    columns, weights, noise = columns / scale[:, None], np.ones(len(peak)), max(1.0, float(np.std(peak)))
+    prior, wanted = np.full(len(columns), _TINY), np.zeros(len(columns))
+    if np.isfinite(layout) and layout > 0:
+        wanted[1] = layout * scale[1]
+        prior[1] = (LAYOUT_DOUBT * wanted[1]) ** -2
+    values, covariance = wanted, np.diag(1 / prior)
+    for _ in range(_ROUNDS):
+        weighed = columns * (weights / noise**2)
+        covariance = np.linalg.inv(weighed @ columns.T + np.diag(prior)).astype(np.float64)
+        values = covariance @ (weighed @ peak + prior * wanted)
+        left = np.abs(peak - values @ columns)
+        noise = max(_ROBUST * middle(left), _LEAST_NOISE)
+        weights = np.minimum(1.0, _HUBER * noise / np.maximum(left, _TINY))
+    return values / scale, covariance / np.outer(scale, scale), noise
+
+
+def _loads(
+    trace: MemoryTrace, rows: NDArray[np.intp], excess: NDArray[np.float64], per_work: float, noise: float
+) -> tuple[Loads, float]:
+    """Return what each view adds, and the noise that is left.
+
+    With recorded work a view's load follows from its own visits' work; without it, from what the visits' peaks have
+    above the fit. A view's mean is drawn to that of all by what its few visits do not say.
+    """
+    views, size = trace.views[rows], trace.size[rows]
+    exponent = _exponent(trace, rows) if per_work > 0 else 1.0
+    each = (per_work * trace.work[rows] if per_work > 0 else excess[rows]) / size**exponent
+    seen = (views >= 0) & np.isfinite(each)
+    count = np.bincount(views[seen], minlength=len(trace.names)) if seen.any() else np.zeros(0, np.intp)
+    if not count.any():
+        return _nameless(each, exponent, noise, worked=per_work > 0)
+    views, each = views[seen], each[seen]
+    centre, spread = _clipped(each[-ROWS:])
+    kept = np.clip(each, centre - 6 * spread, centre + 6 * spread)
+    sums = np.bincount(views, weights=kept, minlength=len(trace.names))
+    visited = np.flatnonzero(count)
+    means = sums[visited] / count[visited]
+    left = kept - (sums / np.maximum(count, 1))[views]
+    freedom = max(len(kept) - len(visited), 1)
+    within = float(np.square(left).sum()) / freedom
+    among = max(float(np.var(means)) - within * float(np.mean(1 / count[visited])), 0.0)
+    drawn = centre + (means - centre) * among / np.maximum(among + within / count[visited], 1e-300)
+    worst = np.argsort(drawn)[::-1][:_WORST]
+    names = tuple(trace.names[int(visited[view])] for view in worst)
+    loads = Loads(loads=drawn[worst], share=1 / len(visited), names=names, exponent=exponent)
+    scatter = np.sqrt(within) * size[-1] ** exponent
+    return loads, float(np.hypot(noise, scatter) if per_work > 0 else max(scatter, _LEAST_NOISE))
+
+
+def _nameless(each: NDArray[np.float64], exponent: float, noise: float, *, worked: bool) -> tuple[Loads, float]:
+    """Return the loads of steps whose views have no names: the recorded ones stand for those to come."""
+    if worked:
+        heaviest = np.sort(each[-ROWS:])[::-1]
+        share, loads = 1 / len(heaviest), heaviest[:_WORST]
+    else:
+        share, loads = 1.0, np.zeros(1)
+    return Loads(loads=loads, share=share, names=("",) * len(loads), exponent=exponent), noise
+
+
+def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
+    """Return how the work of one and the same view grows with size: the slope between their logarithms.
+
+    Before anything is measured it is 1, give or take 0.3.
+    """
+    rows = rows[np.isfinite(trace.work[rows])]
+    size, work, views = np.log(trace.size[rows]), np.log(trace.work[rows]), trace.views[rows] + 1
+    count = np.maximum(np.bincount(views), 1)
+    size = size - (np.bincount(views, weights=size) / count)[views]
+    work = work - (np.bincount(views, weights=work) / count)[views]
+    noise = float(np.var(work - size)) + 1e-6
+    spread = float(np.square(size).sum()) / noise
+    prior = _SLOPE_DOUBT**-2
+    return (float(size @ work) / noise + prior) / (spread + prior)
+
+
+def _growing(trace: MemoryTrace, base: float, per_size: float, noise: float) -> tuple[float, float]:
+    """Return ``t`` and the noise of steps that grow the model; the layout counts as one more of them."""
+    places = 1 + np.flatnonzero(np.diff(trace.size) > 0)
+    peak = np.maximum(trace.peak[places], trace.peak[places - 1])[-_LATEST:]
+    old, new = trace.before[places][-_LATEST:], trace.size[places][-_LATEST:]
+    guess = COPIES * (trace.layout if np.isfinite(trace.layout) else per_size)
+    each = np.append((peak - base - per_size * old) / new, guess)
+    growing = max(middle(each), 0.0)
+    if not len(peak):
+        return growing, noise
+    left = peak - base - per_size * old - growing * new
+    return growing, max(_ROBUST * middle(np.abs(left)), noise)
+
+
+def _clipped(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return median and robust standard deviation."""
+    centre = middle(values)
+    return centre, _ROBUST * middle(np.abs(values - centre)) + 1e-300

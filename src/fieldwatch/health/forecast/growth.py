@@ -1,0 +1,184 @@
+"""How the model grows: curves fitted to its past and weighed by how well they foretold that past, change by change."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.forecast.trace import GrowthTrace
+
+Shape = Literal["linear", "power", "saturating", "settling"]
+LEAST_CHANGES = 8
+"""Fewer changes of size than this say nothing about the shape of the growth."""
+_POWERS = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 1.75, 2.0])
+_RATES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0])
+_BURSTS = np.array([[0.5, 3.0], [1.5, 3.0], [0.4, 6.0], [1.2, 6.0], [0.3, 12.0], [0.9, 12.0]])
+_COUNTS: dict[Shape, int] = {"linear": 1, "power": len(_POWERS), "saturating": len(_RATES), "settling": len(_BURSTS)}
+_KINDS: tuple[Shape, ...] = tuple(kind for kind, count in _COUNTS.items() for _ in range(count))
+_LIKELY = (0.15, 0.4, 0.25, 0.2)
+_USUAL, _USUAL_SPREAD = 0.7, 0.35
+_USUAL_RATE = 1.5
+_POINTS = 128
+_LEAST_NOISE = 0.02
+_MOST_INDEPENDENT = 8.0
+_SPREAD = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+_MASS = np.array([1.0, 4.0, 1.0]) / 6.0
+
+
+def _prior() -> NDArray[np.float64]:
+    """Return ``[shapes]``: how likely each one is beforehand.
+
+    Among powers those somewhat below 1 are the usual ones (densification slows down), among saturating curves those
+    that saturate late.
+    """
+    linear, power, saturating, settling = _LIKELY
+    powers = np.exp(-0.5 * ((_POWERS - _USUAL) / _USUAL_SPREAD) ** 2)
+    rates = np.exp(-_RATES / _USUAL_RATE)
+    bursts = np.full(len(_BURSTS), settling / len(_BURSTS))
+    return np.concatenate(([linear], power * powers / powers.sum(), saturating * rates / rates.sum(), bursts))
+
+
+_PRIOR = _prior()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The size to come: curves with weights, all of which start from the present size.
+
+    A curve's shape is linear, a power of the time since growth began, saturating, or settling (a burst, then straight).
+    It is fitted to the changes of size; each change is foretold from all others, and the errors of that say how much a
+    curve weighs. Every curve stands three times: as it is, and with its growth changed by plus and minus what the
+    unevenness of the changes makes of it. Changes that take away are no part of the curve, but a loss per step.
+
+    Attributes:
+        kind: the kind of shape with the most weight.
+        now: the last step in which the size changed.
+        size: the size since then.
+        weights: ``[m]``, they add up to 1.
+        noise: unevenness of the changes, relative to their mean.
+        loss: share of the size that pruning takes per step, where it took more than was added.
+        slopes: ``[m]``, size per unit of shape.
+        shapes: ``[m]``, number of each curve's shape.
+        start: the step at which growth began.
+        span: steps from there to now.
+    """
+
+    kind: Shape
+    now: float
+    size: float
+    weights: NDArray[np.float64]
+    noise: float
+    loss: float
+    slopes: NDArray[np.float64]
+    shapes: NDArray[np.intp]
+    start: float
+    span: float
+
+    @classmethod
+    def fit(cls, trace: GrowthTrace) -> Self | None:
+        """Fit to the changes of size; None where there are too few of them, or where the model does not grow."""
+        if len(trace.steps) <= LEAST_CHANGES or trace.sizes[-1] <= trace.sizes[0]:
+            return None
+        start = float(trace.steps[1] - trace.spacing)
+        steps, sizes = _thin(np.append(start, trace.steps[1:])), _thin(trace.sizes)
+        span, changes = float(steps[-1]) - start, np.diff(sizes)
+        added = changes > 0
+        parts = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
+        if np.count_nonzero(added) < LEAST_CHANGES:
+            return None
+        age = (steps[1:][added] - start) / span
+        slopes, odds, noise, alike = _judged(parts, changes[added], age)
+        kept = np.flatnonzero(odds > 0.01 * odds.max())
+        weights = odds[kept] / odds[kept].sum()
+        doubt = noise * np.sqrt(2 * (1 + alike) / (1 - alike) / len(parts[0]))
+        stretch = np.maximum(1 + _SPREAD[:, None] * doubt, 0.05)
+        return cls(
+            kind=_heaviest(weights, kept),
+            now=float(steps[-1]),
+            size=float(sizes[-1]),
+            weights=(_MASS[:, None] * weights).ravel(),
+            noise=noise,
+            loss=_loss(steps[1:] - start, changes, sizes),
+            slopes=(slopes[kept] * stretch).ravel(),
+            shapes=np.tile(kept, len(_MASS)),
+            start=start,
+            span=span,
+        )
+
+    def sizes(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``[m, s]``: each curve's size at ascending steps, the present one for steps before now."""
+        steps = np.maximum(np.append(self.now, steps), self.now)
+        shapes = _shape_values((steps - self.start) / self.span)[self.shapes]
+        kept = np.exp(-self.loss * (steps - self.now))
+        added = np.cumsum(np.diff(shapes, axis=1) / np.sqrt(kept[1:] * kept[:-1]), axis=1)
+        return kept[1:] * (self.size + self.slopes[:, None] * added)
+
+
+def _heaviest(weights: NDArray[np.float64], shapes: NDArray[np.intp]) -> Shape:
+    """Return the kind of shape with the most weight."""
+    mass: dict[Shape, float] = dict.fromkeys(_KINDS, 0.0)
+    for weight, shape in zip(weights.tolist(), shapes.tolist(), strict=True):
+        mass[_KINDS[shape]] += weight
+    return max(mass, key=lambda kind: mass[kind])
+
+
+def _shape_values(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``[shapes, n]`` at places in units of the past's length."""
+    powers = np.exp(_POWERS[:, None] * np.log(np.maximum(places, 1e-9)))
+    bursts = places - _BURSTS[:, :1] * np.expm1(-places * _BURSTS[:, 1:])
+    return np.concatenate((places[None], powers, -np.expm1(-places * _RATES[:, None]), bursts))
+
+
+def _judged(
+    parts: NDArray[np.float64], changes: NDArray[np.float64], recent: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
+    """Judge every shape by how well it foretells each change from all the others.
+
+    Args:
+        parts: ``[shapes, k]`` what each shape adds in each change.
+        changes: ``[k]`` changes of size, all positive.
+        recent: ``[k]`` how much each change counts: what happened last says more about what comes next.
+
+    Returns:
+        Slopes and odds ``[shapes]``; the relative noise of the changes, and how alike neighbouring ones are.
+    """
+    usual = _moving_mean(changes)
+    parts, relative = parts / usual, changes / usual
+    weighed = parts * recent
+    squares = (weighed * parts).sum(axis=1, keepdims=True)
+    slopes = weighed @ relative / squares[:, 0]
+    left = (relative - slopes[:, None] * parts) / (1 - np.minimum(weighed * parts / squares, 0.9))
+    square = np.square(left) @ recent / recent.sum() + _LEAST_NOISE**2
+    best = left[int(np.argmin(square))]
+    alike = float(np.clip(best[1:] @ best[:-1] / max(float(best @ best), 1e-12), 0.0, 0.8))
+    independent = min(len(changes) * (1 - alike) / (1 + alike), _MOST_INDEPENDENT)
+    odds = _PRIOR * (square.min() / square) ** (independent / 2)
+    return slopes, odds, float(np.sqrt(square.min())), alike
+
+
+def _loss(since: NDArray[np.float64], changes: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
+    """Return the share of the size that is lost per step: what the falls took, over the steps until the last one.
+
+    A fall has to make up for the growth that usually comes with it, too.
+    """
+    falls = np.flatnonzero(changes < 0)
+    if not len(falls):
+        return 0.0
+    usual = float(changes[changes > 0].mean())
+    return float(((usual - changes[falls]) / sizes[falls]).sum() / since[falls[-1]])
+
+
+def _moving_mean(changes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean size of the changes about each one, nowhere below a fifth of the mean of all."""
+    width, counts = max(len(changes) // 6, 2), np.arange(len(changes))
+    sums = np.concatenate(([0.0], np.cumsum(changes)))
+    first, last = np.maximum(counts - width, 0), np.minimum(counts + width + 1, len(changes))
+    return np.maximum((sums[last] - sums[first]) / (last - first), 0.2 * float(changes.mean()))
+
+
+def _thin(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return at most 128 of the values, evenly spread, the last among them."""
+    if len(values) <= _POINTS:
+        return values
+    return values[np.linspace(0, len(values) - 1, _POINTS).astype(np.intp)]

@@ -1,0 +1,136 @@
+"""Out of memory: what the error text says, and which of four reasons it was. Plain numbers; all of them bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fieldwatch.health.allocation import MIB, DeviceMemory, shown
+
+Reason = Literal["impossible request", "another process", "fragmentation", "exhaustion"]
+_SMALL, _MIDDLE = MIB, 10 * MIB
+_SMALL_SEGMENT, _MIDDLE_SEGMENT, _ROUND = 2 * MIB, 20 * MIB, 2 * MIB
+_ABSURD = 16
+_OTHERS_COUNT = 256 * MIB
+
+_REMEDIES: Mapping[Reason, str] = {
+    "impossible request": "Do not look for memory, look for the size: print the shapes in the failing line.",
+    "another process": "End the other process (nvidia-smi or `fieldwatch gpu` names it), or use another device.",
+    "fragmentation": "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (where the extensions in use bear it), keep "
+    "tensor sizes alike from step to step, and call torch.cuda.empty_cache() once after densification, not every step.",
+    "exhaustion": "",
+}
+_REMEDY_GROWTH = "Cap the model's size or end its growth earlier, and go on from the last checkpoint."
+_REMEDY_STEP = "Make the step smaller: lower resolution, fewer rays or a smaller batch, chunks, no_grad in evaluation."
+_REMEDY_LIMIT = "Raise the fraction given to torch.cuda.set_per_process_memory_fraction, or need less."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Why a request failed.
+
+    Attributes:
+        reason: which of the four it was.
+        message: what happened, with the numbers.
+        remedy: what to do.
+        missing: bytes that were missing.
+    """
+
+    reason: Reason
+    message: str
+    remedy: str
+    missing: int
+
+    def __str__(self) -> str:
+        """Return the verdict in one paragraph."""
+        return f"{self.reason}: {self.message} {self.remedy}"
+
+
+def triage(request: int, device: DeviceMemory) -> Verdict:
+    """Say why a request failed.
+
+    Args:
+        request: bytes asked for.
+        device: its state when the request failed.
+
+    Returns:
+        The verdict: a request larger than what the process may ever have is impossible; else the larger one of what
+        idle pieces and what other processes withhold is to blame, if it would have been enough; else the memory is
+        truly exhausted.
+
+    Raises:
+        ValueError: a negative request.
+    """
+    if request < 0:
+        raise ValueError(f"triage(request={request}): wanted the bytes asked for, 0 or more; sizes are not negative")
+    if request > device.limit:
+        return _impossible(request, device)
+    missing = max(_segment(request) - device.obtainable, 0)
+    fits_idle = device.idle >= missing and device.idle + device.obtainable >= request
+    fits_foreign = device.foreign >= max(missing, _OTHERS_COUNT)
+    if missing and fits_idle and not (fits_foreign and device.foreign > device.idle):
+        return _fragmented(request, device, missing)
+    if fits_foreign or not missing:
+        return _crowded(request, device, missing)
+    return _exhausted(request, device, missing)
+
+
+def _segment(request: int) -> int:
+    """Return the segment that torch's allocator asks the device for."""
+    if request <= _SMALL:
+        return _SMALL_SEGMENT
+    return _MIDDLE_SEGMENT if request < _MIDDLE else -(-request // _ROUND) * _ROUND
+
+
+def _impossible(request: int, device: DeviceMemory) -> Verdict:
+    whole, times = shown(device.total), request / device.total
+    if request > _ABSURD * device.total:
+        why = "such a size is no need but a mistake: a corrupt count, a negative number read as unsigned"
+    else:
+        side = round((request / 4) ** 0.5)
+        why = f"it could never fit; as float32 it would be a {side:,} x {side:,} matrix: do [N, 1] and [N] broadcast?"
+    message = f"{shown(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
+    remedy = _REMEDIES["impossible request"]
+    if device.allowed is not None and request <= device.total:
+        message = f"{shown(request)} were requested, and this process may have {shown(device.limit)} of {whole}."
+        remedy = _REMEDY_LIMIT
+    return Verdict(reason="impossible request", message=message, remedy=remedy, missing=request - device.limit)
+
+
+def _crowded(request: int, device: DeviceMemory, missing: int) -> Verdict:
+    held, whole = shown(device.foreign), shown(device.total)
+    held = f"other processes hold {held} of {whole}, this one {shown(device.reserved)}"
+    message = f"{shown(request)} were requested"
+    if missing:
+        message += f"; {held}; {shown(missing)} were missing and would be there without them."
+    else:
+        message += f", and {shown(device.obtainable)} can be had: at that moment something else had taken them."
+        message += f" Now {held}." if device.others is not None else ""
+    return Verdict(reason="another process", message=message, remedy=_REMEDIES["another process"], missing=missing)
+
+
+def _fragmented(request: int, device: DeviceMemory, missing: int) -> Verdict:
+    pieces = f", the largest piece {shown(device.largest_free)}" if device.largest_free else ""
+    lost = f" ({shown(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
+    message = (
+        f"{shown(request)} were requested; {shown(device.idle)} lie idle in the cache{lost}{pieces}, and "
+        f"{shown(device.obtainable)} can be had from the device: enough together, but in no one place."
+    )
+    return Verdict(reason="fragmentation", message=message, remedy=_REMEDIES["fragmentation"], missing=missing)
+
+
+def _exhausted(request: int, device: DeviceMemory, missing: int) -> Verdict:
+    message = (
+        f"{shown(request)} were requested; tensors hold {shown(device.allocated)} of {shown(device.limit)}, "
+        f"{shown(device.obtainable)} can be had, {shown(missing)} were missing"
+    )
+    remedy = f"{_REMEDY_GROWTH} {_REMEDY_STEP}"
+    if device.held is not None:
+        step = max(device.allocated + request - device.held, 0)
+        by_step = step > device.held
+        which = "one step's needs" if by_step else "what stays from step to step"
+        message += f"; {shown(device.held)} stay from step to step, this one wanted {shown(step)}: it is {which}"
+        remedy = _REMEDY_STEP if by_step else _REMEDY_GROWTH
+    largest = sorted(device.peaks.items(), key=lambda item: -item[1])[:3]
+    if largest:
+        message += "; largest: " + ", ".join(f"{name} {shown(size)}" for name, size in largest)
+    return Verdict(reason="exhaustion", message=f"{message}.", remedy=remedy, missing=missing)

@@ -1,0 +1,112 @@
+"""Memory to come: exhaustion by growth, and leaks. Both look at whole blocks of 64 steps, live and afterwards."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.forecast import Forecast, capacity, find_leak, forecast
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import LOOKBACK
+from fieldwatch.record import History
+
+Action = Literal["warn", "checkpoint", "cap"]
+_RESERVED = "Memory/reserved_MB"
+_SUBJECT = "Memory/peak_MB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemoryAhead(HealthRule):
+    """At the present growth, memory runs out before the growth ends.
+
+    Far ahead that is a note, within ``soon`` steps a warning, within ``near`` steps an error; from the warning on the
+    finding carries the actions.
+
+    Attributes:
+        actions: what the run should do: ``"warn"`` only says it, ``"checkpoint"`` saves, ``"cap"`` limits the size.
+        unit: what the model's size counts, for the message.
+        growth_until: the step at which growth ends, where no ``growth`` event says it (``growth_until``).
+        end: the run's last step, where it is known.
+
+    Raises:
+        ValueError: an unknown action.
+    """
+
+    actions: tuple[Action, ...] = ("warn",)
+    unit: str = "primitives"
+    growth_until: int | None = None
+    end: int | None = None
+    sure: float = number("OutOfMemoryAhead", "sure")
+    soon: int = integer("OutOfMemoryAhead", "soon")
+    near: int = integer("OutOfMemoryAhead", "near")
+    remedy: ClassVar[str] = (
+        "Cap growth at the size named, end it earlier or raise its gradient threshold; or lower the resolution of the "
+        "view named, or crop it. A checkpoint before that step keeps the work."
+    )
+
+    def __post_init__(self) -> None:
+        """Check thresholds and actions."""
+        super().__post_init__()
+        unknown = [action for action in self.actions if action not in get_args(Action)]
+        if unknown:
+            wanted = ", ".join(get_args(Action))
+            raise ValueError(f"OutOfMemoryAhead(actions={self.actions}): {unknown[0]!r} is none of {wanted}")
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the forecast made at the last whole block, if it says that memory runs out."""
+        last = _last_block(history)
+        ahead = forecast(history, last=last, growth_until=self.growth_until, end=self.end) if last > 0 else None
+        if ahead is None or ahead.probability < self.sure:
+            return ()
+        severity = self._severity(ahead)
+        memory = "VRAM" if _RESERVED in history else "memory"
+        text = ahead.text(memory=memory, unit=self.unit)
+        text = f"{text} (now {_size(ahead, self.unit)}; the process could have {ahead.capacity:,.0f} MB)."
+        found = self.finding(last, text, subject=_SUBJECT, severity=severity)
+        asked = [action for action in self.actions if action != "warn"]
+        if severity == "note" or not asked:
+            return (found,)
+        return (replace(found, action=",".join(asked), limit=ahead.cap if "cap" in asked else None),)
+
+    def _severity(self, ahead: Forecast) -> Severity:
+        left = ahead.low - ahead.made
+        return "error" if left <= self.near else "warning" if left <= self.soon else "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryLeak(HealthRule):
+    """Memory grows from step to step, and neither size, work nor new samples explain it."""
+
+    significance: float = number("MemoryLeak", "significance")
+    least: float = number("MemoryLeak", "least")
+    warmup: int = integer("MemoryLeak", "warmup")
+    remedy: ClassVar[str] = (
+        "Something is kept from every step: append loss.item() or .detach() to lists instead of tensors with their "
+        "graph, add up numbers instead of losses, and drop references to renders and batches; the tensor profile names "
+        "the owner."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the leak seen at the last whole block of the present phase, if there is one."""
+        last = _last_block(history)
+        if last <= 0:
+            return ()
+        first = history.phase_start(last) + self.warmup
+        leak = find_leak(history, last=last, first=first, significance=self.significance, least=self.least)
+        if leak is None:
+            return ()
+        text = f"{leak.metric} leaks {leak.rate:.2g} +- {2 * leak.error:.1g} MB per step: seen over {leak.steps} steps"
+        room = capacity(history, last)
+        left = None if room is None else (room - leak.level) / leak.rate
+        ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
+        text = f"{text}, and not explained by the model's size, the step's work or new samples{ends}."
+        return (self.finding(last, text, subject=leak.metric),)
+
+
+def _last_block(history: History) -> int:
+    """Return the last step of the last whole block of 64: what is said then does not depend on when one looks."""
+    return (history.step + 1) // LOOKBACK * LOOKBACK - 1
+
+
+def _size(ahead: Forecast, unit: str) -> str:
+    return replace(ahead, cap=ahead.size).cap_text(unit)

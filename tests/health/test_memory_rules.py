@@ -1,0 +1,143 @@
+"""The rules about memory name a planted fault, and are silent on its healthy twin."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fieldwatch import health
+from fieldwatch.health import HealthRule
+from fieldwatch.record import History
+
+Make = Callable[..., History]
+EVAL = {"stride": 50, "axis": "epoch"}
+CATEGORY = "TensorProfiling/Tensor_Category"
+FRAGMENTS = [50, 50, 20, 45, 46, 47, 48]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A rule; a faulty run and its healthy twin; step, severity, subject; words of the message, then of the remedy."""
+
+    rule: HealthRule
+    fault: Callable[[Make], History]
+    healthy: Callable[[Make], History]
+    at: tuple[int, str, str]
+    words: tuple[str, ...]
+
+
+def snapshots(make: Make, activations: np.ndarray, parameters: np.ndarray | None = None) -> History:
+    still = np.full(len(activations), 500.0)
+    columns = {"activations": activations, "parameters": still if parameters is None else parameters}
+    return make(({f"{CATEGORY}/{name}_MB": values for name, values in columns.items()}, EVAL))
+
+
+def fragmented(make: Make, percent: Sequence[float], pieces: float | None = None) -> History:
+    columns = {"TensorProfiling/fragmentation_percent": percent}
+    if pieces is not None:
+        columns |= {"TensorProfiling/Fragmentation/not_returnable_MB": [pieces] * len(percent)}
+    reserved = ({"Memory/reserved_MB": np.full(400, 8000.0)}, {})
+    return make((columns, EVAL), *(() if pieces is None else (reserved,)))
+
+
+def stepwise(make: Make, steps: int, *, leak: float = 0.0, events: Sequence[Mapping[str, object]] = ()) -> History:
+    """A model that grows every hundred steps; from step 600 on something leaks."""
+    rng, step = np.random.default_rng(5), np.arange(steps)
+    size = 100e3 * (1 + step // 100)
+    allocated = 900 + 1e-3 * size + leak * np.maximum(step - 600, 0) + 3 * rng.standard_normal(steps)
+    columns = {"Memory/allocated_MB": allocated, "Model/size": size}
+    return make(columns, ({"Memory/capacity_MB": [9000.0]}, {}), events=events)
+
+
+def growing(make: Make, *, capacity: float, ends: int | None = None) -> History:
+    """Ten views, the last one the heaviest; 80,000 primitives more every hundred steps from 500 on."""
+    rng, step = np.random.default_rng(5), np.arange(2100)
+    size = 200e3 + 80e3 * np.maximum((step - 400) // 100, 0)
+    views = rng.integers(0, 10, len(step))
+    work = (5.0 + views) * size
+    peak = 700 + 9e-4 * size + 5e-5 * work + 2 * rng.standard_normal(len(step))
+    columns = {"Loss/total": np.ones(len(step)), "Memory/peak_MB": peak, "Memory/reserved_MB": peak + 100}
+    columns |= {"Memory/parameters_MB": 2.25e-4 * size, "Model/size": size, "Model/work": work}
+    event = {"kind": "growth", "step": 500} | ({} if ends is None else {"growth_until": ends})
+    rows = (columns, {"samples": [f"IMG_{view}" for view in views]})
+    return make(rows, ({"Memory/capacity_MB": [capacity] * 26}, {"stride": 64}), events=[event])
+
+
+CASES = [
+    Case(
+        rule=health.MemoryGrowing(),
+        fault=partial(snapshots, activations=1000 + 40.0 * np.arange(20)),
+        healthy=partial(snapshots, activations=1000 + 40.0 * np.arange(20), parameters=500 + 20.0 * np.arange(20)),
+        at=(500, "warning", f"{CATEGORY}/activations_MB"),
+        words=("growing", "1080 to 1400 MB", "8 snapshots", "detach()"),
+    ),
+    Case(
+        rule=health.FragmentationHigh(),
+        fault=partial(fragmented, percent=FRAGMENTS),
+        healthy=partial(fragmented, percent=[50, 50, 20, 35, 46, 47, 38]),
+        at=(300, "warning", "TensorProfiling/fragmentation_percent"),
+        words=("48 %", "above 40 %", "expandable_segments"),
+    ),
+    Case(
+        rule=health.MemoryLeak(),
+        fault=partial(stepwise, steps=767, leak=0.5),
+        healthy=partial(stepwise, steps=767),
+        at=(703, "warning", "Memory/allocated_MB"),
+        words=("leaks 0.47 +- 0.02 MB per step", "not explained by the model's size", "full in 15,", "loss.item()"),
+    ),
+    Case(
+        rule=health.OutOfMemoryAhead(),
+        fault=partial(growing, capacity=9000.0),
+        healthy=partial(growing, capacity=9000.0, ends=3000),
+        at=(2047, "note", "Memory/peak_MB"),
+        words=(
+            "VRAM runs out at iteration",
+            "on view IMG_9",
+            "cap at 5.1 M primitives",
+            "now 1.4 M primitives",
+            "Cap growth",
+        ),
+    ),
+]
+BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name)
+
+
+@BY_NAME
+def test_names_the_planted_fault(case, make):
+    found = case.rule(case.fault(make))
+    assert len(found) == 1, found
+    finding = found[0]
+    assert (finding.rule, finding.step, finding.severity, finding.subject) == (case.rule.name, *case.at), finding
+    *says, advises = case.words
+    assert [words for words in says if words not in finding.message] == [], finding.message
+    assert advises in finding.remedy
+
+
+@BY_NAME
+def test_is_silent_on_the_healthy_twin(case, make):
+    assert case.rule(case.healthy(make)) == ()
+    assert case.rule(History()) == ()
+
+
+@BY_NAME
+def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
+    """With the recordings up to that step the finding is the same; with one fewer there is none."""
+    history = case.fault(make)
+    history.discard(case.at[0] + 1)
+    assert [finding.step for finding in case.rule(history)] == [case.at[0]]
+    history.discard(case.at[0])
+    assert case.rule(history) == ()
+
+
+def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():
+    rules = [rule for rule in health.rule_classes() if rule.__module__.split(".")[-1] in {"memory", "forecast"}]
+    assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in rules)
+
+
+def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
+    """48 % idle: a finding if 1600 of 8000 MB lie in pieces, nothing if 80 do."""
+    found = health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
+    assert ["20 % lie in pieces" in finding.message for finding in found] == [True]
+    assert health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
