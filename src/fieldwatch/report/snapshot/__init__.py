@@ -1,0 +1,48 @@
+"""Memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``, read without running their code."""
+
+from fieldwatch.report.snapshot.as_json import snapshot_json
+from fieldwatch.report.snapshot.error import SnapshotError
+from fieldwatch.report.snapshot.model import (
+    Allocations,
+    DeviceMemory,
+    Inconsistency,
+    Peak,
+    Phase,
+    PoolUse,
+    SiteUse,
+    Snapshot,
+    Timeline,
+    Totals,
+)
+from fieldwatch.report.snapshot.pickled import MAX_BYTES
+from fieldwatch.report.snapshot.read import read_snapshot
+from fieldwatch.report.snapshot.recorded import ACTIONS, Block, OutOfMemory, Segment, Trace
+from fieldwatch.report.snapshot.stacks import Frame, Stack
+from fieldwatch.report.snapshot.table import snapshot_table
+from fieldwatch.report.snapshot.view import write_view
+
+__all__ = [
+    "ACTIONS",
+    "MAX_BYTES",
+    "Allocations",
+    "Block",
+    "DeviceMemory",
+    "Frame",
+    "Inconsistency",
+    "OutOfMemory",
+    "Peak",
+    "Phase",
+    "PoolUse",
+    "Segment",
+    "SiteUse",
+    "Snapshot",
+    "SnapshotError",
+    "Stack",
+    "Timeline",
+    "Totals",
+    "Trace",
+    "read_snapshot",
+    "snapshot_json",
+    "snapshot_table",
+    "write_view",
+]

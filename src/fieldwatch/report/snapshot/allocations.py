@@ -1,0 +1,132 @@
+"""Follows every allocation through the history, from the event that made it to the event that gave it back."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fieldwatch.report.snapshot.model import Allocations
+from fieldwatch.report.snapshot.recorded import (
+    ALLOC,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    Block,
+    Recorded,
+    Trace,
+)
+
+_OLDER = -1
+_NOWHERE = -1
+
+
+@dataclass(kw_only=True)
+class Oddities:
+    """What did not fit together while allocations were followed: counts, and bytes where they mean something."""
+
+    count: Counter[str] = field(default_factory=Counter[str])
+    size: Counter[str] = field(default_factory=Counter[str])
+
+    def note(self, what: str, size: int) -> None:
+        """Count one."""
+        self.count[what] += 1
+        self.size[what] += size
+
+
+class _Follower:
+    """Walks over the events of one device and keeps the allocations that are alive, by address."""
+
+    def __init__(self, *, requests: bool) -> None:
+        self._requests = requests
+        self.rows: list[list[int]] = []  # size, start, end, stack, live
+        self.alive: dict[int, int] = {}
+        self.pending: set[int] = set()
+        self.returned: set[int] = set()
+        self.oddities = Oddities()
+
+    def allocate(self, at: int, address: int, size: int, stack: int) -> None:
+        if address in self.alive:
+            self._end(address, at, "allocated twice without a free between")
+        self.pending.discard(address)
+        self.returned.discard(address)
+        self.alive[address] = len(self.rows)
+        self.rows.append([size, at, -1, stack, 0])
+
+    def request(self, at: int, address: int, size: int) -> None:
+        self._give_back(at, address, size)
+        self.pending.add(address)
+
+    def complete(self, at: int, address: int, size: int) -> None:
+        if address in self.pending:
+            self.pending.discard(address)
+            return
+        if self._requests and address not in self.alive and address not in self.returned:
+            return  # it was requested before the history began
+        self.oddities.note("free_completed without free_requested", size)
+        self._give_back(at, address, size)
+
+    def _give_back(self, at: int, address: int, size: int) -> None:
+        if address in self.alive:
+            if self.rows[self.alive[address]][0] != size:
+                self.oddities.note("freed with another size than allocated", size)
+            self._end(address, at)
+        elif address in self.returned:
+            self.oddities.note("freed twice without an allocation between", size)
+        else:
+            self.rows.append([size, _OLDER, at, _NOWHERE, 0])
+        self.returned.add(address)
+
+    def _end(self, address: int, at: int, why: str = "") -> None:
+        row = self.rows[self.alive.pop(address)]
+        row[2] = at
+        if why:
+            self.oddities.note(why, row[0])
+
+    def settle(self, blocks: Iterable[Block], events: int) -> None:
+        """Match what is alive with the blocks in use at the end; blocks from before the history are added."""
+        for block in blocks:
+            size = block.size if block.requested is None else block.requested
+            known = self.alive.pop(block.address, None)
+            if known is None:
+                self.rows.append([size, _OLDER, events, block.stack or (_NOWHERE if events else 0), 1])
+                continue
+            row = self.rows[known]
+            row[2], row[3], row[4] = events, block.stack or row[3], 1
+            if row[0] != size and block.requested is not None:
+                self.oddities.note("a block of another size than its allocation", size)
+        for left in self.alive.values():
+            self.rows[left][2] = events
+            self.oddities.note("alive in the history, but no block stands for it", self.rows[left][0])
+
+
+def follow(recorded: Recorded) -> tuple[Allocations, Oddities]:
+    """Return every allocation that the history or the final state knows, and what did not fit.
+
+    A block in use counts as live from its request until ``free_requested``; where the history has no such events
+    (``skip_actions``), until ``free_completed``.
+    """
+    trace = recorded.trace
+    follower = _Follower(requests=bool((trace.action == FREE_REQUESTED).any()))
+    steps = zip(trace.action.tolist(), trace.address.tolist(), trace.size.tolist(), trace.stack.tolist(), strict=True)
+    for at, (action, address, size, stack) in enumerate(steps):
+        if action == ALLOC:
+            follower.allocate(at, address, size, stack)
+        elif action == FREE_COMPLETED:
+            follower.complete(at, address, size)
+        elif action == FREE_REQUESTED:
+            follower.request(at, address, size)
+    follower.settle(_in_use(recorded), len(trace))
+    rows = np.array(follower.rows, dtype=np.int64).reshape(-1, 5)
+    size, start, end, stack, live = rows.T.copy()
+    columns = Allocations(size=size, start=start, end=end, stack=stack.astype(np.int32), live=live.astype(np.bool_))
+    return columns, follower.oddities
+
+
+def _in_use(recorded: Recorded) -> Iterable[Block]:
+    states = {"active_allocated"} if _names_requests(recorded.trace) else {"active_allocated", "active_awaiting_free"}
+    return (block for segment in recorded.segments for block in segment.blocks if block.state in states)
+
+
+def _names_requests(trace: Trace) -> bool:
+    """Tell whether the history says when memory was given back, not only when it was free again."""
+    return not len(trace) or bool((trace.action == FREE_REQUESTED).any()) or not (trace.action == FREE_COMPLETED).any()

@@ -1,0 +1,99 @@
+"""Says where a snapshot disagrees with itself, with numbers, instead of hiding or refusing it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fieldwatch.report.snapshot.allocations import Oddities
+from fieldwatch.report.snapshot.model import Inconsistency, Timeline
+from fieldwatch.report.snapshot.recorded import FREE_REQUESTED, Recorded, Segment
+from fieldwatch.report.snapshot.timeline import MOST_SPANS
+from fieldwatch.report.snapshot.totals import bytes_in
+
+
+def inconsistencies_of(recorded: Recorded, oddities: Oddities, timeline: Timeline) -> tuple[Inconsistency, ...]:
+    """Return every kind of disagreement once, with how often it occurs."""
+    found = [*_state(recorded.segments), *_odd_events(recorded, oddities), *_order(recorded, timeline)]
+    return tuple(found)
+
+
+def _state(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
+    """Compare what the segments say with what their blocks add up to."""
+    sums = [(s, sum(b.size for b in s.blocks), bytes_in(s, "active_allocated")) for s in segments]
+    gaps = [(s.total, covered) for s, covered, _ in sums if covered != s.total]
+    if gaps:
+        yield _found(
+            "blocks do not fill their segment",
+            len(gaps),
+            f"in {len(gaps)} of {len(segments)} segments the blocks add up to {sum(c for _, c in gaps):,} B, "
+            f"and the segments to {sum(t for t, _ in gaps):,} B",
+        )
+    other = [(s.allocated, taken) for s, _, taken in sums if s.allocated not in {None, taken}]
+    if other:
+        yield _found(
+            "allocated_size is not the sum of the blocks",
+            len(other),
+            f"{len(other)} of {len(segments)} segments count {sum(a or 0 for a, _ in other):,} B as allocated, "
+            f"and their blocks in use add up to {sum(t for _, t in other):,} B",
+        )
+    yield from _places(segments)
+
+
+def _places(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
+    """Find blocks outside their segment or over one another, and blocks smaller than what was asked for."""
+    apart = small = 0
+    for segment in segments:
+        at = segment.address
+        for block in segment.blocks:
+            apart += block.address < at or block.address + block.size > segment.address + segment.total
+            small += (block.requested or 0) > block.size
+            at = block.address + block.size
+    if apart:
+        yield _found(
+            "blocks lie outside their segment or overlap", apart, f"{apart} blocks lie outside or over another"
+        )
+    if small:
+        yield _found(
+            "blocks are smaller than what was requested", small, f"{small} blocks are smaller than their request"
+        )
+
+
+def _odd_events(recorded: Recorded, oddities: Oddities) -> Iterator[Inconsistency]:
+    """Report what did not fit while allocations were followed."""
+    for what, count in oddities.count.items():
+        reason = ""
+        if what == "free_completed without free_requested" and not (recorded.trace.action == FREE_REQUESTED).any():
+            reason = ": the history holds no requests at all (recorded with skip_actions?)"
+        yield _found(what, count, f"{count:,} events, {oddities.size[what]:,} B: {what}{reason}")
+    for action, count in recorded.trace.unknown.items():
+        yield _found("an action of an unknown kind", count, f"{count:,} events of the unknown action {action!r}")
+
+
+def _order(recorded: Recorded, timeline: Timeline) -> Iterator[Inconsistency]:
+    """Report clocks that run backwards and amounts that cannot be."""
+    names = len({mark.name for mark in recorded.annotations})
+    if names > MOST_SPANS:
+        yield _found(
+            "more spans than are followed", names, f"{names:,} annotated spans, of which {MOST_SPANS:,} are shown"
+        )
+    back = int((np.diff(recorded.trace.time) < 0).sum())
+    if back:
+        yield _found("time runs backwards", back, f"{back:,} events are earlier than the event before them")
+    over = int((timeline.requested - timeline.reserved).max(initial=0))
+    if over > 0:
+        yield _found(
+            "more was requested than reserved",
+            int((timeline.requested > timeline.reserved).sum()),
+            f"the history has up to {over:,} B more in use than the segments hold",
+        )
+    low = int(timeline.reserved.min(initial=timeline.reserved_before))
+    if low < 0:
+        yield _found(
+            "more was released than reserved",
+            1,
+            f"counting back from the end, the reserved memory falls to {low:,} B: segments are missing",
+        )
+
+
+def _found(what: str, count: int, message: str) -> Inconsistency:
+    return Inconsistency(what=what, count=count, message=message)

@@ -1,0 +1,277 @@
+"""Turns the plain data of a snapshot into checked records; knows the forms of the versions of torch."""
+
+from collections import Counter
+from typing import Any, cast
+
+import numpy as np
+
+from fieldwatch.report.snapshot.error import SnapshotError
+from fieldwatch.report.snapshot.fields import (
+    LARGEST_ADDRESS,
+    MOST,
+    Given,
+    Place,
+    items,
+    listed,
+    mapping,
+    number,
+    shown,
+    text,
+    wrong,
+)
+from fieldwatch.report.snapshot.recorded import (
+    ACTIONS,
+    SEGMENT_UNMAP,
+    UNKNOWN,
+    Annotation,
+    Block,
+    OutOfMemory,
+    Recorded,
+    Segment,
+    State,
+    Trace,
+)
+from fieldwatch.report.snapshot.stacks import Stack, StackTable
+
+_STATES: dict[str, State] = {
+    "active_allocated": "active_allocated",
+    "active_awaiting_free": "active_awaiting_free",
+    "active_pending_free": "active_awaiting_free",
+    "inactive": "inactive",
+}
+_CODES = {action: code for code, action in enumerate(ACTIONS[:UNKNOWN])}
+_OOM = _CODES["oom"]
+_MOST_DEVICES = 1024
+_MOST_SUM = 1 << 62
+_SPARE = 4096
+
+
+def parse_snapshot(root: Any, size: int) -> tuple[tuple[Recorded, ...], tuple[Stack, ...], dict[str, str]]:
+    """Check the data of a snapshot and return its devices, stacks and settings.
+
+    Args:
+        root: the dict of ``_snapshot()`` and ``_dump_snapshot()``, or the list of ``memory_snapshot()``.
+        size: bytes of the file it came from; it cannot hold more entries than that.
+
+    Raises:
+        SnapshotError: a value is missing or wrong; the message names its place.
+    """
+    whole = _whole(root)
+    table = StackTable(size + _SPARE)
+    segments = _segments(whole, table)
+    traces = {device: _trace(whole, device, table) for device in range(_device_count(whole))}
+    annotations = _annotations(whole, table)
+    devices = sorted(segments.keys() | {device for device, (trace, _) in traces.items() if len(trace)})
+    recorded = [
+        _recorded(device, segments.get(device, []), traces.get(device) or (_empty_trace(), ()), annotations)
+        for device in devices
+    ]
+    return tuple(recorded), tuple(table.stacks), _settings(whole)
+
+
+def _whole(root: Any) -> Given:
+    """Return the dict form of a snapshot."""
+    if type(root) is list:
+        return {"segments": root}
+    if type(root) is dict and {"segments", "device_traces"} & cast("Given", root).keys():
+        return cast("Given", root)
+    kind = type(cast("object", root)).__name__
+    raise SnapshotError(
+        f"the file holds a {kind} that is no memory snapshot; wanted a dict with 'segments' and "
+        "'device_traces' (_dump_snapshot), or a list of segments (memory_snapshot)"
+    )
+
+
+def _recorded(
+    device: int,
+    segments: list[Segment],
+    history: tuple[Trace, tuple[OutOfMemory, ...]],
+    annotations: list[Annotation],
+) -> Recorded:
+    total = sum(_bound(segment) for segment in segments) + float(history[0].size.sum(dtype=np.float64))
+    if total > _MOST_SUM:
+        raise SnapshotError(f"device {device}: sizes add up to {total:.3g} bytes; wanted those of a real device")
+    own = tuple(annotation for annotation in annotations if annotation.device == device)
+    return Recorded(
+        device=device, segments=tuple(segments), trace=history[0], out_of_memory=history[1], annotations=own
+    )
+
+
+def _bound(segment: Segment) -> int:
+    """Return no less than any amount that follows from a segment."""
+    own = segment.total + (segment.allocated or 0) + (segment.active or 0) + (segment.requested or 0)
+    return own + sum(block.size + (block.requested or 0) for block in segment.blocks)
+
+
+def _device_count(root: Given) -> int:
+    count = len(items(root, "device_traces", ()))
+    if count > _MOST_DEVICES:
+        raise SnapshotError(f"device_traces has {count:,} entries; wanted one for each device, at most {_MOST_DEVICES}")
+    return count
+
+
+def _segments(root: Given, table: StackTable) -> dict[int, list[Segment]]:
+    """Return the segments of each device."""
+    found: dict[int, list[Segment]] = {}
+    given = items(root, "segments", ())
+    table.spend(len(given), ("segments",))
+    for at, value in enumerate(given):
+        place = ("segments", at)
+        segment = mapping(value, place)
+        device = number(segment, "device", place, default=0, most=_MOST_DEVICES)
+        found.setdefault(device, []).append(_segment(segment, place, table))
+    return found
+
+
+def _segment(given: Given, place: Place, table: StackTable) -> Segment:
+    address = number(given, "address", place, most=LARGEST_ADDRESS)
+    return Segment(
+        address=address,
+        total=number(given, "total_size", place, most=_MOST_SUM),
+        allocated=_optional(given, "allocated_size", place),
+        active=_optional(given, "active_size", place),
+        requested=_optional(given, "requested_size", place),
+        stream=number(given, "stream", place, default=0, most=LARGEST_ADDRESS),
+        kind=text(given, "segment_type", place, "unknown"),
+        pool=_pool(given.get("segment_pool_id", (0, 0)), (*place, "segment_pool_id")),
+        expandable=bool(given.get("is_expandable", False)),
+        blocks=_blocks(given, address, place, table),
+    )
+
+
+def _optional(given: Given, key: str, place: Place) -> int | None:
+    return number(given, key, place) if key in given else None
+
+
+def _pool(value: Any, place: Place) -> tuple[int, ...]:
+    if type(value) not in {list, tuple} or len(value) > 4 or not all(_is_id(part) for part in value):
+        raise wrong(place, value, "two whole numbers")
+    return tuple(value)
+
+
+def _is_id(part: Any) -> bool:
+    return type(part) is int and 0 <= part <= LARGEST_ADDRESS
+
+
+def _blocks(given: Given, address: int, place: Place, table: StackTable) -> tuple[Block, ...]:
+    blocks: list[Block] = []
+    values = items(given, "blocks", place)
+    table.spend(len(values), place)
+    for at, value in enumerate(values):
+        block = _block(mapping(value, (*place, "blocks", at)), address, (*place, "blocks", at), table)
+        address = min(block.address + block.size, LARGEST_ADDRESS)  # the first versions gave no address: they follow
+        blocks.append(block)
+    return tuple(blocks)
+
+
+def _block(given: Given, follows: int, place: Place, table: StackTable) -> Block:
+    size = number(given, "size", place)
+    state = _STATES.get(text(given, "state", place))
+    if state is None:
+        raise wrong((*place, "state"), given["state"], f"one of {', '.join(_STATES)}")
+    made = _made(given, place)
+    requested = number(made, "requested_size", place, default=-1) if "requested_size" in made else None
+    if requested is None and "real_size" in made:
+        requested = number(made, "real_size", (*place, "history", 0))
+    return Block(
+        address=number(given, "address", place, default=follows, most=LARGEST_ADDRESS),
+        size=size,
+        requested=0 if state == "inactive" else requested,
+        state=state,
+        stack=table.number(made["frames"], (*place, "frames")) if "frames" in made else 0,
+    )
+
+
+def _made(given: Given, place: Place) -> Given:
+    """Return the dict that says how a block was made: the block, or in torch 1.13 the first of its history."""
+    history = items(given, "history", place)
+    return mapping(history[0], (*place, "history", 0)) if history and "requested_size" not in given else given
+
+
+class _Columns:
+    """The history of one device while it is read."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int, int]] = []
+        self.phases: dict[str, int] = {}
+        self.unknown: Counter[str] = Counter()
+        self.out_of_memory: list[OutOfMemory] = []
+
+    def add(self, event: Given, place: Place, table: StackTable) -> None:
+        """Check one event and keep it."""
+        action = event.get("action")
+        code = _CODES.get(action, UNKNOWN) if type(action) is str else UNKNOWN
+        if code == UNKNOWN:
+            self.unknown[text(event, "action", place)] += 1
+        failed = code == _OOM
+        missing = None if code <= SEGMENT_UNMAP else 0
+        size = number(event, "size", place, default=missing, most=LARGEST_ADDRESS)
+        time = number(event, "time_us", place, default=0)
+        stack = table.number(event["frames"], (*place, "frames")) if "frames" in event else 0
+        address = 0 if failed else number(event, "addr", place, default=missing, most=LARGEST_ADDRESS)
+        if failed:
+            free = _optional(event, "device_free", place)
+            self.out_of_memory.append(
+                OutOfMemory(event=len(self.rows), time=time, requested=size, device_free=free, stack=stack)
+            )
+        label = event.get("user_metadata", "")
+        phase = self._phase(text(event, "user_metadata", place)) if label != "" else -1
+        self.rows.append((code, address, 0 if failed else min(size, MOST), time, stack, phase))
+
+    def _phase(self, label: str) -> int:
+        return self.phases.setdefault(label, len(self.phases))
+
+    def finish(self) -> Trace:
+        """Return the columns."""
+        action, address, size, time, stack, phase = zip(*self.rows, strict=True) if self.rows else [()] * 6
+        return Trace(
+            action=np.array(action, dtype=np.uint8),
+            address=np.array(address, dtype=np.uint64),
+            size=np.array(size, dtype=np.int64),
+            time=np.array(time, dtype=np.int64),
+            stack=np.array(stack, dtype=np.int32),
+            phase=np.array(phase, dtype=np.int32),
+            phases=tuple(self.phases),
+            unknown=dict(self.unknown),
+        )
+
+
+def _empty_trace() -> Trace:
+    return _Columns().finish()
+
+
+def _trace(root: Given, device: int, table: StackTable) -> tuple[Trace, tuple[OutOfMemory, ...]]:
+    """Return the history of one device, and the requests in it that failed."""
+    events = listed(items(root, "device_traces", ())[device], ("device_traces", device))
+    table.spend(len(events), ("device_traces", device))
+    columns = _Columns()
+    for at, event in enumerate(events):
+        place = ("device_traces", device, at)
+        columns.add(mapping(event, place), place, table)
+    return columns.finish(), tuple(columns.out_of_memory)
+
+
+def _annotations(root: Given, table: StackTable) -> list[Annotation]:
+    """Return the marks in time, in the order of the file."""
+    found: list[Annotation] = []
+    given = items(root, "external_annotations", ())
+    table.spend(len(given), ("external_annotations",))
+    for at, value in enumerate(given):
+        place = ("external_annotations", at)
+        mark = mapping(value, place)
+        found.append(
+            Annotation(
+                name=text(mark, "name", place, ""),
+                begins=text(mark, "stage", place, "START") == "START",
+                time=number(mark, "time_us", place, default=0),
+                device=number(mark, "device", place, default=0, most=_MOST_DEVICES),
+            )
+        )
+    return found
+
+
+def _settings(root: Given) -> dict[str, str]:
+    """Return the allocator's settings that are single values, as text."""
+    given = mapping(root.get("allocator_settings", {}), ("allocator_settings",))
+    plain = {key: value for key, value in given.items() if type(key) is str and type(value) in {str, int, bool, float}}
+    return {shown(key): shown(str(value)) for key, value in plain.items()}

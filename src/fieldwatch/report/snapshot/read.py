@@ -1,0 +1,64 @@
+"""Reads a snapshot file and works out what it says about each device."""
+
+from os import PathLike
+from pathlib import Path
+
+from fieldwatch.report.snapshot.allocations import follow
+from fieldwatch.report.snapshot.consistency import inconsistencies_of
+from fieldwatch.report.snapshot.error import SnapshotError
+from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot
+from fieldwatch.report.snapshot.parse import parse_snapshot
+from fieldwatch.report.snapshot.pickled import MAX_BYTES, read_plain_pickle
+from fieldwatch.report.snapshot.recorded import Recorded
+from fieldwatch.report.snapshot.sites import sites_of
+from fieldwatch.report.snapshot.stacks import Stack
+from fieldwatch.report.snapshot.timeline import phases_of, timeline_of
+from fieldwatch.report.snapshot.totals import pools_of, totals_of
+
+
+def read_snapshot(path: str | PathLike[str], *, max_bytes: int = MAX_BYTES) -> Snapshot:
+    """Read a pickle of ``torch.cuda.memory._dump_snapshot``, ``_snapshot`` or ``memory_snapshot`` without running it.
+
+    The opcodes of the pickle are looked through first: a file that would import, call or load anything is refused
+    before anything is built from it.
+
+    Args:
+        path: the file.
+        max_bytes: files larger than this are refused (512 MB unless told otherwise); reading takes about ten times
+            the file in memory.
+
+    Returns:
+        The state of each device, its history, and what follows from them.
+
+    Raises:
+        SnapshotError: no such file, too large, empty, truncated, no pickle, one that would run code, or no snapshot;
+            the message says which, and what was wanted.
+    """
+    file = Path(path)
+    root, size = read_plain_pickle(file, max_bytes)
+    try:
+        recorded, stacks, settings = parse_snapshot(root, size)
+    except SnapshotError as error:
+        raise SnapshotError(f"{file}: not a sound memory snapshot: {error}") from None
+    devices = tuple(_device(one, stacks) for one in recorded)
+    return Snapshot(path=file, size_bytes=size, devices=devices, stacks=stacks, settings=settings)
+
+
+def _device(recorded: Recorded, stacks: tuple[Stack, ...]) -> DeviceMemory:
+    allocations, oddities = follow(recorded)
+    timeline = timeline_of(recorded, allocations)
+    sites, site_of = sites_of(allocations, timeline, stacks)
+    return DeviceMemory(
+        device=recorded.device,
+        segments=recorded.segments,
+        trace=recorded.trace,
+        totals=totals_of(recorded.segments),
+        pools=pools_of(recorded.segments),
+        allocations=allocations,
+        timeline=timeline,
+        sites=sites,
+        site_of=site_of,
+        out_of_memory=recorded.out_of_memory,
+        phases=phases_of(recorded, timeline),
+        inconsistencies=inconsistencies_of(recorded, oddities, timeline),
+    )

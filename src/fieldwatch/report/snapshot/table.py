@@ -1,0 +1,126 @@
+"""A snapshot as tables for the terminal."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.report.snapshot.amounts import amount, moment, percent
+from fieldwatch.report.snapshot.fields import shown
+from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot
+
+_POOLS = 8
+_FAILED = 5
+
+
+def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
+    """Return the tables of a snapshot, readable in 80 columns; MB means 2**20 bytes.
+
+    Args:
+        snapshot: the snapshot.
+        sites: at most this many allocation sites for each device.
+    """
+    count = len(snapshot.devices)
+    devices = f"{count} device{'' if count == 1 else 's'}"
+    head = Text(f"{shown(snapshot.path.name)}: {amount(snapshot.size_bytes)}, {devices}", style="bold")
+    parts: list[RenderableType] = [head]
+    if not snapshot.devices:
+        parts.append(Text("No segment and no event: the process had not used CUDA when this was dumped."))
+    for device in snapshot.devices:
+        parts += _device(device, sites)
+    return Group(*parts)
+
+
+def _device(device: DeviceMemory, sites: int) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text(), _state(device), Text(), _history(device)]
+    if len(device.pools) > 1:
+        parts += [Text(), _pools(device)]
+    if device.sites:
+        parts += [Text(), _sites(device, sites)]
+    if device.phases:
+        parts += [Text(), _phases(device)]
+    parts += [Text(f"Out of memory: {line}", style="red") for line in _failures(device)]
+    parts += [Text(f"Inconsistent: {found.message}", style="yellow") for found in device.inconsistencies]
+    return parts
+
+
+def _state(device: DeviceMemory) -> Table:
+    """Return where the reserved memory is."""
+    totals = device.totals
+    table = _table(f"cuda:{device.device}", "bytes", "of reserved", "")
+    rows = (
+        ("reserved", totals.reserved, f"{totals.segments} segments, {totals.blocks} blocks"),
+        ("allocated", totals.allocated, "taken by live tensors"),
+        ("rounding", totals.rounding, "taken beyond what was asked for"),
+        ("awaiting free", totals.awaiting_free, "another stream still uses it"),
+        ("not returnable", totals.not_returnable, "free pieces between live blocks"),
+        ("returnable", totals.returnable, "wholly free segments"),
+        ("largest free block", totals.largest_free, f"fragmentation {percent(totals.fragmentation)}"),
+    )
+    for name, size, note in rows:
+        share = None if size is None or not totals.reserved else size / totals.reserved
+        table.add_row(name, amount(size), percent(share), note)
+    if totals.uncovered:
+        table.add_row("in no block", amount(totals.uncovered), percent(totals.uncovered / totals.reserved), "")
+    return table
+
+
+def _history(device: DeviceMemory) -> Text:
+    """Return what the history says about the peak, and where it ends."""
+    peak = device.timeline.peak
+    if peak is None:
+        return Text("No history: call torch.cuda.memory._record_memory_history() before the dump to get one.")
+    where = "when the history began" if peak.event < 0 else f"after event {peak.event:,} of {len(device.trace):,}"
+    phase = f", in {peak.phase}" if peak.phase else ""
+    return Text(
+        f"Peak of requested bytes: {amount(peak.requested)} {where}{phase} ({moment(peak.time)}).\n"
+        f"The history is {len(device.trace):,} events long; {amount(device.timeline.before)} were there when it began. "
+        "A higher peak before that is not seen."
+    )
+
+
+def _pools(device: DeviceMemory) -> Table:
+    table = _table("pool", "segments", "reserved", "allocated", "free", "largest free")
+    for use in device.pools[:_POOLS]:
+        private = "" if not any(use.pool) else f" private {'.'.join(str(part) for part in use.pool)}"
+        numbers = (use.totals.reserved, use.totals.allocated, use.totals.free, use.totals.largest_free)
+        name = f"{use.kind}{private} stream {use.stream}"
+        table.add_row(Text(name), str(use.totals.segments), *(amount(number) for number in numbers))
+    return table
+
+
+def _sites(device: DeviceMemory, most: int) -> Table:
+    table = _table("allocation site", "now", "at peak", "churn", "count")
+    for use in device.sites[:most]:
+        name = Text(use.site, overflow="ellipsis", no_wrap=True)
+        table.add_row(name, amount(use.now), amount(use.at_peak), amount(use.churn), f"{use.count:,}")
+    left = device.sites[most:]
+    if left:
+        sums = (sum(u.now for u in left), sum(u.at_peak for u in left), sum(u.churn for u in left))
+        table.add_row(f"{len(left):,} others", *(amount(size) for size in sums), f"{sum(u.count for u in left):,}")
+    return table
+
+
+def _phases(device: DeviceMemory) -> Table:
+    table = _table("phase", "peak", "allocated in it", "events")
+    for phase in device.phases[:_POOLS]:
+        name = Text(phase.name, overflow="ellipsis", no_wrap=True)
+        table.add_row(name, amount(phase.peak), amount(phase.churn), f"{phase.events:,}")
+    return table
+
+
+def _failures(device: DeviceMemory) -> list[str]:
+    lines = [
+        f"{amount(failed.requested)} asked for, {amount(failed.device_free)} free on the device, event {failed.event:,}"
+        for failed in device.out_of_memory[:_FAILED]
+    ]
+    left = len(device.out_of_memory) - _FAILED
+    return [*lines, f"{left} more"] if left > 0 else lines
+
+
+def _table(first: str, *others: str) -> Table:
+    """Return an empty table: names to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, ratio=None, min_width=18)
+    for title in others:
+        table.add_column(title, justify="right" if title else "left", no_wrap=bool(title))
+    return table

@@ -1,0 +1,123 @@
+"""Works out how many bytes there were after each event, the highest point, and the labelled phases."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.report.snapshot.model import Allocations, Peak, Phase, Timeline
+from fieldwatch.report.snapshot.recorded import (
+    ALLOC,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Annotation,
+    Recorded,
+    Trace,
+)
+
+MOST_SPANS = 1_000
+_GROWS = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
+
+
+def timeline_of(recorded: Recorded, allocations: Allocations) -> Timeline:
+    """Return the timeline of one device; it ends, by construction, at what is in use in the final state."""
+    events = len(recorded.trace)
+    before = int(allocations.size[allocations.start < 0].sum())
+    requested = before + np.cumsum(_changes(allocations, events))
+    grown = _grown(recorded.trace)
+    reserved_before = sum(segment.total for segment in recorded.segments) - int(grown.sum())
+    peak = _peak(recorded, requested, before) if events else None
+    return Timeline(
+        requested=requested,
+        reserved=reserved_before + np.cumsum(grown),
+        reserved_before=reserved_before,
+        before=before,
+        peak=peak,
+    )
+
+
+def phases_of(recorded: Recorded, timeline: Timeline) -> tuple[Phase, ...]:
+    """Return what happened under each label and in each annotated span, highest peak first."""
+    found = [*_labelled(recorded.trace, timeline), *_annotated(recorded, timeline)]
+    return tuple(sorted(found, key=lambda phase: (-phase.peak, phase.name)))
+
+
+def _labelled(trace: Trace, timeline: Timeline) -> Iterator[Phase]:
+    """Yield the labels on events; there may be as many as events."""
+    chosen = trace.phase >= 0
+    code, count = trace.phase[chosen], len(trace.phases)
+    churn, peak = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    np.add.at(churn, code, np.where(trace.action == ALLOC, trace.size, 0)[chosen])
+    np.maximum.at(peak, code, timeline.requested[chosen])
+    numbers = np.stack([np.bincount(code, minlength=count), churn, peak], axis=1).tolist()
+    for name, (events, size, most) in zip(trace.phases, numbers, strict=True):
+        yield Phase(name=name, source="metadata", events=events, churn=size, peak=most)
+
+
+def _annotated(recorded: Recorded, timeline: Timeline) -> Iterator[Phase]:
+    """Yield the annotated spans."""
+    trace = recorded.trace
+    for name, within in _spans(recorded).items():
+        churn = int(trace.size[within & (trace.action == ALLOC)].sum())
+        peak = int(timeline.requested[within].max(initial=0))
+        yield Phase(name=name, source="annotation", events=int(within.sum()), churn=churn, peak=peak)
+
+
+def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
+    """Return by how much each event changed the requested bytes ``[events]``."""
+    changes = np.zeros(events, dtype=np.int64)
+    made, ended = allocations.start >= 0, allocations.end < events
+    np.add.at(changes, allocations.start[made], allocations.size[made])
+    np.add.at(changes, allocations.end[ended], -allocations.size[ended])
+    return changes
+
+
+def _grown(trace: Trace) -> NDArray[np.int64]:
+    """Return by how much each event changed the memory held from CUDA ``[events]``."""
+    signs = np.zeros(256, dtype=np.int64)
+    for action, sign in _GROWS.items():
+        signs[action] = sign
+    return signs[trace.action] * trace.size
+
+
+def _peak(recorded: Recorded, requested: NDArray[np.int64], before: int) -> Peak:
+    at = int(requested.argmax())
+    if requested[at] < before:
+        return Peak(requested=before, event=-1, time=int(recorded.trace.time[0]), phase="")
+    return Peak(
+        requested=int(requested[at]), event=at, time=int(recorded.trace.time[at]), phase=_phase_at(recorded, at)
+    )
+
+
+def _phase_at(recorded: Recorded, at: int) -> str:
+    """Return the label of an event, or the spans that are open there."""
+    trace: Trace = recorded.trace
+    if trace.phase[at] >= 0:
+        return trace.phases[int(trace.phase[at])]
+    return ", ".join(name for name, within in _spans(recorded).items() if within[at])
+
+
+def _spans(recorded: Recorded) -> dict[str, NDArray[np.bool_]]:
+    """Return for each annotation which events lie in it; a span that is never closed lasts to the end.
+
+    Only the first 1,000 names are followed: each costs a look at every event.
+    """
+    time = recorded.trace.time
+    marks: dict[str, list[Annotation]] = {}
+    for mark in recorded.annotations:
+        marks.setdefault(mark.name, []).append(mark)
+    return {name: _inside(time, own) for name, own in islice(marks.items(), MOST_SPANS)} if time.any() else {}
+
+
+def _inside(time: NDArray[np.int64], marks: list[Annotation]) -> NDArray[np.bool_]:
+    """Tell for each event whether more spans were opened than closed by then; a stray end closes nothing."""
+    ordered = sorted(marks, key=lambda mark: mark.time)
+    depth, depths = 0, [0]
+    for mark in ordered:
+        depth = depth + 1 if mark.begins else max(0, depth - 1)
+        depths.append(depth)
+    at = np.searchsorted(np.array([mark.time for mark in ordered], dtype=np.int64), time, side="right")
+    return np.array([depth > 0 for depth in depths], dtype=np.bool_)[at]

@@ -1,0 +1,70 @@
+"""Adds up the state of segments: what is taken, what is free, and of that what can be given back."""
+
+from collections.abc import Sequence
+
+from fieldwatch.report.snapshot.model import PoolUse, Totals
+from fieldwatch.report.snapshot.recorded import Segment, State
+
+
+def totals_of(segments: Sequence[Segment]) -> Totals:
+    """Return the numbers of segments together.
+
+    What the allocator counted itself (allocated, active, requested) is taken from the segments where it stands there,
+    otherwise it is added up from the blocks.
+    """
+    active = sum(_active(segment) for segment in segments)
+    requests = [_requested(segment) for segment in segments]
+    requested = None if any(request is None for request in requests) else sum(request or 0 for request in requests)
+    reserved = sum(segment.total for segment in segments)
+    return Totals(
+        segments=len(segments),
+        blocks=sum(len(segment.blocks) for segment in segments),
+        reserved=reserved,
+        allocated=sum(_allocated(segment) for segment in segments),
+        active=active,
+        requested=requested,
+        rounding=None if requested is None else active - requested,
+        awaiting_free=sum(bytes_in(segment, "active_awaiting_free") for segment in segments),
+        not_returnable=sum(bytes_in(segment, "inactive") for segment in segments if not segment.is_free),
+        returnable=sum(bytes_in(segment, "inactive") for segment in segments if segment.is_free),
+        largest_free=max(
+            (b.size for segment in segments for b in segment.blocks if b.state == "inactive"),
+            default=0,
+        ),
+        uncovered=reserved - sum(block.size for segment in segments for block in segment.blocks),
+    )
+
+
+def pools_of(segments: Sequence[Segment]) -> tuple[PoolUse, ...]:
+    """Return the numbers of each pool, size class and stream, those that reserve most first."""
+    pools: dict[tuple[tuple[int, ...], str, int], list[Segment]] = {}
+    for segment in segments:
+        pools.setdefault((segment.pool, segment.kind, segment.stream), []).append(segment)
+    uses = [
+        PoolUse(pool=pool, kind=kind, stream=stream, totals=totals_of(members))
+        for (pool, kind, stream), members in pools.items()
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.totals.reserved))
+
+
+def bytes_in(segment: Segment, state: State) -> int:
+    """Return the bytes of a segment's blocks in one state."""
+    return sum(block.size for block in segment.blocks if block.state == state)
+
+
+def _allocated(segment: Segment) -> int:
+    return bytes_in(segment, "active_allocated") if segment.allocated is None else segment.allocated
+
+
+def _active(segment: Segment) -> int:
+    if segment.active is not None:
+        return segment.active
+    return bytes_in(segment, "active_allocated") + bytes_in(segment, "active_awaiting_free")
+
+
+def _requested(segment: Segment) -> int | None:
+    """Return what was asked for in a segment; None if neither the segment nor all its blocks say."""
+    if segment.requested is not None:
+        return segment.requested
+    asked = [block.requested for block in segment.blocks if block.state != "inactive"]
+    return None if None in asked else sum(size for size in asked if size is not None)
