@@ -1,0 +1,88 @@
+"""Does a run of ours hold more and more memory? Trains a neural video and follows every byte.
+
+    python benchmarks/memory_flat.py                 # 600 steps of the demo, about a minute
+    python benchmarks/memory_flat.py --steps 5000
+
+Owners (parameters, gradients, Adam, data) and what autograd saves must not change by a byte from one account to the
+next; the heap as a whole (interpreter, history and files of the record included) may grow by what the record keeps of
+each step, and the slope over the second half says by how much. No step empties a cache: the source is searched for it.
+"""
+
+import argparse
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fieldwatch import Profile
+from fieldwatch.pipelines.video import PRESETS, prepare_scene, total_steps, train_video
+from fieldwatch.record import read_memory_log
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "fieldwatch"
+EVERY = 10
+
+
+def run(steps: int, device: str) -> list[dict[str, object]]:
+    """The memory accounts of a run of at least so many steps."""
+    config = replace(PRESETS["demo"](), device=device)
+    scene = prepare_scene(config)
+    per_epoch = total_steps(config, scene) // config.epochs
+    epochs = -(-steps // per_epoch)
+    with tempfile.TemporaryDirectory() as folder:
+        often = max(epochs // 5, 1)
+        longer = replace(config, epochs=epochs, eval_freq=often, pixel_loss_warmup_epochs=1)
+        train_video(longer, scene, Path(folder), profile=Profile(interval=EVERY))
+        return read_memory_log(folder)
+
+
+def drift(sizes: list[int]) -> float:
+    """By how much the most of the second half is above that of the first: batches differ, their mixture does not."""
+    middle = len(sizes) // 2
+    return float(max(sizes[middle:]) - max(sizes[:middle]))
+
+
+def measure(steps: int, device: str) -> dict[str, float]:
+    """The figures of the table."""
+    accounts = run(steps, device)
+    half = accounts[len(accounts) // 2 :]
+    owned = [sum(sum(parts.values()) for parts in account["owners"].values()) for account in half]
+    saved = [account["saved_peak"] for account in half]
+    heap = np.array([account["allocated"] for account in half], np.float64)
+    at = np.array([account["step"] for account in half], np.float64)
+    slope = np.polyfit(at, heap, 1)[0]
+    return {
+        "steps": float(accounts[-1]["step"] + 1),
+        "accounts": float(len(half)),
+        "owned_bytes": float(owned[-1]),
+        "owned_drift": drift(owned),
+        "saved_drift": drift(saved),
+        "heap_bytes": float(heap[-1]),
+        "heap_bytes_per_step": float(slope),
+        "emptied_caches": float(sum("empty_cache()" in path.read_text() for path in SOURCE.rglob("algorithm.py"))),
+    }
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = measure(options.steps, options.device)
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(f"video, demo preset on {options.device}, {found['steps']:.0f} steps, {found['accounts']:.0f} accounts")
+    print(f"owners             {found['owned_bytes'] / 2**20:10.2f} MiB   drift {found['owned_drift']:.0f} B, wanted 0")
+    print(f"saved for backward {'':14}   drift {found['saved_drift']:.0f} B, wanted 0")
+    print(f"heap               {found['heap_bytes'] / 2**20:10.2f} MiB   {found['heap_bytes_per_step']:+.0f} B a step")
+    print(f"loops that empty the allocator's cache: {found['emptied_caches']:.0f}")
+
+
+if __name__ == "__main__":
+    main()
