@@ -99,7 +99,7 @@ def interrupt_at(train, folder, step):
     assert stopped.value.code == 130
 
 
-def test_the_layout_has_the_six_tabs_of_the_guide(tmp_path, train):
+def test_the_layout_has_the_six_tabs_of_the_guide_and_memory(tmp_path, train):
     train(tmp_path / "run")
     (event,) = load(tmp_path / "run").Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
@@ -110,6 +110,7 @@ def test_the_layout_has_the_six_tabs_of_the_guide(tmp_path, train):
         "Evaluation",
         "Statistics",
         "Distributions",
+        "Memory",
     ]
 
 

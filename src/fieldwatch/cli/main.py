@@ -24,9 +24,13 @@ COMMANDS = {
     "train video": Command("train_video", "train a neural video on frames or a video file (no data: a built-in clip)"),
     "resume": Command("resume", "continue a run with its stored config"),
     "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
+    "memory": Command("memory", "where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots"),
     "health": Command("health", "what the rules find in a run: step, message, remedy"),
     "infer video": Command("infer_video", "draw frames, patches or the whole clip; search it by text or image"),
     "export": Command("export", "a run's products for others: the compressed bitstream"),
+    "gpu": Command("gpu", "watch the machine: GPUs, their processes, the runs on it"),
+    "nsys snapshot": Command("nsys_snapshot", "some seconds of a running command with Nsight Systems"),
+    "nsys train": Command("nsys_train", "run a command under Nsight Systems: whole, some steps, or on a finding"),
     "tensorboard": Command("tensorboard", "start TensorBoard on runs, on localhost"),
 }
 """Every command, by the words it is called with."""

@@ -18,7 +18,7 @@ from fieldwatch.checkpoint import CheckpointError, FolderInUseError
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.pipelines.video import Outcome, Scene, VideoConfig, prepare_scene, total_steps, train_video
-from fieldwatch.record import Sink, plain
+from fieldwatch.record import MEMORY_LOG, Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.run import Profile, check_folder, default_sinks
 
@@ -180,6 +180,8 @@ def print_ending(console: Console, outcome: Outcome, scene: Scene) -> None:
         "look at it": "fieldwatch tensorboard " + shlex.quote(str(outcome.folder)),
         "evaluate": "fieldwatch eval " + shlex.quote(str(outcome.folder)),
     }
+    if (folder / MEMORY_LOG).exists():
+        places["memory"] = "fieldwatch memory " + shlex.quote(str(outcome.folder))
     print_places(console, places)
 
 

@@ -22,6 +22,8 @@ from fieldwatch.record.manifest import (
     refuse_mismatch,
     versions,
 )
+from fieldwatch.record.memory_log import MEMORY_LOG, MemoryLog, read_memory_log
+from fieldwatch.record.memory_tab import MEMORY_TAB
 from fieldwatch.record.metric import BOOKKEEPING, Axis, Better, Kind, Metric, shown_columns
 from fieldwatch.record.reading import Segment, read_blocks, read_events, read_history, read_segments
 from fieldwatch.record.row import Block, Row
@@ -38,6 +40,9 @@ from fieldwatch.record.sink import (
     Sink,
     TakesEvents,
 )
+from fieldwatch.record.tensor_log import LargeTensor, TensorLog, TensorSnapshot, format_snapshot
+from fieldwatch.record.tensor_reading import NotATensorLog, read_tensor_log
+from fieldwatch.record.tensor_table import TensorLogTable, standing
 from fieldwatch.record.toolkit_metrics import TOOLKIT
 from fieldwatch.record.writer import Transfer, Writer, WriterFailed
 
@@ -45,6 +50,8 @@ __all__ = [
     "BOOKKEEPING",
     "EVENTS",
     "JOURNAL",
+    "MEMORY_LOG",
+    "MEMORY_TAB",
     "TOOLKIT",
     "Axis",
     "Better",
@@ -60,11 +67,14 @@ __all__ = [
     "History",
     "Journal",
     "Kind",
+    "LargeTensor",
     "Layout",
     "Manifest",
     "Margin",
+    "MemoryLog",
     "Metric",
     "NotARun",
+    "NotATensorLog",
     "Rewindable",
     "Row",
     "SampleLosses",
@@ -79,6 +89,9 @@ __all__ = [
     "State",
     "Tab",
     "TakesEvents",
+    "TensorLog",
+    "TensorLogTable",
+    "TensorSnapshot",
     "Transfer",
     "UndeclaredMetric",
     "Writer",
@@ -87,6 +100,7 @@ __all__ = [
     "default_layout",
     "derive_block",
     "flat",
+    "format_snapshot",
     "git_state",
     "holds_run",
     "new_segment",
@@ -95,9 +109,12 @@ __all__ = [
     "read_events",
     "read_history",
     "read_manifest",
+    "read_memory_log",
     "read_segments",
+    "read_tensor_log",
     "refuse_mismatch",
     "shown_columns",
+    "standing",
     "trend",
     "versions",
 ]

@@ -87,6 +87,7 @@ class Account:
             self.moment,
             threshold=profile.large_mb * MB,
             time=self.time.isoformat(timespec="milliseconds"),
+            large_threshold=profile.large_mb * MB,
             saved_at_peak=self.saved_at_peak,
             peaks=dict(self.peaks),
             fragmentation=self.fragmentation.parts(),

@@ -21,9 +21,9 @@ TABS = {
 
 
 def test_the_six_tabs_hold_what_the_guide_puts_there():
-    assert [tab.title for tab in VIDEO_LAYOUT.tabs] == list(TABS)
+    assert [tab.title for tab in VIDEO_LAYOUT.tabs] == [*TABS, "Memory"]
     names = [metric.name for metric in GUIDE_METRICS]
-    for tab in VIDEO_LAYOUT.tabs:
+    for tab in VIDEO_LAYOUT.tabs[:-1]:
         patterns = [pattern for chart in tab.charts for pattern in chart.tags]
         shown = {name for name in names if any(re.match(pattern, name) for pattern in patterns)}
         wanted = {

@@ -1,9 +1,9 @@
-"""The dashboard of a video run: the six tabs that the seed's TensorBoard guide recommends."""
+"""The dashboard of a video run: the six tabs that the seed's TensorBoard guide recommends, and memory."""
 
 import re
 
 from fieldwatch.pipelines.video.tags import GUIDE_METRICS
-from fieldwatch.record import Chart, Layout, Margin, Tab
+from fieldwatch.record import MEMORY_TAB, Chart, Layout, Margin, Tab
 
 
 def _chart(title: str, *tags: str) -> Chart:
@@ -73,6 +73,7 @@ VIDEO_LAYOUT = Layout(
         Tab(title="Evaluation", charts=_EVALUATION),
         Tab(title="Statistics", charts=_STATISTICS),
         Tab(title="Distributions", charts=_DISTRIBUTIONS),
+        MEMORY_TAB,
     )
 )
 """Tab, its charts, their tags."""

@@ -1,0 +1,121 @@
+"""``fieldwatch memory {FILE,RUN,latest}``: what the memory of a run did, or what a snapshot of the allocator holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
+from fieldwatch.health import exit_code
+from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
+from fieldwatch.report.snapshot import SnapshotError, read_snapshot, snapshot_json, snapshot_table, write_view
+
+LATEST = "latest"
+_PICKLE = b"\x80"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Report where the memory went: from a run folder, a memory.jsonl, a tensor log or an allocator snapshot.
+
+    Example: fieldwatch memory runs/bunny --html memory.html
+
+    Several inputs are shown side by side. Tensor logs of the original profiler are read too; a snapshot (.pickle) is
+    read without running its code. Nothing but the page is written. Exits with 0 when nothing stands out, 1 with
+    findings, 2 when an input cannot be read.
+    """
+
+    inputs: tyro.conf.Positional[tuple[str, ...]]
+    """Run folders, profiles/ folders, memory.jsonl, tensor_profile_*.log, *.pickle; or latest: the newest here."""
+    json: bool = False
+    """Print the report as JSON, and nothing else on standard output."""
+    html: Path | None = None
+    """Also write it as one page that needs no network."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch memory", args=arguments)
+    if not chosen.inputs:
+        raise BadInput("no input was named: give a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
+    console = Console(stderr=chosen.json)
+    with reading_input():
+        paths = [_found(console, name) for name in chosen.inputs]
+        snapshots = [_is_pickle(path) for path in paths]
+    if all(snapshots):
+        return _snapshots(chosen, console, paths)
+    if any(snapshots):
+        raise BadInput(
+            f"{paths[snapshots.index(True)]} is a snapshot of the allocator and "
+            f"{paths[snapshots.index(False)]} is not: give them to two commands"
+        )
+    return _traces(chosen, console, paths)
+
+
+def _found(console: Console, name: str) -> Path:
+    """Return the path that a word means; says which, where it had to be looked for."""
+    if name != LATEST or Path(name).exists():
+        return Path(name)
+    path = latest(Path())
+    console.print(f"latest: {path}", soft_wrap=True, highlight=False, markup=False)
+    return path
+
+
+def _is_pickle(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(1)
+    return start == _PICKLE or (path.suffix in (".pickle", ".pkl") and start != b"")
+
+
+def _traces(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
+    with reading_input():
+        traces = [read_trace(path, label) for path, label in zip(paths, labels(paths), strict=True)]
+        analyses = [analyse(trace) for trace in traces]
+        if chosen.html is not None:
+            write_page(analyses, chosen.html)
+    places = {trace.label: trace.files[-1].absolute() for trace in traces}
+    places |= {"page": chosen.html.absolute()} if chosen.html is not None else {}
+    if chosen.json:
+        print_json({"inputs": [analysis.as_json() for analysis in analyses], "html": chosen.html})
+    else:
+        _print(console, analyses)
+        print_places(console, places)
+    return exit_code(finding for analysis in analyses for finding in analysis.findings)
+
+
+def _print(console: Console, analyses: Sequence[Analysis]) -> None:
+    if len(analyses) > 1:
+        console.print(comparison(analyses))
+    for analysis in analyses:
+        if len(analyses) > 1:
+            console.print(f"\n{analysis.trace.label}", soft_wrap=True, highlight=False, markup=False)
+            for note in analysis.trace.notes:
+                console.print(f"  {note}", highlight=False, markup=False)
+        else:
+            report(analysis, console)
+        print_findings(console, analysis.findings)
+
+
+def _snapshots(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
+    """Show snapshots of the allocator; each has its own page."""
+    if chosen.html is not None and len(paths) > 1:
+        raise BadInput(f"--html shows one snapshot and {len(paths)} were given: call the command once for each")
+    try:
+        with reading_input():
+            snapshots = [read_snapshot(path) for path in paths]
+            if chosen.html is not None:
+                write_view(snapshots[0], chosen.html)
+    except SnapshotError as error:
+        raise BadInput(str(error)) from error
+    if chosen.json:
+        print_json({"snapshots": [snapshot_json(snapshot) for snapshot in snapshots], "html": chosen.html})
+        return 0
+    for snapshot in snapshots:
+        console.print(snapshot_table(snapshot))
+    places = {path.name: path.absolute() for path in paths}
+    print_places(console, places | ({"page": chosen.html.absolute()} if chosen.html is not None else {}))
+    return 0

@@ -1,0 +1,31 @@
+"""Memory reports: from a tensor log, a memory log or a run to what its memory did, as text, JSON or one page."""
+
+from fieldwatch.report.memory.analysis import Analysis, Quantity, analyse
+from fieldwatch.report.memory.compare import comparison
+from fieldwatch.report.memory.jumps import Jump, Link
+from fieldwatch.report.memory.leak import Leak
+from fieldwatch.report.memory.page import write_page
+from fieldwatch.report.memory.sources import labels, latest, read_trace
+from fieldwatch.report.memory.text import report
+from fieldwatch.report.memory.trace import Curve, Large, MemoryTrace
+from fieldwatch.report.memory.trend import Trend, trend_of
+
+__all__ = [
+    "Analysis",
+    "Curve",
+    "Jump",
+    "Large",
+    "Leak",
+    "Link",
+    "MemoryTrace",
+    "Quantity",
+    "Trend",
+    "analyse",
+    "comparison",
+    "labels",
+    "latest",
+    "read_trace",
+    "report",
+    "trend_of",
+    "write_page",
+]

@@ -1,0 +1,190 @@
+"""What a run's memory did, from all its snapshots."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fieldwatch.health import Finding
+from fieldwatch.report.memory.findings import findings_of
+from fieldwatch.report.memory.jumps import MOST, Jump, Link, find_jumps, link_all
+from fieldwatch.report.memory.leak import Leak, judge_leak
+from fieldwatch.report.memory.trace import Floats, MemoryTrace
+from fieldwatch.report.memory.trend import Trend, Verdict, startup, trend_of, verdict_of
+
+ROWS = 20
+_LEAST = {"MB": 1.0, "%": 1.0, "": 1.0}
+_LEAST_SHARE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """One quantity from the first snapshot to the last.
+
+    Attributes:
+        name: what it is.
+        unit: ``"MB"``, ``"%"`` or nothing.
+        start: at the first snapshot.
+        end: at the last one.
+        lowest: over all snapshots.
+        mean: over all snapshots.
+        highest: over all snapshots.
+        trend: its slope after the start-up; None where there are too few snapshots.
+        verdict: how it moves, in words.
+    """
+
+    name: str
+    unit: str
+    start: float
+    end: float
+    lowest: float
+    mean: float
+    highest: float
+    trend: Trend | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """The report about one run's memory; MB means 2**20 bytes.
+
+    Attributes:
+        trace: what it was made from.
+        startup: how many snapshots at the start are left out of slopes, jumps and the leak's judgement.
+        totals: allocated, reserved, fragmentation, tensors, as far as they are known.
+        categories: memory by what it is for, the largest at the end first.
+        components: memory by watched group or registered data, the largest at the end first.
+        dtypes: MB at the end by type of the entries, the largest first.
+        jumps: all sudden changes in order; at most :data:`MOST` of them are shown.
+        links: how the jumps go with the run's events.
+        leak: growth that nothing explains.
+        timeline: rows of snapshots, about 20, evenly spaced, the first and the last always among them.
+        findings: what deserves a look.
+    """
+
+    trace: MemoryTrace
+    startup: int
+    totals: tuple[Quantity, ...]
+    categories: tuple[Quantity, ...]
+    components: tuple[Quantity, ...]
+    dtypes: Mapping[str, float]
+    jumps: tuple[Jump, ...]
+    links: tuple[Link, ...]
+    leak: Leak
+    timeline: tuple[int, ...]
+    findings: tuple[Finding, ...]
+
+    def total(self, name: str) -> Quantity | None:
+        """Return one of the totals, None where it is not known."""
+        return next((quantity for quantity in self.totals if quantity.name == name), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything a script may want, without the columns."""
+        trace = self.trace
+        return {
+            "label": trace.label,
+            "kind": trace.kind,
+            "files": [str(path) for path in trace.files],
+            "first": int(trace.steps[0]),
+            "last": int(trace.steps[-1]),
+            "began": trace.began,
+            "ended": trace.ended,
+            "snapshots": len(trace),
+            "dropped": trace.dropped,
+            "replaced": trace.replaced,
+            "startup": self.startup,
+            "totals": {quantity.name: _numbers(quantity) for quantity in self.totals},
+            "categories": {quantity.name: _numbers(quantity) for quantity in self.categories},
+            "components": {quantity.name: _numbers(quantity) for quantity in self.components},
+            "dtypes": dict(self.dtypes),
+            "account": {name: float(values[-1]) for name, values in trace.account.items()},
+            "fragments": {name: float(values[-1]) for name, values in trace.fragments.items()},
+            "large": {
+                "count": _known(trace.large_counts[-1]),
+                "threshold": trace.large_threshold,
+                "largest": [asdict(one) for one in trace.largest],
+            },
+            "jumps": {"count": len(self.jumps), "largest": [asdict(jump) for jump in largest_jumps(self.jumps)]},
+            "links": [asdict(link) for link in self.links],
+            "leak": asdict(self.leak),
+            "timeline": [self._row(row) for row in self.timeline],
+            "findings": [finding.as_event() for finding in self.findings],
+            "notes": list(trace.notes),
+        }
+
+    def _row(self, row: int) -> dict[str, Any]:
+        trace = self.trace
+        names = ("allocated", "reserved", "fragmentation", "tensors")
+        return {"iteration": int(trace.steps[row])} | {name: _known(getattr(trace, name)[row]) for name in names}
+
+
+def analyse(trace: MemoryTrace) -> Analysis:
+    """Analyse a run's memory; the trace has at least one snapshot."""
+    first = startup(trace.allocated, trace.categories.get("optimizer"))
+    jumps = find_jumps(trace, first)
+    leak = judge_leak(trace, first)
+    totals = (
+        ("allocated", "MB", trace.allocated),
+        ("reserved", "MB", trace.reserved),
+        ("fragmentation", "%", trace.fragmentation),
+        ("tensors", "", trace.tensors),
+    )
+    return Analysis(
+        trace=trace,
+        startup=first,
+        totals=tuple(_quantity(trace, *total, first) for total in totals if np.isfinite(total[2]).any()),
+        categories=_quantities(trace, trace.categories, first),
+        components=_quantities(trace, trace.components, first),
+        dtypes={q: v for v, q in sorted(((float(v[-1]), q) for q, v in trace.dtypes.items()), reverse=True)},
+        jumps=jumps,
+        links=link_all(trace, jumps, first),
+        leak=leak,
+        timeline=tuple(np.unique(np.linspace(0, len(trace) - 1, min(ROWS, len(trace))).round().astype(int)).tolist()),
+        findings=findings_of(trace, jumps, leak),
+    )
+
+
+def largest_jumps(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
+    """Return the jumps to be shown, in order of step: the largest."""
+    chosen = sorted(jumps, key=lambda jump: -abs(jump.change))[:MOST]
+    return tuple(sorted(chosen, key=lambda jump: jump.step))
+
+
+def _quantities(trace: MemoryTrace, columns: Mapping[str, Floats], first: int) -> tuple[Quantity, ...]:
+    found = [_quantity(trace, name, "MB", values, first) for name, values in columns.items()]
+    return tuple(sorted(found, key=lambda quantity: -quantity.end))
+
+
+def _quantity(trace: MemoryTrace, name: str, unit: str, values: Floats, first: int) -> Quantity:
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):  # a log whose numbers are all nan
+        nan = float("nan")
+        return Quantity(
+            name=name, unit=unit, start=nan, end=nan, lowest=nan, mean=nan, highest=nan, trend=None, verdict="too short"
+        )
+    later = known[known >= first]
+    steps, settled = trace.steps[later], values[later]
+    trend = trend_of(steps, settled)
+    least = max(_LEAST[unit], _LEAST_SHARE * float(np.abs(np.median(values[known]))))
+    return Quantity(
+        name=name,
+        unit=unit,
+        start=float(values[0]),
+        end=float(values[-1]),
+        lowest=float(values[known].min()),
+        mean=float(values[known].mean()),
+        highest=float(values[known].max()),
+        trend=trend,
+        verdict=verdict_of(steps, settled, trend, least),
+    )
+
+
+def _numbers(quantity: Quantity) -> dict[str, Any]:
+    numbers = asdict(quantity)
+    del numbers["name"]
+    return {key: _known(value) if isinstance(value, float) else value for key, value in numbers.items()}
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

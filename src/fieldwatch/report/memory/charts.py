@@ -1,0 +1,152 @@
+"""Charts as inline SVG: the plot is stretched to the page's width, labels are HTML and keep their size."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from fieldwatch.report.memory.trace import Floats, Steps
+
+WIDE, HIGH = 1000, 240
+MOST_MARKS = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """One layer of a stack: name, CSS class of its colour, ``[m]`` values."""
+
+    name: str
+    colour: str
+    values: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line: name, CSS class of its colour, ``[m]`` values, NaN where there is none."""
+
+    name: str
+    colour: str
+    values: Floats
+
+
+def chart(  # noqa: PLR0913  what is drawn, layer by layer
+    title: str,
+    unit: str,
+    steps: Steps,
+    *,
+    areas: Sequence[Area] = (),
+    lines: Sequence[Line] = (),
+    marks: Mapping[str, Steps] | None = None,
+) -> str:
+    """Return a chart with its legend as HTML; ``steps [m]`` ascend.
+
+    Args:
+        title: what it shows, for eyes and screen readers.
+        unit: of the vertical axis, which starts at 0.
+        steps: the horizontal axis.
+        areas: drawn on top of each other, the first at the bottom.
+        lines: drawn over the areas.
+        marks: events by kind: vertical lines at their steps.
+    """
+    tops = np.cumsum([np.where(np.isfinite(area.values), area.values, 0) for area in areas], axis=0)
+    highest = max([float(tops[-1].max())] if len(areas) else [0.0])
+    highest = max([highest, *(float(np.nanmax(line.values)) for line in lines if np.isfinite(line.values).any())])
+    ticks = _ticks(highest)
+    x = _scaled(steps.astype(np.float64), float(steps[0]), float(steps[-1]))
+    drawn = [_grid(ticks)]
+    lower = np.zeros(len(steps))
+    for area, upper in zip(areas, tops, strict=True):
+        drawn.append(_area(area, x, _height(lower, ticks), _height(upper, ticks)))
+        lower = upper
+    drawn += [_line(line, x, ticks) for line in lines]
+    drawn += [_marks(kind, told, steps) for kind, told in (marks or {}).items()]
+    labels = "".join(f"<span>{_number(tick)}</span>" for tick in reversed(ticks))
+    along = "".join(f"<span>{step}</span>" for step in _along(steps))
+    return (
+        f'<figure class="chart"><figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>'
+        f'<div class="frame"><div class="up">{labels}</div>'
+        f'<div class="plot"><svg viewBox="0 0 {WIDE} {HIGH}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(title)}">{"".join(drawn)}</svg><div class="hair"></div></div>'
+        f'<div class="along">{along}</div></div>'
+        f"{_legend(areas, lines, marks or {})}</figure>"
+    )
+
+
+def _grid(ticks: Sequence[float]) -> str:
+    places = [HIGH - HIGH * tick / ticks[-1] for tick in ticks]
+    return "".join(f'<path class="grid" d="M0 {place:.1f}H{WIDE}"/>' for place in places)
+
+
+def _area(area: Area, x: Floats, lower: Floats, upper: Floats) -> str:
+    there = _points(x, upper)
+    back = _points(x[::-1], lower[::-1])
+    return f'<path class="area {area.colour}" d="M{there}L{back}Z"><title>{escape(area.name)}</title></path>'
+
+
+def _line(line: Line, x: Floats, ticks: Sequence[float]) -> str:
+    known = np.isfinite(line.values)
+    if not known.any():
+        return ""
+    points = _points(x[known], _height(line.values[known], ticks))
+    return f'<path class="line {line.colour}" d="M{points}"><title>{escape(line.name)}</title></path>'
+
+
+def _marks(kind: str, told: Steps, steps: Steps) -> str:
+    """Vertical lines at events; at most 400 of a kind, evenly chosen."""
+    inside = told[(told >= steps[0]) & (told <= steps[-1])]
+    if len(inside) > MOST_MARKS:
+        inside = inside[np.linspace(0, len(inside) - 1, MOST_MARKS).astype(int)]
+    places = _scaled(inside.astype(np.float64), float(steps[0]), float(steps[-1]))
+    drawn = [
+        f'<path d="M{place:.1f} 0V{HIGH}"><title>{escape(kind)} at {step}</title></path>'
+        for place, step in zip(places.tolist(), inside.tolist(), strict=True)
+    ]
+    return f'<g class="mark {mark_class(kind)}">{"".join(drawn)}</g>'
+
+
+def mark_class(kind: str) -> str:
+    """Return the CSS class of an event's colour."""
+    known = {"growth": "m0", "evaluation": "m1", "loss spike": "m2", "finding": "m3", "refusal": "m3"}
+    return known.get(kind, "m4")
+
+
+def _legend(areas: Sequence[Area], lines: Sequence[Line], marks: Mapping[str, Steps]) -> str:
+    entries = [(area.name, f"key {area.colour}") for area in reversed(areas)]
+    entries += [(line.name, f"key thin {line.colour}") for line in lines]
+    entries += [(f"{kind} ({len(told)})", f"key mark {mark_class(kind)}") for kind, told in marks.items()]
+    shown = "".join(f'<li><i class="{style}"></i>{escape(name)}</li>' for name, style in entries)
+    return f'<ul class="legend">{shown}</ul>'
+
+
+def _points(x: Floats, y: Floats) -> str:
+    return "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+
+
+def _height(values: Floats, ticks: Sequence[float]) -> Floats:
+    return HIGH - HIGH * np.clip(values / ticks[-1], 0, 1)
+
+
+def _scaled(values: Floats, low: float, high: float) -> Floats:
+    """Return places from 0 to the chart's width."""
+    return (values - low) * (WIDE / (high - low)) if high > low else np.zeros(len(values))
+
+
+def _ticks(highest: float) -> list[float]:
+    """Return round numbers from 0 to at least the highest value."""
+    if not math.isfinite(highest) or highest <= 0:
+        return [0.0, 1.0]
+    rough = highest / 4
+    scale = 10 ** math.floor(math.log10(rough))
+    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= rough)
+    return [step * i for i in range(math.ceil(highest / step) + 1)]
+
+
+def _along(steps: Steps) -> list[int]:
+    places = np.linspace(float(steps[0]), float(steps[-1]), 5) if len(steps) > 1 else steps[:1]
+    return [int(place) for place in places]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"

@@ -1,0 +1,53 @@
+"""Several runs' memory side by side."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.report.memory.analysis import Analysis, Quantity
+from fieldwatch.report.memory.text import shown
+
+
+def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
+    """Return what to show side by side: the name of each row and one text per run."""
+    found = [
+        ("iterations", [f"{a.trace.steps[0]} - {a.trace.steps[-1]}" for a in analyses]),
+        ("snapshots", [str(len(a.trace)) for a in analyses]),
+    ]
+    totals = [{quantity.name: quantity for quantity in a.totals} for a in analyses]
+    for name, unit in (("allocated", "MB"), ("reserved", "MB"), ("fragmentation", "%"), ("tensors", "")):
+        found.append((f"{name}, end", [_of(total.get(name), "end", unit) for total in totals]))
+        if name != "tensors":
+            found.append((f"{name}, highest", [_of(total.get(name), "highest", unit) for total in totals]))
+    found.append(("allocated, slope", [_slope(total.get("allocated")) for total in totals]))
+    parts = [{quantity.name: quantity for quantity in a.categories} for a in analyses]
+    names = dict.fromkeys(name for part in parts for name in part)
+    found += [(f"{shown(name, 40)}, end", [_of(part.get(name), "end", "MB") for part in parts]) for name in names]
+    found.append(("jumps", [str(len(a.jumps)) for a in analyses]))
+    found.append(("leak", [a.leak.verdict for a in analyses]))
+    return found
+
+
+def comparison(analyses: Sequence[Analysis]) -> Table:
+    """Return the runs side by side, one column each, as a table for a terminal."""
+    table = Table(title="MEMORY SIDE BY SIDE", title_justify="left", title_style="bold")
+    table.add_column("")
+    for analysis in analyses:
+        table.add_column(Text(shown(analysis.trace.label, 60)), justify="right", overflow="fold")
+    for name, cells in rows(analyses):
+        table.add_row(Text(name), *map(Text, cells))
+    return table
+
+
+def _of(quantity: Quantity | None, which: str, unit: str) -> str:
+    value = float(getattr(quantity, which)) if quantity is not None else float("nan")
+    return f"{value:,.{1 if unit else 0}f} {unit}".rstrip() if np.isfinite(value) else "-"
+
+
+def _slope(quantity: Quantity | None) -> str:
+    if quantity is None or quantity.trend is None:
+        return "-"
+    trend = quantity.trend
+    return f"{trend.per_1000:+.1f} MB/1000\n({trend.low:+.1f} .. {trend.high:+.1f})"

@@ -1,0 +1,84 @@
+"""What deserves a look in a run's memory, and what to do about it."""
+
+import numpy as np
+
+from fieldwatch.health import Finding, Severity
+from fieldwatch.report.memory.jumps import GRAVE, Jump
+from fieldwatch.report.memory.leak import Leak
+from fieldwatch.report.memory.trace import MemoryTrace
+
+LOST = 0.10
+"""Memory that can neither be used nor returned, as a share of the reserved one, from which on it is worth a warning."""
+MODEL = frozenset(("parameters", "gradients", "optimizer"))
+
+
+def findings_of(trace: MemoryTrace, jumps: tuple[Jump, ...], leak: Leak) -> tuple[Finding, ...]:
+    """Return the findings, in order of step."""
+    found = [*_leak(leak), *_jumps(jumps), *_lost(trace), *_damage(trace)]
+    return tuple(sorted(found, key=lambda finding: finding.step))
+
+
+def _leak(leak: Leak) -> list[Finding]:
+    growth = leak.growth
+    if not leak.suspected or growth is None:
+        return []
+    interval = f"95 % interval {growth.low:.1f} to {growth.high:.1f}"
+    text = f"{leak.why}: {growth.per_1000:.1f} MB per 1000 iterations ({interval})."
+    remedy = (
+        "See which category and component rise with it, and which large tensors are new; keep loss.item() or .detach() "
+        "in lists, not tensors with their graph, and drop old batches. A snapshot of the allocator (--snapshot-at) "
+        "names the lines that allocate."
+    )
+    return [_finding("memory leak suspected", max(0, leak.step), "warning", text, remedy)]
+
+
+def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
+    """One finding for all sudden rises that neither an event nor the model's growth explains."""
+    rises = [jump for jump in jumps if jump.shape != "drop" and jump.share > GRAVE and not _explained(jump)]
+    if not rises:
+        return []
+    largest = max(rises, key=lambda jump: jump.change)
+    where = f", mostly {largest.parts[0][0]}" if largest.parts else ""
+    steps = ", ".join(str(jump.step) for jump in rises[:5]) + (" ..." if len(rises) > 5 else "")
+    text = (
+        f"{len(rises)} sudden rise{'s' * (len(rises) > 1)} of more than {100 * GRAVE:.0f} % that no recorded event "
+        f"explains (iteration {steps}); the largest {largest.change:+.0f} MB at {largest.step}{where}."
+    )
+    remedy = (
+        "Look at what the loop does at those iterations: an evaluation outside no_grad or not in chunks, a batch or "
+        "view that is much larger, a new term."
+    )
+    return [_finding("memory rose suddenly", max(0, rises[0].step), "warning", text, remedy)]
+
+
+def _explained(jump: Jump) -> bool:
+    return bool(jump.near) or (bool(jump.parts) and jump.shape == "jump" and jump.parts[0][0] in MODEL)
+
+
+def _lost(trace: MemoryTrace) -> list[Finding]:
+    """Idle memory that the allocator can neither use for large requests nor give back."""
+    lost = trace.fragments.get("not_returnable")
+    if lost is None or not trace.reserved.any():
+        return []
+    share = lost / np.maximum(trace.reserved, 1e-9)
+    if float(np.median(share)) <= LOST:
+        return []
+    text = (
+        f"half of the time more than {100 * float(np.median(share)):.0f} % of the reserved memory is idle in pieces of "
+        f"segments in use (at most {lost.max():.0f} MB): large requests cannot have it, and it cannot be given back."
+    )
+    remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and allocate large buffers once."
+    place = int(np.argmax(share > LOST))
+    return [_finding("memory in pieces", int(trace.steps[place]), "warning", text, remedy)]
+
+
+def _damage(trace: MemoryTrace) -> list[Finding]:
+    if not trace.dropped:
+        return []
+    text = f"{trace.dropped} snapshot{'s' * (trace.dropped > 1)} of the log are damaged or cut off, and were left out."
+    remedy = "A last one cut off means that the process ended while it wrote; the others stand."
+    return [_finding("log damaged", max(0, int(trace.steps[-1])), "note", text, remedy)]
+
+
+def _finding(rule: str, step: int, severity: Severity, message: str, remedy: str) -> Finding:
+    return Finding(rule=rule, step=step, severity=severity, message=message, remedy=remedy)

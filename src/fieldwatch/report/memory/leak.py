@@ -1,0 +1,153 @@
+"""Growth that nothing explains: the suspicion of a leak, and what keeps it from being raised without reason."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fieldwatch.report.memory.trace import Floats, MemoryTrace, Steps
+from fieldwatch.report.memory.trend import Trend, blocks_of, trend_of, widening
+
+LEAST_SNAPSHOTS = 12
+SHARE = 0.005
+LEAST_MB = 8.0
+_LEAST_FREEDOM = 6
+# Student's t, 97.5 %, by degrees of freedom from 6 on; from 30 on it is the normal's within 4 %.
+_STUDENT = (
+    2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """What the growth of the allocated memory says about a leak.
+
+    Attributes:
+        verdict: suspected where growth goes on in both halves of the run, is large enough to matter, and the model's
+            does not explain it.
+        step: the first iteration it was looked at from.
+        growth: what is unexplained, in MB per 1000 iterations; None where it cannot be told.
+        explained: MB of allocated memory per MB of parameters, where the model's size changed; None where it did not.
+        why: the reasoning in one sentence.
+    """
+
+    verdict: Literal["suspected", "none", "not known"]
+    step: int
+    growth: Trend | None = None
+    explained: float | None = None
+    why: str
+
+    @property
+    def suspected(self) -> bool:
+        """Whether there is a suspicion."""
+        return self.verdict == "suspected"
+
+
+def judge_leak(trace: MemoryTrace, first: int) -> Leak:
+    """Judge the growth after the start-up.
+
+    Where the model's size changed and the log's categories can be trusted, the growth with time is what is left after
+    a fit of ``allocated = a + b * parameters + c * iteration``; where the model grew too evenly for that, what nobody
+    owns is judged. Where categories cannot be trusted (the original profiler filed tensors wrongly), the number of
+    tensors decides: densification makes tensors larger, a leak makes them more.
+    """
+    steps, allocated = trace.steps[first:], trace.allocated[first:]
+    step = int(trace.steps[first])
+    if len(steps) < LEAST_SNAPSHOTS:
+        why = f"only {len(steps)} snapshots after the start-up; growth is judged from {LEAST_SNAPSHOTS} on"
+        return Leak(verdict="not known", step=step, why=why)
+    if not np.isfinite(allocated).all():
+        return Leak(verdict="not known", step=step, why="the log holds allocated sizes that are not finite")
+    parameters = trace.categories.get("parameters")
+    grew = parameters is not None and bool(np.ptp(parameters[first:]) > 0.01 * np.median(allocated))
+    if parameters is None or not grew or not trace.knows_owners:
+        return _over_time(trace, first)
+    fit = _fit(steps, allocated, parameters[first:])
+    other = trace.categories.get("other")
+    if fit is not None:
+        return _against_model(steps, allocated, parameters[first:], fit)
+    return _ownerless(steps, allocated, np.zeros(len(steps)) if other is None else other[first:])
+
+
+def _over_time(trace: MemoryTrace, first: int) -> Leak:
+    """Judge growth where the model's size is no help."""
+    steps, allocated = trace.steps[first:], trace.allocated[first:]
+    step = int(steps[0])
+    growth, both = _growth(steps, allocated)
+    if growth is None or growth.sign < 1 or not _matters(growth, steps, allocated):
+        return Leak(verdict="none", step=step, growth=growth, why="the allocated memory does not grow steadily")
+    if not both:
+        why = "the allocated memory grew, but not in both halves of the run: something filled up and stopped"
+        return Leak(verdict="none", step=step, growth=growth, why=why)
+    if "parameters" not in trace.categories:
+        why = "the allocated memory grows in both halves of the run; the model's size is not recorded"
+        return Leak(verdict="not known", step=step, growth=growth, why=why)
+    if trace.knows_owners or trace.kind == "journal":
+        why = "the allocated memory grows in both halves of the run, and the model's size does not"
+        return Leak(verdict="suspected", step=step, growth=growth, why=why)
+    count = trend_of(steps, trace.tensors[first:])
+    if count is not None and count.sign > 0:
+        why = "the allocated memory and the number of tensors grow together in both halves of the run"
+        return Leak(verdict="suspected", step=step, growth=growth, why=why)
+    why = "the allocated memory grows, the number of tensors does not: tensors became larger, as in densification"
+    return Leak(verdict="none", step=step, growth=growth, why=why)
+
+
+def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tuple[Trend, float]) -> Leak:
+    """Judge what a fit with the model's size leaves."""
+    growth, explained = fit
+    step = int(steps[0])
+    if growth.sign < 1 or not _matters(growth, steps, allocated):
+        why = f"{explained:.1f} MB for every MB of parameters explain the growth"
+        return Leak(verdict="none", step=step, growth=growth, explained=explained, why=why)
+    _, both = _growth(steps, allocated - explained * parameters)
+    if not both:
+        why = "what the model's size leaves unexplained grew, but not in both halves of the run"
+        return Leak(verdict="none", step=step, growth=growth, explained=explained, why=why)
+    why = f"after {explained:.1f} MB for every MB of parameters, growth with time remains in both halves of the run"
+    return Leak(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
+
+
+def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> Leak:
+    """Judge what nobody owns, where the model grew evenly with time."""
+    growth, both = _growth(steps, other)
+    if growth is not None and both and _matters(growth, steps, allocated):
+        why = "memory that nobody owns grows in both halves of the run"
+        return Leak(verdict="suspected", step=int(steps[0]), growth=growth, why=why)
+    why = "the model grew so evenly with time that other growth cannot be told from its own; what nobody owns did not"
+    return Leak(verdict="not known", step=int(steps[0]), growth=growth, why=f"{why} grow")
+
+
+def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
+    """Return the slope, and whether both halves of the run rise."""
+    half = len(steps) // 2
+    halves = [trend_of(steps[part], values[part]) for part in (slice(half), slice(half, None))]
+    return trend_of(steps, values), all(trend is not None and trend.sign > 0 for trend in halves)
+
+
+def _matters(growth: Trend, steps: Steps, allocated: Floats) -> bool:
+    total = growth.per_1000 * float(steps[-1] - steps[0]) / 1000
+    return total > max(SHARE * float(np.median(allocated)), LEAST_MB)
+
+
+def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, float] | None:
+    """Return growth with time beside growth with the parameters, None where the two cannot be told apart.
+
+    Medians of at most 40 blocks, least squares, Student's interval widened for the correlation between blocks.
+    """
+    time, y, p = blocks_of(steps, allocated, parameters)
+    time = (time - time.mean()) / 1000
+    freedom = len(y) - 3
+    design = np.stack((np.ones(len(y)), p - p.mean(), time), axis=1)
+    scaled = design / np.maximum(np.linalg.norm(design, axis=0), 1e-12)
+    if freedom < _LEAST_FREEDOM or np.linalg.cond(scaled) > 1e3:
+        return None
+    answer, *_ = np.linalg.lstsq(design, y, rcond=None)
+    rest = y - design @ answer
+    variance = float(rest @ rest) / freedom
+    error = math.sqrt(variance * float(np.linalg.inv(design.T @ design)[2, 2])) * widening(rest)
+    error *= _STUDENT[min(freedom - _LEAST_FREEDOM, len(_STUDENT) - 1)]
+    slope = float(answer[2])
+    return Trend(per_1000=slope, low=slope - error, high=slope + error, blocks=len(y)), float(answer[1])

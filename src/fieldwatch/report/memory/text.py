@@ -1,0 +1,212 @@
+"""The report for a terminal: the layout that people know from the original analyzer, then what it could not say."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
+from fieldwatch.report.memory.jumps import Jump, Link
+from fieldwatch.report.memory.trace import Large
+
+RULE = "=" * 80
+COLOURS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
+LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: cannot be told"}
+IDLE = (
+    "This is the idle share of what the allocator holds, (reserved - allocated) / reserved. Most of it can be used "
+    "again at once; a high share by itself is no reason to call empty_cache, which makes the allocator ask the device "
+    "for the same memory again."
+)
+
+
+def report(analysis: Analysis, console: Console) -> None:
+    """Print the report."""
+    for line in _lines(analysis):
+        console.print(line, soft_wrap=isinstance(line, Text), highlight=False)
+
+
+def _lines(analysis: Analysis) -> Iterator[Text | Padding]:
+    yield from _title("TENSOR PROFILING SUMMARY")
+    yield from _summary(analysis)
+    yield from _table("Tensor Categories (at end):", {q.name: q.end for q in analysis.categories})
+    yield from _table("Data Types (at end):", analysis.dtypes)
+    yield from _large(analysis)
+    yield from _account(analysis)
+    yield from _trends(analysis)
+    yield from _fragmentation(analysis)
+    yield from _jumps(analysis)
+    yield from _timeline(analysis)
+    if analysis.trace.notes:
+        yield from _heading("NOTES")
+        yield from (_paragraph(shown(note, 400)) for note in analysis.trace.notes)
+    yield Text()
+
+
+def _title(text: str) -> Iterator[Text]:
+    yield from (Text(RULE), Text(text, "bold"), Text(RULE), Text())
+
+
+def _heading(text: str, about: str = "") -> Iterator[Text]:
+    yield Text()
+    yield Text.assemble((text, "bold"), f"  {about}" if about else "")
+
+
+def _paragraph(text: Text | str) -> Padding:
+    """Return text that is wrapped to the terminal's width, indented."""
+    return Padding(text if isinstance(text, Text) else Text(text), (0, 0, 0, 2))
+
+
+def _summary(analysis: Analysis) -> Iterator[Text]:
+    trace = analysis.trace
+    yield Text(f"Iteration Range: {trace.steps[0]} - {trace.steps[-1]}")
+    dropped = f" ({trace.dropped} more damaged or cut off, left out)" if trace.dropped else ""
+    replaced = f" ({trace.replaced} more replaced after a resume)" if trace.replaced else ""
+    yield Text(f"Total Snapshots: {len(trace)}{dropped}{replaced}")
+    yield Text()
+    names = {"allocated": "Memory Allocated", "reserved": "Memory Reserved"}
+    names |= {"fragmentation": "Fragmentation", "tensors": "Total Tensors"}
+    for quantity in analysis.totals:
+        start, end = _amount(quantity.start, quantity.unit), _amount(quantity.end, quantity.unit)
+        yield Text(f"{names[quantity.name] + ':':<25} Start: {start}  →  End: {end}")
+
+
+def _amount(value: float, unit: str) -> str:
+    if not np.isfinite(value):
+        return "not known"
+    return {"MB": f"{value:.1f} MB", "%": f"{value:.1f}%"}.get(unit, f"{value:.0f}")
+
+
+def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
+    whole = sum(sizes.values())
+    used = {name: size for name, size in sizes.items() if size}
+    if not used:
+        return
+    yield Text()
+    yield Text(title)
+    for name, size in sorted(used.items(), key=lambda pair: -pair[1]):
+        share = f"({100 * size / whole:5.1f}%)" if whole > 0 else ""
+        yield Text(f"  {shown(name, 40):<15}: {size:8.1f} MB  {share}")
+
+
+def _large(analysis: Analysis) -> Iterator[Text]:
+    trace = analysis.trace
+    if not np.isfinite(trace.large_counts[-1]):
+        return
+    yield Text()
+    yield Text(f"Large Tensors (>{trace.large_threshold}MB): {trace.large_counts[-1]:.0f}")
+    if trace.largest:
+        yield Text(f"Top {len(trace.largest)} largest:")
+        yield from map(_one_large, trace.largest)
+
+
+def _one_large(one: Large) -> Text:
+    line = f"  {one.size:8.2f} MB | shape={shown(one.shape, 60)} | dtype={shown(one.dtype, 20)}"
+    owner = f" | {shown(one.owner, 60)}" if one.owner else ""
+    return Text(line + owner + (f" | {one.views} views" if one.views > 1 else ""))
+
+
+def _account(analysis: Analysis) -> Iterator[Text]:
+    parts = {name: float(values[-1]) for name, values in analysis.trace.account.items()}
+    if not parts:
+        return
+    yield from _heading("ACCOUNT", "at the last snapshot, by owner")
+    for name, size in parts.items():
+        yield Text(f"  {shown(name, 40):<15}: {size:8.1f} MB")
+    missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
+    if abs(missing) > 1e-3:  # not a census of ours: by its definition the parts add up to the byte
+        yield Text(f"  {'not accounted':<15}: {missing:8.1f} MB", "bold yellow")
+    yield Text(f"  {'= allocated':<15}: {analysis.trace.allocated[-1]:8.1f} MB")
+
+
+def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
+    count, late = len(analysis.trace) - analysis.startup, analysis.startup
+    left_out = f", {late} of the start-up left out" if late else ""
+    yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{left_out}")
+    yield Text(f"  {'':<24} {'slope':>12}   {'95 % interval':^23}   verdict", "dim")
+    yield from map(_trend, analysis.totals)
+    for title, quantities in (("category", analysis.categories), ("component", analysis.components)):
+        used = [quantity for quantity in quantities if quantity.highest > 0]
+        if used:
+            yield Text(f"  by {title}", "dim")
+            yield from map(_trend, used)
+    leak = analysis.leak
+    colour = {"suspected": "bold yellow", "none": "green"}.get(leak.verdict, "")
+    yield _paragraph(Text.assemble((LEAK[leak.verdict], colour), f": {leak.why}."))
+
+
+def _trend(quantity: Quantity) -> Text:
+    name = f"  {shown(quantity.name, 24):<24} "
+    verdict = (quantity.verdict, COLOURS.get(quantity.verdict, "dim"))
+    if quantity.trend is None:
+        return Text.assemble(name, f"{'':>12}   {'':^23}   ", verdict)
+    unit = f" {quantity.unit}".rstrip()
+    trend = quantity.trend
+    interval = f"{rate(trend.low)} .. {rate(trend.high)}"
+    return Text.assemble(name, f"{rate(trend.per_1000) + unit:>12}   {interval:^23}   ", verdict)
+
+
+def rate(value: float) -> str:
+    """Return a slope with three digits and its sign."""
+    if abs(value) < 0.0005:
+        return "0"
+    return f"{value:+.3g}" if abs(value) < 1000 else f"{value:+.0f}"
+
+
+def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
+    idle = analysis.total("fragmentation")
+    if idle is None:
+        return
+    yield from _heading("FRAGMENTATION", f"mean {idle.mean:.1f}%, highest {idle.highest:.1f}%")
+    for name, values in analysis.trace.fragments.items():
+        line = f"  {shown(name, 40):<15}: {values[-1]:8.1f} MB at the end, at most {values.max():.1f} MB"
+        yield Text(line)
+    yield _paragraph(IDLE)
+
+
+def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
+    jumps = analysis.jumps
+    if not jumps:
+        yield from _heading("JUMPS", "none: no change between two snapshots stands out")
+        return
+    listed = largest_jumps(jumps)
+    more = f", the largest {len(listed)} shown" if len(listed) < len(jumps) else ""
+    yield from _heading("JUMPS", f"{len(jumps)} changes that stand out{more}")
+    yield from map(_jump, listed)
+    yield from map(_link, analysis.links)
+
+
+def _jump(jump: Jump) -> Text:
+    part = f"  {shown(jump.parts[0][0], 20)} {jump.parts[0][1]:+.0f} MB" if jump.parts else ""
+    near = f"  [{shown(', '.join(jump.near), 60)}]" if jump.near else ""
+    quiet = f"  {jump.quiet} quiet before" if jump.quiet >= 20 else ""
+    size = f"{jump.change:+.1f} MB ({100 * jump.share:+.1f}%)"
+    return Text(f"  {jump.step:>9}  {jump.shape:<5} {size:<19}{part}{near}{quiet}")
+
+
+def _link(link: Link) -> Padding:
+    near = f"{link.together} of {link.jumps} with an event '{shown(link.kind, 30)}' since the snapshot before"
+    return _paragraph(f"{near} ({link.events} such events; {link.expected:.1f} by chance, p = {link.chance:.2g})")
+
+
+def _timeline(analysis: Analysis) -> Iterator[Text]:
+    trace = analysis.trace
+    yield from _heading("MEMORY TIMELINE", f"{len(analysis.timeline)} of {len(trace)} snapshots")
+    yield Text(f"  {'iteration':>10} {'allocated':>13} {'reserved':>13} {'fragm.':>8} {'tensors':>9}", "dim")
+    for row in analysis.timeline:
+        cells = (trace.allocated[row], "MB", 13), (trace.reserved[row], "MB", 13), (trace.fragmentation[row], "%", 8)
+        line = " ".join(
+            f"{_cell(value, unit):>{width}}" for value, unit, width in (*cells, (trace.tensors[row], "", 9))
+        )
+        yield Text(f"  {trace.steps[row]:>10} {line}")
+
+
+def _cell(value: float, unit: str) -> str:
+    return _amount(value, unit) if np.isfinite(value) else "-"
+
+
+def shown(text: str, most: int) -> str:
+    """Return a name from a file, fit for a terminal: no control characters, not too long."""
+    clean = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
