@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 HERE = Path(__file__).parent
@@ -51,7 +52,7 @@ def test_once_as_json_with_two_cards(two_cards, answer):
     assert (told["driver"], told["cuda"]) == ("590.44.01", "13.0")
     assert (first["memory_used_bytes"], first["memory_total_bytes"]) == (6 * GB, 24 * GB)
     assert [process["memory_bytes"] for process in first["processes"]] == [None, None]
-    assert "pytest" in first["processes"][0]["facts"]["command"]
+    assert first["processes"][0]["facts"]["command"] == " ".join(psutil.Process().cmdline())
     assert first["processes"][1]["facts"] is None
     assert (second["power_watts"], second["missing"]["power_watts"]) == (None, "Not Supported")
     assert any("memory per process is N/A" in note for note in told["notes"])

@@ -191,6 +191,7 @@ def test_the_heap_changes_by_what_the_census_says():
         scene.loss().backward()
         scene.optimizer.step()
         scene.optimizer.zero_grad()
+    gc.collect()  # what other tests left
     states = [scene.census()]
     if states[0].source != "mallinfo2":
         pytest.skip("no mallinfo2 here: the process's pages are no exact measure")
