@@ -1,21 +1,66 @@
-"""Data: clips and what they are cut into."""
+"""Data: clips and what they are cut into; photos with their cameras; Gaussians; made-up scenes."""
 
 from fieldwatch.data.clip_error import ClipError
+from fieldwatch.data.colmap import ColmapError, ColmapModel, read_colmap, read_colmap_model, write_colmap
 from fieldwatch.data.frames import Clip, read_clip
 from fieldwatch.data.framing import Framing
+from fieldwatch.data.gaussians import (
+    GaussianCloud,
+    PlyError,
+    SplatFolder,
+    SplatFolderError,
+    open_splat_folder,
+    read_gaussian_ply,
+    read_point_ply,
+    write_gaussian_ply,
+    write_point_ply,
+    write_splat_folder,
+)
 from fieldwatch.data.image_folder import read_picture
 from fieldwatch.data.patches import PatchGrid, Window
+from fieldwatch.data.photos import Photo, PhotoError, PhotoOptions, PhotoSet, PhotoStream, Picture, every_nth
+from fieldwatch.data.solids import SolidScene, solid_cameras, solid_photos
+from fieldwatch.data.splat_photos import read_splat_photos
 from fieldwatch.data.synthetic import synthetic_clip
+from fieldwatch.data.transforms import TransformsError, read_transforms
 from fieldwatch.data.video_writer import write_video
 
 __all__ = [
     "Clip",
     "ClipError",
+    "ColmapError",
+    "ColmapModel",
     "Framing",
+    "GaussianCloud",
     "PatchGrid",
+    "Photo",
+    "PhotoError",
+    "PhotoOptions",
+    "PhotoSet",
+    "PhotoStream",
+    "Picture",
+    "PlyError",
+    "SolidScene",
+    "SplatFolder",
+    "SplatFolderError",
+    "TransformsError",
     "Window",
+    "every_nth",
+    "open_splat_folder",
     "read_clip",
+    "read_colmap",
+    "read_colmap_model",
+    "read_gaussian_ply",
     "read_picture",
+    "read_point_ply",
+    "read_splat_photos",
+    "read_transforms",
+    "solid_cameras",
+    "solid_photos",
     "synthetic_clip",
+    "write_colmap",
+    "write_gaussian_ply",
+    "write_point_ply",
+    "write_splat_folder",
     "write_video",
 ]

@@ -1,0 +1,45 @@
+"""Geometry: pure tensor maths, without any state: cameras, rotations, lenses, normals, harmonics, similarities."""
+
+from fieldwatch.geometry.cameras import Camera, camera_extent
+from fieldwatch.geometry.lenses import LENS_MODELS, Lens, LensError
+from fieldwatch.geometry.normals import normals_from_depth
+from fieldwatch.geometry.paths import look_at, looked_at, ring, spiral, turntable
+from fieldwatch.geometry.rigid import inverse_rigid, rigid, transform_points
+from fieldwatch.geometry.rotations import matrix_to_quaternion, normalized_quaternions, quaternion_to_matrix
+from fieldwatch.geometry.similarity import Similarity, align_points
+from fieldwatch.geometry.spherical_harmonics import (
+    MAX_DEGREE,
+    colours_to_constant,
+    constant_to_colours,
+    harmonic_colours,
+    harmonics,
+    harmonics_count,
+)
+
+__all__ = [
+    "LENS_MODELS",
+    "MAX_DEGREE",
+    "Camera",
+    "Lens",
+    "LensError",
+    "Similarity",
+    "align_points",
+    "camera_extent",
+    "colours_to_constant",
+    "constant_to_colours",
+    "harmonic_colours",
+    "harmonics",
+    "harmonics_count",
+    "inverse_rigid",
+    "look_at",
+    "looked_at",
+    "matrix_to_quaternion",
+    "normalized_quaternions",
+    "normals_from_depth",
+    "quaternion_to_matrix",
+    "rigid",
+    "ring",
+    "spiral",
+    "transform_points",
+    "turntable",
+]
