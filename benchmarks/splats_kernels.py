@@ -1,0 +1,172 @@
+"""What drawing splats costs: the native kernels against plain torch, stage by stage.
+
+    python benchmarks/splats_kernels.py                      # one and two threads, with the reference
+    python benchmarks/splats_kernels.py --threads 1 --no-reference
+
+Random Gaussians in a cube before the camera, sized so that each is a few pixels wide; 7 channels (colour, depth,
+normal). Every figure is the least of several runs: processor time of the calling thread with one thread, the clock with
+more. `whole` is `splat` with spherical harmonics of degree 3, depth and normals, from the parameters and back to them.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fieldwatch.render import View, VisibleAdam, native_available, similarity, similarity_reference, splat
+from fieldwatch.render.splats.native import NATIVE
+from fieldwatch.render.splats.stages import Gaussians, Harmonics, Options, Projected, Stages
+
+SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
+EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}
+"""Forward / backward of the prototype this was built after, rasteriser alone, 7 channels, two cores (ms)."""
+LONG = 1.0  # seconds after which one run is enough
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """Gaussians as a trainer holds them, and a camera."""
+
+    gaussians: Gaussians
+    harmonics: Harmonics
+    view: View
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Everything that gets a gradient."""
+        return (*self.gaussians, self.harmonics.dc, self.harmonics.rest)
+
+    def whole(self, backend: str) -> tuple[Tensor, ...]:
+        """Draw colours, alpha, depth and normals."""
+        drawn = splat(
+            *self.gaussians, self.view, harmonics=self.harmonics[:2], depth="centre", normals=True, backend=backend
+        )
+        return drawn.features, drawn.alpha, drawn.depth, drawn.normals
+
+
+def scene(count: int, size: int) -> Scene:
+    """Gaussians in a cube of 2 m, 3 m away, each a share of it that shrinks with their number."""
+    torch.manual_seed(0)
+    means = (torch.rand(count, 3) - 0.5) * 2 + torch.tensor([0.0, 0.0, 3.0])
+    scales = torch.exp(torch.randn(count, 3) * 0.3) * 1.2 / count**0.5
+    parts = (means, torch.randn(count, 4), scales, torch.sigmoid(torch.randn(count) * 2))
+    coefficients = (torch.randn(count, 1, 3) * 0.5, torch.randn(count, 15, 3) * 0.1)
+    settings = {"fx": float(size), "fy": float(size), "cx": size / 2, "cy": size / 2}
+    return Scene(
+        gaussians=Gaussians(*(part.requires_grad_() for part in parts)),
+        harmonics=Harmonics(*(part.requires_grad_() for part in coefficients), 3),
+        view=View(camera_from_world=torch.eye(4), width=size, height=size, **settings),
+    )
+
+
+def least(run: Callable[[], object], repeats: int) -> float:
+    """Milliseconds of the quickest run."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    times: list[float] = []
+    run()
+    while len(times) < repeats and (not times or times[0] < LONG):
+        began = clock()
+        run()
+        times.append(clock() - began)
+    return 1e3 * min(times)
+
+
+def there_and_back(forward: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tensor, ...], repeats: int) -> Tensor:
+    """Milliseconds forward and backward."""
+    outputs = forward()
+    pulls = [torch.randn_like(part) for part in outputs]
+    return torch.tensor(
+        [
+            least(forward, repeats),
+            least(lambda: torch.autograd.grad(outputs, inputs, pulls, retain_graph=True), repeats),
+        ]
+    )
+
+
+def rasteriser(stages: Stages, at: Scene, repeats: int) -> Tensor:
+    """Milliseconds of tiles and blending alone."""
+    with torch.no_grad():
+        seen = stages.project(at.gaussians, at.view, Options())
+    leaves = {name: getattr(seen, name).requires_grad_() for name in ("means2d", "whitening", "alphas")}
+    packed = torch.randn(len(seen.ids), 7, requires_grad=True)
+    projected: Projected = seen._replace(**leaves)
+    return there_and_back(
+        lambda: stages.blend(packed, projected, at.view, Options())[:2], (packed, *leaves.values()), repeats
+    )
+
+
+def other_stages(at: Scene, repeats: int) -> tuple[Tensor, Tensor]:
+    """Milliseconds of the projection and of the harmonics."""
+    seen = NATIVE.project(at.gaussians, at.view, Options(normals=True))
+    ids, means = seen.ids, at.gaussians.means
+    projection = there_and_back(
+        lambda: NATIVE.project(at.gaussians, at.view, Options(normals=True))[1:5], tuple(at.gaussians), repeats
+    )
+    harmonics = there_and_back(
+        lambda: (NATIVE.harmonics(at.harmonics, means, ids, at.view),), (means, *at.harmonics[:2]), repeats
+    )
+    return projection, harmonics
+
+
+def cells(pair: Tensor) -> str:
+    """Forward / backward."""
+    return " / ".join(f"{value:.2f}" if value < 100 else f"{value:.0f}" for value in pair.tolist())
+
+
+def table(threads: int, repeats: int, *, reference: bool) -> None:
+    """One row per number of Gaussians and size of image."""
+    torch.set_num_threads(threads)
+    print(f"\n{threads} thread{'s' * (threads > 1)}, ms forward / backward\n")
+    print("| Gaussians @ pixels | rasteriser | prototype | projection | harmonics | whole | reference, whole | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    for count, size in SIZES:
+        at = scene(count, size)
+        whole = there_and_back(lambda: at.whole("native"), at.parameters, repeats)  # noqa: B023  used at once
+        alone, (projection, harmonics) = rasteriser(NATIVE, at, repeats), other_stages(at, repeats)
+        shown, ratio = "-", "-"
+        if reference:
+            slow = there_and_back(lambda: at.whole("reference"), at.parameters, 3)  # noqa: B023  used at once
+            shown, ratio = cells(slow), f"{(slow.sum() / whole.sum()).item():.0f}x"
+        row = [cells(alone), EARLIER.get((count, size), "-"), cells(projection), cells(harmonics), cells(whole)]
+        print(f"| {count:,} @ {size} | " + " | ".join([*row, shown, ratio]) + " |", flush=True)
+
+
+def around(threads: int, repeats: int) -> None:
+    """Print the loss and the optimizer, which a step needs beside the drawing."""
+    torch.set_num_threads(threads)
+    print("\n| L1 and SSIM, 256 x 256 x 3 | forward | backward |\n|---|---|---|")
+    image, photo = torch.rand(256, 256, 3, requires_grad=True), torch.rand(256, 256, 3)
+    for name, compare in (("native", similarity), ("torch, depthwise", similarity_reference)):
+        pair = there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats)  # noqa: B023  used at once
+        print(f"| {name} | " + cells(pair).replace(" / ", " | ") + " |")
+    print("\n| Adam, 50,000 Gaussians of 59 numbers | ms |\n|---|---|")
+    at = scene(50_000, 256)
+    for part in at.parameters:
+        part.grad = torch.randn_like(part)
+    ours = VisibleAdam(at.parameters)
+    for name, ids in (("all visible", None), ("half visible", torch.arange(0, 50_000, 2))):
+        ours.visible = ids
+        print(f"| ours, {name} | {least(ours.step, repeats):.2f} |")
+    print(f"| torch, fused | {least(torch.optim.Adam(at.parameters, fused=True).step, repeats):.2f} |")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--no-reference", action="store_true")
+    options = parser.parse_args()
+    there, reason = native_available()
+    if not there:
+        raise SystemExit(reason)
+    for threads in options.threads:
+        table(threads, options.repeats, reference=not options.no_reference)
+        around(threads, options.repeats)
+
+
+if __name__ == "__main__":
+    main()

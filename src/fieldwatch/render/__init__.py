@@ -1,0 +1,23 @@
+"""Renderers: Gaussian splats, with the native kernels that make them fast on a CPU."""
+
+from fieldwatch.render.native import NativeUnavailable, native_available
+from fieldwatch.render.similarity import Similarity, similarity, similarity_reference
+from fieldwatch.render.splats import Backend, DepthMode, ScreenTally, Splatted, View, rotations, splat, widened
+from fieldwatch.render.visible_adam import VisibleAdam
+
+__all__ = [
+    "Backend",
+    "DepthMode",
+    "NativeUnavailable",
+    "ScreenTally",
+    "Similarity",
+    "Splatted",
+    "View",
+    "VisibleAdam",
+    "native_available",
+    "rotations",
+    "similarity",
+    "similarity_reference",
+    "splat",
+    "widened",
+]

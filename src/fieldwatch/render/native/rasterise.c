@@ -1,0 +1,290 @@
+/* Front-to-back blending of one tile per thread, forward and backward, for any number of channels.
+ *
+ * Backward writes one row of gradients per pair of Gaussian and tile, then adds up each Gaussian's rows in the order of
+ * its tiles: no atomics, and the same bits for any number of threads.
+ */
+#include <math.h>
+
+#include "splats.h"
+#include "tiles.h"
+#include "vectors.h"
+
+#define PIXELS (TILE * TILE)
+#define VECTORS (PIXELS / LANES) /* of one channel of a tile */
+#define PER_ROW (TILE / LANES)
+#define GEOMETRY 8 /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, magnitudes 2 */
+
+typedef struct {
+    int64_t width, height, channels;
+    int32_t columns, rows;
+    const Ranked *ranked;
+    const int32_t *members, *starts;
+    const float *features; /* packed Gaussians, channels */
+} Scene;
+
+FW_INLINE vf lane_centres(void) { return (vf){0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f}; }
+
+/* 1 in the pixels of a tile that lie on the image, else 0. */
+static void clear_tile(const Scene *s, int64_t left, int64_t top, vf *transmittance) {
+    float *t = (float *)transmittance;
+    for (int y = 0; y < TILE; y++)
+        for (int x = 0; x < TILE; x++) t[y * TILE + x] = top + y < s->height && left + x < s->width;
+}
+
+static uint32_t live_vectors(const vf *transmittance) {
+    uint32_t live = 0;
+    for (int v = 0; v < VECTORS; v++)
+        if (any(transmittance[v] > OPAQUE)) live |= 1u << v;
+    return live;
+}
+
+/* Asks for the Gaussian that comes a few places later: they lie scattered over more memory than a near cache holds. */
+FW_INLINE void announce(const Scene *s, int32_t p, int32_t end, int channels) {
+    if (p + 4 >= end) return;
+    __builtin_prefetch(s->ranked + s->members[p + 4]);
+    __builtin_prefetch(s->features + (int64_t)s->ranked[s->members[p + 2]].source * channels);
+}
+
+/* Rows and halves of rows of the tile that the Gaussian's box touches. */
+FW_INLINE void box_in_tile(const Ranked *g, float left, float top, int *row, int *end, int *from, int *to) {
+    float y = g->y - top - 0.5f, x = g->x - left - 0.5f, sx = 0.01f + 1.00001f * g->reach_x,
+          sy = 0.01f + 1.00001f * g->reach_y;
+    *row = (int)smaller(ceilf(larger(y - sy, 0)), TILE), *end = (int)larger(floorf(smaller(y + sy, TILE - 1)), -1) + 1;
+    *from = x - sx > LANES - 1, *to = x + sx < LANES ? 1 : 2;
+}
+
+/* Alpha of 8 pixels before the ceiling, and where it reaches the threshold. */
+FW_INLINE vf exponent(vf u, float rest) { return rest - u * u; }
+
+FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t tile, const int channels,
+                                                     const int middle, vf *restrict sum, float *features, float *alpha,
+                                                     int32_t *median) {
+    const float faint = log2f(THRESHOLD);
+    const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
+    vf t[VECTORS];
+    vi rank_half[VECTORS];
+    clear_tile(s, left, top, t);
+    memset(sum, 0, sizeof(vf) * VECTORS * (size_t)channels);
+    if (middle) memset(rank_half, -1, sizeof rank_half);
+    uint32_t live = live_vectors(t);
+    for (int32_t p = s->starts[tile]; live && p < s->starts[tile + 1]; p++) {
+        const Ranked *g = s->ranked + s->members[p];
+        announce(s, p, s->starts[tile + 1], channels);
+        const float *f = s->features + (int64_t)g->source * channels;
+        int row, end, first, last;
+        box_in_tile(g, (float)left, (float)top, &row, &end, &first, &last);
+        vf dx[PER_ROW];
+        for (int h = 0; h < PER_ROW; h++) dx[h] = (lane_centres() + ((float)(left + h * LANES) - g->x)) * g->l1;
+        for (; row < end; row++) {
+            float dy = (float)(top + row) + 0.5f - g->y, v = g->l3 * dy, rest = g->level - v * v, shift = g->l2 * dy;
+            for (int h = first; h < last; h++) {
+                int at = row * PER_ROW + h;
+                if (!(live >> at & 1)) continue;
+                vf power = exponent(dx[h] + shift, rest);
+                vi mask = (power >= faint) & (t[at] > OPAQUE);
+                vf a = power_of_two(choose(mask, power, broadcast(-100)));
+                a = keep(mask, choose(a > CEILING, broadcast(CEILING), a));
+                vf w = a * t[at], after = t[at] * (1 - a);
+                if (middle) {
+                    vi crossed = (t[at] > 0.5f) & (after <= 0.5f);
+                    rank_half[at] = (rank_half[at] & ~crossed) | (crossed & g->source);
+                }
+                t[at] = after;
+                for (int c = 0; c < channels; c++) sum[c * VECTORS + at] += w * f[c];
+                if (!any(after > OPAQUE)) live &= ~(1u << at);
+            }
+        }
+    }
+    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
+        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
+            int64_t from = y * TILE + x, to = (top + y) * s->width + left + x;
+            for (int c = 0; c < channels; c++) features[to * channels + c] = ((float *)sum)[c * PIXELS + from];
+            alpha[to] = 1 - ((float *)t)[from];
+            if (middle) median[to] = ((int32_t *)rank_half)[from];
+        }
+}
+
+/* Blends all tiles. `median` may be NULL: else the packed row of the Gaussian at which the transmittance passes 1/2. */
+FW_EXPORT void fw_blend(int64_t width, int64_t height, int64_t channels, int columns, int rows, const Ranked *ranked,
+                        const int32_t *members, const int32_t *starts, const float *packed, int threads,
+                        float *features, float *alpha, int32_t *median) {
+    const Scene scene = {width, height, channels, columns, rows, ranked, members, starts, packed};
+    const int64_t tiles = (int64_t)columns * rows;
+#pragma omp parallel num_threads(threads)
+    {
+        vf sum[VECTORS * (channels ? channels : 1)];
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            if (median) forward_tile(&scene, tile, (int)channels, 1, sum, features, alpha, median);
+            else switch (channels) {
+                case 3: forward_tile(&scene, tile, 3, 0, sum, features, alpha, median); break;
+                case 4: forward_tile(&scene, tile, 4, 0, sum, features, alpha, median); break;
+                case 7: forward_tile(&scene, tile, 7, 0, sum, features, alpha, median); break;
+                case 9: forward_tile(&scene, tile, 9, 0, sum, features, alpha, median); break;
+                default: forward_tile(&scene, tile, (int)channels, 0, sum, features, alpha, median);
+            }
+        }
+    }
+}
+
+typedef struct {
+    const float *features, *alpha, *dfeatures, *dalpha; /* the image and its gradients */
+} Given;
+
+/* Loads a tile's gradients channel by channel, and per pixel what is still to come: the dot product of all that was
+ * blended with its gradient, less what alpha's gradient takes. */
+FW_INLINE void load_tile(const Scene *s, const int n, int64_t left, int64_t top, const Given *given, vf *gradient,
+                         vf *ahead) {
+    memset(gradient, 0, sizeof(vf) * VECTORS * (size_t)n);
+    memset(ahead, 0, sizeof(vf) * VECTORS);
+    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
+        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
+            int64_t to = y * TILE + x, from = (top + y) * s->width + left + x;
+            float sum = -given->dalpha[from] * (1 - given->alpha[from]);
+            for (int c = 0; c < n; c++) {
+                ((float *)gradient)[c * PIXELS + to] = given->dfeatures[from * n + c];
+                sum += given->dfeatures[from * n + c] * given->features[from * n + c];
+            }
+            ((float *)ahead)[to] = sum;
+        }
+}
+
+typedef struct {
+    vf e, eu, eux, euy, ey, eyy, ax, ay; /* sums over pixels of e = alpha dL/dalpha times whitened offsets */
+} Moments;
+
+/* One Gaussian's gradients in one tile, from the sums over its pixels. */
+FW_INLINE void write_row(const Ranked *g, const Moments *m, const vf *df, int channels, int magnitudes, float *row) {
+    const float root = sqrtf(HALF_LOG2E), u = total(m->eu), y = total(m->ey);
+    const float back = 1 / (root * root), e = total(m->e);
+    for (int c = 0; c < channels; c++) row[c] = total(df[c]);
+    row += channels;
+    row[0] = back * u * g->l1;
+    row[1] = back * (u * g->l2 + y * g->l3 * g->l3);
+    row[2] = -total(m->eux) / root;
+    row[3] = -total(m->euy) / root;
+    row[4] = -total(m->eyy) * g->l3 / root;
+    row[5] = e * exp2f(-g->level);
+    row[6] = magnitudes ? back * total(m->ax) : 0;
+    row[7] = magnitudes ? back * total(m->ay) : 0;
+}
+
+FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t tile, const int channels,
+                                                      const int magnitudes, const Given *given, vf *restrict gradient,
+                                                      vf *restrict ahead, vf *restrict df, float *rows_out) {
+    const float faint = log2f(THRESHOLD);
+    const int width = channels + GEOMETRY;
+    const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
+    vf t[VECTORS];
+    load_tile(s, channels, left, top, given, gradient, ahead);
+    clear_tile(s, left, top, t);
+    uint32_t live = live_vectors(t);
+    int32_t p = s->starts[tile];
+    for (; live && p < s->starts[tile + 1]; p++) {
+        const Ranked *g = s->ranked + s->members[p];
+        announce(s, p, s->starts[tile + 1], channels);
+        const float *f = s->features + (int64_t)g->source * channels;
+        int row, end, first, last, touched = 0;
+        box_in_tile(g, (float)left, (float)top, &row, &end, &first, &last);
+        Moments m = {0};
+        vf dx[PER_ROW];
+        for (int c = 0; c < channels; c++) df[c] = broadcast(0);
+        for (int h = 0; h < PER_ROW; h++) dx[h] = lane_centres() + ((float)(left + h * LANES) - g->x);
+        for (; row < end; row++) {
+            float dy = (float)(top + row) + 0.5f - g->y, v = g->l3 * dy, rest = g->level - v * v, shift = g->l2 * dy;
+            for (int h = first; h < last; h++) {
+                int at = row * PER_ROW + h;
+                if (!(live >> at & 1)) continue;
+                vf u = dx[h] * g->l1 + shift, power = exponent(u, rest);
+                vi mask = (power >= faint) & (t[at] > OPAQUE);
+                if (!any(mask)) continue;
+                touched = 1;
+                vf free = power_of_two(choose(mask, power, broadcast(-100)));
+                vi clipped = free > CEILING;
+                vf a = keep(mask, choose(clipped, broadcast(CEILING), free));
+                vf w = a * t[at], value = broadcast(0);
+                for (int c = 0; c < channels; c++) {
+                    vf d = gradient[c * VECTORS + at];
+                    value += d * f[c];
+                    df[c] += w * d;
+                }
+                vf after = t[at] * (1 - a);
+                ahead[at] -= w * value;
+                vf e = keep(mask & ~clipped, w * value - a * ahead[at] / (1 - a));
+                vf eu = e * u;
+                m.e += e;
+                m.eu += eu;
+                m.eux += eu * dx[h];
+                m.euy += eu * dy;
+                m.ey += e * dy;
+                m.eyy += e * (dy * dy);
+                if (magnitudes) {
+                    vf px = eu * g->l1, py = eu * g->l2 + e * (v * g->l3);
+                    m.ax += choose(px < 0, -px, px);
+                    m.ay += choose(py < 0, -py, py);
+                }
+                t[at] = after;
+                if (!any(after > OPAQUE)) live &= ~(1u << at);
+            }
+        }
+        if (touched) write_row(g, &m, df, channels, magnitudes, rows_out + (int64_t)p * width);
+        else memset(rows_out + (int64_t)p * width, 0, sizeof(float) * (size_t)width);
+    }
+    if (p < s->starts[tile + 1])
+        memset(rows_out + (int64_t)p * width, 0, sizeof(float) * (size_t)width * (size_t)(s->starts[tile + 1] - p));
+}
+
+/* Adds up the rows of each Gaussian. */
+static void gather(int64_t n, int64_t channels, const Ranked *ranked, int64_t pairs, const int32_t *places,
+                   const float *rows, int threads, float *dpacked, float *dmeans, float *dwhitening, float *dopacities,
+                   float *magnitudes) {
+    const int64_t width = channels + GEOMETRY;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < n; r++) {
+        const int64_t to = ranked[r].source, end = r + 1 < n ? ranked[r + 1].start : pairs;
+        float *df = dpacked + to * channels, sum[GEOMETRY] = {0};
+        memset(df, 0, sizeof(float) * (size_t)channels);
+        for (int64_t k = ranked[r].start; k < end; k++) {
+            const float *row = rows + places[k] * width;
+            for (int64_t c = 0; c < channels; c++) df[c] += row[c];
+            for (int j = 0; j < GEOMETRY; j++) sum[j] += row[channels + j];
+        }
+        memcpy(dmeans + 2 * to, sum, 2 * sizeof(float));
+        memcpy(dwhitening + 3 * to, sum + 2, 3 * sizeof(float));
+        dopacities[to] = sum[5];
+        if (magnitudes) memcpy(magnitudes + 2 * to, sum + 6, 2 * sizeof(float));
+    }
+}
+
+/* Gradients of n packed Gaussians. `rows_out` has pairs * (channels + 8) floats; `magnitudes` may be NULL: else per
+ * Gaussian the sums over pixels of the absolute gradient of its place on the image (AbsGS, Ye 2024). */
+FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64_t channels, int columns, int rows,
+                                 const Ranked *ranked, int64_t pairs, const int32_t *members, const int32_t *places,
+                                 const int32_t *starts, const float *packed, const float *features, const float *alpha,
+                                 const float *dfeatures, const float *dalpha, int threads, float *rows_out,
+                                 float *dpacked, float *dmeans, float *dwhitening, float *dopacities,
+                                 float *magnitudes) {
+    const Scene scene = {width, height, channels, columns, rows, ranked, members, starts, packed};
+    const Given given = {features, alpha, dfeatures, dalpha};
+    const int64_t tiles = (int64_t)columns * rows;
+#pragma omp parallel num_threads(threads)
+    {
+        vf gradient[VECTORS * (channels ? channels : 1)], ahead[VECTORS], df[channels ? channels : 1];
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            if (magnitudes) switch (channels) {
+                case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, ahead, df, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, ahead, df, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, ahead, df, rows_out);
+            }
+            else switch (channels) {
+                case 3: backward_tile(&scene, tile, 3, 0, &given, gradient, ahead, df, rows_out); break;
+                case 4: backward_tile(&scene, tile, 4, 0, &given, gradient, ahead, df, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 0, &given, gradient, ahead, df, rows_out); break;
+                case 9: backward_tile(&scene, tile, 9, 0, &given, gradient, ahead, df, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 0, &given, gradient, ahead, df, rows_out);
+            }
+        }
+    }
+    gather(n, channels, ranked, pairs, places, rows_out, threads, dpacked, dmeans, dwhitening, dopacities, magnitudes);
+}

@@ -1,0 +1,30 @@
+/* What the splat kernels share: the camera, as Python lays it out, and the constants of the blending. */
+#ifndef FIELDWATCH_SPLATS_H
+#define FIELDWATCH_SPLATS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define TILE 16
+#define THRESHOLD (1.0f / 255.0f) /* a smaller alpha does not contribute */
+#define CEILING 0.99f             /* no larger alpha */
+#define OPAQUE 1e-4f              /* behind a smaller transmittance nothing contributes */
+
+/* A pinhole camera in OpenCV axes; mirrored by `CameraStruct` in project.py. */
+typedef struct {
+    float rotation[9];    /* camera_from_world, row by row */
+    float translation[3]; /* of camera_from_world */
+    float position[3];    /* of the camera, in the world */
+    float fx, fy, cx, cy, width, height;
+    float near_plane;
+    float blur;                         /* added to the variance on the image, px^2 */
+    float left, right, top, bottom;     /* the affine map is taken inside these x / z, y / z */
+    int32_t compensated;                /* whether opacity is lowered as the blur widens the Gaussian */
+} Camera;
+
+/* Zeroes the rows of a gradient between two visible Gaussians. */
+static inline void clear_rows(float *rows, int64_t from, int64_t to, int64_t width) {
+    if (rows && to > from) memset(rows + from * width, 0, (size_t)((to - from) * width) * sizeof(float));
+}
+
+#endif
