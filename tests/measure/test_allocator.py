@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -167,24 +169,31 @@ def test_without_proc_psutil_is_asked(tmp_path):
     assert ResidentMemory(tmp_path).read() == pytest.approx(psutil.Process().memory_info().rss, abs=4 * MB)
 
 
+FORK = """
+import os, psutil
+from fieldwatch.measure.resident import ResidentMemory
+
+resident = ResidentMemory()
+mine = resident.read()
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    extra = bytearray(os.urandom(2**20) * 80)
+    os.write(writer, f"{resident.read()} {psutil.Process().memory_info().rss}".encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.read(reader, 100).decode(), mine, resident.read())
+"""
+
+
 def test_a_forked_process_reads_its_own_memory():
-    resident = ResidentMemory()
-    mine = resident.read()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        extra = bytearray(os.urandom(MB) * 80)
-        seen, true = resident.read(), psutil.Process().memory_info().rss
-        os.write(writer, f"{len(extra)} {seen} {true}".encode())
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    extra, seen, true = map(int, os.read(reader, 100).split())
-    os.close(reader)
-    os.close(writer)
-    assert extra == 80 * MB
+    """In a process of its own: what else this one does must not stand beside it."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seen, true, mine, afterwards = map(int, done.stdout.split())
     assert seen == pytest.approx(true, abs=4 * MB)
     assert seen != pytest.approx(mine, abs=4 * MB), "the test could not tell the two processes apart"
-    assert resident.read() == pytest.approx(mine, abs=4 * MB)
+    assert afterwards == pytest.approx(mine, abs=4 * MB)
 
 
 def test_nothing_stays_open_when_the_reader_is_gone():

@@ -103,6 +103,7 @@ class Ring:
         self._width = 64
         self._values = self._fresh()
         self._rows: Sequence[Tensor] = ()
+        self._count = 0
         self._lines: list[_Line] = []
         self._handed_over = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -147,10 +148,10 @@ class Ring:
 
     def _row(self, count: int) -> Tensor:
         place = len(self._lines)
-        if place >= len(self._rows) or len(self._rows[place]) != count:
+        if place >= len(self._rows) or count != self._count:
             if count > self._width or place >= len(self._values):
                 self._enlarge(count)
-            self._rows = self._values[:, :count].unbind()
+            self._rows, self._count = self._values[:, :count].unbind(), count
         return self._rows[place]
 
     def _enlarge(self, count: int) -> None:

@@ -14,8 +14,13 @@ from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
-LOOK_EVERY = 64
-"""Steps after which the owners are asked for new parameters, and the driver for what is left."""
+LOOK_EVERY = 8
+"""Steps between two looks at what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
+the rows between repeat the last look. CUDA's allocator keeps its own books, and is read at every step."""
+RESCAN_EVERY = 64
+"""Steps after which the owners are asked for new parameters."""
+CAPACITY_EVERY = 256
+"""Steps after which the driver, or the system, is asked for what is left."""
 
 SNAPSHOTS_ON_FINDINGS = 5
 """How many allocator snapshots are kept besides those that were asked for."""
@@ -65,9 +70,9 @@ class RunMemory:
         if self._parts is not None:
             self._parts.begin(step)
 
-    def at_update(self) -> None:
+    def at_update(self, step: int) -> None:
         """Look at a CPU's memory while gradients are there."""
-        if self._parts is not None:
+        if step % LOOK_EVERY == 0 and self._parts is not None:
             self._parts.counters.sample()
 
     def end(self, step: int) -> dict[str, float]:
@@ -100,6 +105,7 @@ class _Parts:
         self._folder, self._watched, self._asked = folder, watched, asked
         device = device_of(watched)
         self.counters, self._machine = AllocatorCounters(device), MachineSampler()
+        self._cuda, self._looked = device.type == "cuda", dict[str, float]()
         self._history = AllocatorHistory(device)
         self._snapshot_at = profile.snapshot_at if profile is not None else ()
         self._capture = Capture(lambda: asked("capture"))
@@ -127,13 +133,17 @@ class _Parts:
             self._tensors.begin(step)
 
     def end(self, step: int) -> dict[str, float]:
-        values = self._tensors.end() if self._tensors is not None else {}
-        values |= self.counters.take()
+        if step % LOOK_EVERY == 0 or not self._looked:
+            self._looked = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
+            values = self._looked.copy()
+        else:
+            values = self._looked | self.counters.take() if self._cuda else self._looked.copy()
         self.triage.held = int(values.get("Memory/allocated_MB", 0.0) * MB)
-        values["Memory/parameters_MB"] = self._watched.nbytes() / MB
-        if (step + 1) % LOOK_EVERY == 0:
+        if self._tensors is not None:
+            values |= self._tensors.end()
+        if (step + 1) % RESCAN_EVERY == 0:
             self._watched.rescan()
-        capacity = self.counters.capacity() if step % LOOK_EVERY == 0 else None
+        capacity = self.counters.capacity() if step % CAPACITY_EVERY == 0 else None
         if capacity is not None:
             values["Memory/capacity_MB"] = capacity / MB
         if self._machine.due():

@@ -113,7 +113,7 @@ class Step:
         self._updated = True
         watched = self._run.watched
         watched.stepped_by(optimizers)
-        self._run.memory.at_update()
+        self._run.memory.at_update(self.index)
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
