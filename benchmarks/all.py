@@ -22,6 +22,11 @@ BUNNY = "../shared/data/video_bunny"
 """Big Buck Bunny, where the project's own data lies; a stranger's clone measures the built-in clip."""
 COMMANDS = {
     "overhead": ["overhead.py"],
+    "memory_truth": ["memory_truth.py"],
+    "memory_cost": ["memory_cost.py"],
+    "memory_flat": ["memory_flat.py", "--steps", "1500"],
+    "forecast": ["forecast.py", "--seeds", "24"],
+    "splats_kernels": ["splats_kernels.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1"]
     + (["--data", BUNNY] if (ROOT / BUNNY).is_dir() else []),
 }
