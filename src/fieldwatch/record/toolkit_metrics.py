@@ -93,7 +93,7 @@ MEMORY = (
     Metric(
         name="Memory/allocated_MB",
         unit="MiB",
-        meaning="Memory that tensors held at the end of the step: torch's allocator; on a CPU, of every eighth step, "
+        meaning="Memory that tensors held at the end of the step: torch's allocator; on a CPU, of every 16th step, "
         "what the whole process held.",
         better="lower",
         expected="steady but for densification",
@@ -101,7 +101,7 @@ MEMORY = (
     Metric(
         name="Memory/peak_MB",
         unit="MiB",
-        meaning="The most that was allocated at once during the step; on a CPU, of every eighth step, the larger of "
+        meaning="The most that was allocated at once during the step; on a CPU, of every 16th step, the larger of "
         "update and end.",
         better="lower",
         expected="steady but for densification; where it meets Memory/capacity_MB the run ends",
@@ -122,13 +122,13 @@ MEMORY = (
     Metric(
         name="Memory/capacity_MB",
         unit="MiB",
-        meaning="What this process could have: its own memory and what is free beside it; read every 256 steps.",
+        meaning="What this process could have: its own memory and what is free beside it; read every 512 steps.",
         better="higher",
     ),
     Metric(
         name="Memory/parameters_MB",
         unit="MiB",
-        meaning="Size of the watched parameters, read every eighth step; gradients and Adam take three times more.",
+        meaning="Size of the watched parameters, read every 16th step; gradients and Adam take three times more.",
         better="steady",
     ),
     Metric(name="Model/size", unit="", meaning="Number of primitives (Gaussians, cells), where the pipeline says so."),

@@ -14,12 +14,12 @@ from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
-LOOK_EVERY = 8
+LOOK_EVERY = 16
 """Steps between two looks at what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
 the rows between repeat the last look. CUDA's allocator keeps its own books, and is read at every step."""
 RESCAN_EVERY = 64
 """Steps after which the owners are asked for new parameters."""
-CAPACITY_EVERY = 256
+CAPACITY_EVERY = 512
 """Steps after which the driver, or the system, is asked for what is left."""
 
 SNAPSHOTS_ON_FINDINGS = 5

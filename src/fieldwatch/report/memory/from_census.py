@@ -10,6 +10,7 @@ from fieldwatch.record import read_memory_log
 from fieldwatch.report.memory.trace import MB, Floats, Large, MemoryTrace
 
 TOP = 5
+_ON_CPU = "On a CPU the unattributed rest is the process's heap beside the tensors: interpreter, libraries, record."
 _ACCOUNT = ("rounding", "workspace", "unattributed")
 
 
@@ -63,6 +64,7 @@ def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> Mem
         largest=large,
         began=_moment(censuses[:1]),
         ended=_moment(censuses[-1:]),
+        notes=(_ON_CPU,) if str(last.get("device", "")).startswith("cpu") else (),
     )
 
 

@@ -21,7 +21,7 @@ from fieldwatch.report.memory.trace import Floats, MemoryTrace
 
 COLOURS = {
     "parameters": "c0", "gradients": "c1", "optimizer": "c2", "activations": "c4", "saved": "c4", "data": "c3",
-    "buffers": "c6", "workspace": "c7", "unattributed": "c5", "other": "c5", "rounding": "c8",
+    "buffers": "c6", "workspace": "c7", "unattributed": "c8", "other": "c8", "rounding": "c5",
 }  # fmt: skip
 """One colour per category, the same in every chart; c8 is grey."""
 _FREE = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
