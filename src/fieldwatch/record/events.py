@@ -3,19 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import orjson
 
-from fieldwatch.record.journal import segment_line
-from fieldwatch.record.lines import LineFile, read_lines
+from fieldwatch.record.segments import SegmentedFile
 
 EVENTS = "events.jsonl"
 
 
-class Events:
+class Events(SegmentedFile):
     """Writer of ``events.jsonl`` in a run's folder.
 
     An event is a mapping with at least ``kind`` (text) and ``step`` (0-based index of the step during which it
@@ -29,10 +27,7 @@ class Events:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        path = Path(folder) / EVENTS
-        self._file = LineFile(path)
-        marks = read_lines(path, prefix=b'{"segment"')
-        self._segments = max((line["segment"] for _, line in marks), default=1)
+        super().__init__(Path(folder) / EVENTS)
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one event.
@@ -50,26 +45,6 @@ class Events:
                 f"event '{kind}' holds what JSON cannot ({error}): give numbers, texts, lists or mappings"
             ) from error
         self._file.append(line + b"\n")
-
-    def segment(self, resume_step: int) -> None:
-        """Mark that the run goes on from ``resume_step``: earlier events with that step or a later one are void."""
-        self._segments += 1
-        self._file.append(segment_line(self._segments, resume_step))
-
-    def flush(self, *, fsync: bool = False) -> None:
-        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
-        if fsync:
-            self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def check_event(event: Mapping[str, Any]) -> None:

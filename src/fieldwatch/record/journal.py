@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from fieldwatch.record.lines import LineFile, read_lines
+from fieldwatch.record.lines import read_lines
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.row import Block
+from fieldwatch.record.segments import SegmentedFile
 
 JOURNAL = "journal.jsonl"
 
@@ -27,7 +26,7 @@ class _Order:
     double: NDArray[np.intp]
 
 
-class Journal:
+class Journal(SegmentedFile):
     """Writer of ``journal.jsonl`` in a run's folder.
 
     Three kinds of lines: ``{"layout": 3, "axis": "step", "names": [...], "float32": 24}`` names the columns
@@ -46,11 +45,10 @@ class Journal:
 
     def __init__(self, folder: Path | str) -> None:
         path = Path(folder) / JOURNAL
-        self._file = LineFile(path)
+        super().__init__(path)
         self._layouts: dict[tuple[str, tuple[str, ...]], _Order] = {}
-        marks = [line for _, line in read_lines(path, prefix=b"{")]
-        self._next_layout = 1 + max((line["layout"] for line in marks if "layout" in line), default=-1)
-        self._segments = max((line["segment"] for line in marks if "segment" in line), default=1)
+        layouts = (line["layout"] for _, line in read_lines(path, prefix=b'{"layout"'))
+        self._next_layout = 1 + max(layouts, default=-1)
 
     def append(self, block: Block) -> None:
         """Write a block's rows (a block without rows or columns writes nothing)."""
@@ -70,26 +68,6 @@ class Journal:
         self._file.append(declaration + body + b"]\n")
         self._layouts[block.axis, block.columns] = layout
 
-    def segment(self, resume_step: int) -> None:
-        """Mark that the run goes on from ``resume_step``: earlier rows of that step or a later one are void."""
-        self._segments += 1
-        self._file.append(segment_line(self._segments, resume_step))
-
-    def flush(self, *, fsync: bool = False) -> None:
-        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
-        if fsync:
-            self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def _layout_of(self, block: Block, exact: NDArray[np.bool_]) -> tuple[_Order, bytes]:
         """Return the layout of a block, and the line that declares it if it is new."""
         known = self._layouts.get((block.axis, block.columns))
@@ -103,18 +81,6 @@ class Journal:
         names = [block.columns[i] for i in (*single, *double)]
         line = {"layout": layout.number, "axis": block.axis, "names": names, "float32": len(single)}
         return layout, orjson.dumps(line) + b"\n"
-
-
-def segment_line(number: int, resume_step: int) -> bytes:
-    """Return the line that starts a segment, newline included.
-
-    Raises:
-        ValueError: the step is negative.
-    """
-    if resume_step < 0:
-        raise ValueError(f"a segment resumes from step {resume_step}: wanted a 0-based step index, 0 or more")
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    return orjson.dumps({"segment": number, "resume": resume_step, "started": started}) + b"\n"
 
 
 def _heads(block: Block, number: int) -> list[bytes]:

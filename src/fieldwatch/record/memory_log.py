@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeGuard
+from typing import Any, TypeGuard
 
 import orjson
 
-from fieldwatch.record.journal import segment_line
-from fieldwatch.record.lines import LineFile, corrupt, read_lines
+from fieldwatch.record.lines import corrupt, read_lines
+from fieldwatch.record.segments import SegmentedFile
 
 MEMORY_LOG = "memory.jsonl"
 _COUNTS = ("step", "allocated", "reserved")
 
 
-class MemoryLog:
+class MemoryLog(SegmentedFile):
     """Writer of ``memory.jsonl`` in a run's folder.
 
     A census is a mapping with at least ``step`` (0-based), ``allocated`` and ``reserved`` (bytes). A line
@@ -25,10 +24,7 @@ class MemoryLog:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        path = Path(folder) / MEMORY_LOG
-        self._file = LineFile(path)
-        marks = read_lines(path, prefix=b'{"segment"')
-        self._segments = max((line["segment"] for _, line in marks), default=1)
+        super().__init__(Path(folder) / MEMORY_LOG)
 
     def append(self, census: Mapping[str, Any]) -> None:
         """Write one census.
@@ -43,26 +39,6 @@ class MemoryLog:
                 f"a census {problem}: wanted at least step, allocated and reserved (bytes) as whole numbers"
             )
         self._file.append(orjson.dumps(census) + b"\n")
-
-    def segment(self, resume_step: int) -> None:
-        """Mark that the run goes on from ``resume_step``: earlier censuses of that step or a later one are void."""
-        self._segments += 1
-        self._file.append(segment_line(self._segments, resume_step))
-
-    def flush(self, *, fsync: bool = False) -> None:
-        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
-        if fsync:
-            self._file.sync()
-
-    def close(self) -> None:
-        """Close the file; more than once is fine."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def read_memory_log(place: Path | str) -> list[dict[str, Any]]:
