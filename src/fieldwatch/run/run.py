@@ -222,12 +222,12 @@ class Run:
     def _close_step(self) -> None:
         if self._open is None:
             return
-        (step, began), self._open = self._open, None
-        values = self.clock.take() | self.memory.end(step.index)
+        (step, began), self._open, closing = self._open, None, time.perf_counter()
+        values = step.host_values | self.clock.take() | self.memory.end(step.index)
         values["Time/step"] = (time.perf_counter() - began) * 1e3
         heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
-        with self.clock.span("recording"):  # stands in the next step's row
-            self.recording.write(heading, step.device_values, step.host_values | values)
+        self.recording.write(heading, step.device_values, values)
+        self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
 
     def save(self, *, only_healthy: bool = False) -> None:
         """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`.
