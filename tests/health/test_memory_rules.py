@@ -141,3 +141,13 @@ def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
     found = health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
     assert ["20 % lie in pieces" in finding.message for finding in found] == [True]
     assert health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
+
+
+def test_the_heap_of_a_cpu_is_no_fragmented_device(make):
+    history = fragmented(make, percent=FRAGMENTS)
+    assert health.FragmentationHigh()(history)
+    on_a_cpu = make(
+        ({"Memory/allocated_MB": [1000.0] * 8}, {"stride": 50}),
+        ({"TensorProfiling/fragmentation_percent": FRAGMENTS}, {"stride": 50}),
+    )
+    assert health.FragmentationHigh()(on_a_cpu) == ()

@@ -79,12 +79,14 @@ class FragmentationHigh(HealthRule):
     Attributes:
         metrics: idle share of what is reserved, in percent.
         pieces: what is lost in pieces, in MiB.
-        reserved: what the allocator has, in MiB.
+        reserved: what the allocator has, in MiB; a CPU records ``counted`` and not this.
+        counted: what a run records on every device.
     """
 
     metrics: Sequence[str] = ("TensorProfiling/fragmentation_percent",)
     pieces: str = "TensorProfiling/Fragmentation/not_returnable_MB"
     reserved: str = "Memory/reserved_MB"
+    counted: str = "Memory/allocated_MB"
     high: float = number("FragmentationHigh", "high")
     lost: float = number("FragmentationHigh", "lost")
     warmup: int = integer("FragmentationHigh", "warmup")
@@ -96,7 +98,9 @@ class FragmentationHigh(HealthRule):
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where fragmentation had been high for too long."""
+        """Return where fragmentation had been high for too long; nothing of a CPU's heap, which is no device."""
+        if self.counted in history and self.reserved not in history:
+            return ()
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
             lost = self._lost(history, span)

@@ -58,7 +58,7 @@ def _explained(jump: Jump) -> bool:
 def _lost(trace: MemoryTrace) -> list[Finding]:
     """Idle memory that the allocator can neither use for large requests nor give back."""
     lost = trace.fragments.get("not_returnable")
-    if lost is None or not trace.reserved.any():
+    if lost is None or not trace.reserved.any() or trace.device == "cpu":  # the C library's heap is no device
         return []
     share = lost / np.maximum(trace.reserved, 1e-9)
     if float(np.median(share)) <= LOST:

@@ -44,7 +44,7 @@ def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> Mem
     account = kinds | {"saved": saved} | {name: column(name) / MB for name in _ACCOUNT}
     idle = np.where(reserved > 0, reserved - allocated, 0.0)
     last: Mapping[str, Any] = censuses[-1] if censuses else {}
-    large = _large(last)
+    large, device = _large(last), str(last.get("device", ""))
     return MemoryTrace(
         label=label,
         kind="memory.jsonl",
@@ -64,7 +64,8 @@ def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> Mem
         largest=large,
         began=_moment(censuses[:1]),
         ended=_moment(censuses[-1:]),
-        notes=(_ON_CPU,) if str(last.get("device", "")).startswith("cpu") else (),
+        device=device,
+        notes=(_ON_CPU,) if device == "cpu" else (),
     )
 
 

@@ -73,6 +73,7 @@ class MemoryTrace:
         ended: when the last one was taken.
         dropped: how many snapshots were damaged or cut off, and left out.
         replaced: how many snapshots a resumed run has gone back over.
+        device: whose memory, such as ``cuda:0``; empty where the log does not say it.
         notes: what a reader should know about the file.
         events: kind to the ``[k]`` steps of the run's events (growth, evaluation, finding ...).
         loss: ``Loss/total`` of the run.
@@ -97,6 +98,7 @@ class MemoryTrace:
     largest: tuple[Large, ...] = ()
     began: str = ""
     ended: str = ""
+    device: str = ""
     dropped: int = 0
     replaced: int = 0
     notes: tuple[str, ...] = ()
