@@ -173,6 +173,25 @@ def test_activations_that_nobody_follows_are_absent_and_not_zero(tmp_path):
     assert "TensorProfiling/Tensor_Category/activations_MB" not in read_history(tmp_path / "hidden")
 
 
+def test_an_optimizer_that_the_loop_steps_itself_is_known(tmp_path):
+    toy = Toy()
+    with Run(tmp_path / "run", sinks=(), rules=(), profile=Profile(interval=2)) as run:
+        run.watch(model=toy.model)
+        for step in run.steps(4):
+            toy.optimizer.zero_grad()
+            loss = toy.loss()
+            loss.backward()
+            toy.optimizer.step()
+            step.record({"Loss/total": loss})
+    assert read_memory_log(tmp_path / "run")[-1]["owners"]["optimizer"] == {"model": 8 * MB + 4}
+
+
+def test_a_profile_that_never_comes_to_an_account_leaves_no_file(tmp_path):
+    train(tmp_path / "run", Toy(), steps=5, profile=Profile(interval=50))
+    assert not (tmp_path / "run" / "memory.jsonl").exists()
+    assert not (tmp_path / "run" / "profiles").exists()
+
+
 def test_data_has_one_name(tmp_path):
     with Run(tmp_path / "run", sinks=(), rules=()) as run:
         run.hold(images=torch.zeros(2))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -53,8 +54,9 @@ class TensorProfile:
         self._watched, self._clock, self._counters, self._data = watched, clock, counters, data
         self._saved = SavedTensors(counters.device)
         self._peaks = Peaks(counters)
-        self._log = TensorLog.in_folder(folder, datetime.now().astimezone())
-        self._lines = MemoryLog(folder)
+        self._folder = folder
+        self._files: tuple[TensorLog, MemoryLog] | None = None
+        self._stepping: WeakSet[Optimizer] = WeakSet()
         self._step: int | None = None
         self._before: Census | None = None
         self._taken: tuple[str, Census] | None = None
@@ -98,15 +100,21 @@ class TensorProfile:
             fragmentation=fragmentation_of(self._counters.device),
         )
         self._before = self._taken = None
-        self._log.append(account.snapshot(self.profile))
-        self._lines.append(account.line(self.profile))
+        self._write(account)
         return account.tags(self.profile)
 
     def close(self) -> None:
         """Close both files; a step that is still open is given up."""
         self._let_go()
-        self._log.close()
-        self._lines.close()
+        for file in self._files or ():
+            file.close()
+
+    def _write(self, account: Account) -> None:
+        if self._files is None:  # a profile that never came to an account leaves no empty files
+            self._files = TensorLog.in_folder(self._folder, account.time), MemoryLog(self._folder)
+        log, lines = self._files
+        log.append(account.snapshot(self.profile))
+        lines.append(account.line(self.profile))
 
     def _let_go(self) -> None:
         if self._step is not None:
@@ -119,13 +127,14 @@ class TensorProfile:
         self._saved.label = name
 
     def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
+        self._stepping.add(optimizer)  # a loop may step its optimizers itself
         if self._taken is None:
             self._taken = "update", self._census(self._saved)
 
     def _census(self, saved: SavedTensors | None) -> Census:
         return take_census(
             self._watched,
-            optimizers=self._watched.optimizers(),
+            optimizers=tuple({*self._watched.optimizers(), *self._stepping}),
             data=self._data,
             device=self._counters.device,
             saved=saved,
