@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldwatch.record import read_memory_log
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -33,3 +35,11 @@ def test_an_own_rule_reports_its_finding_at_the_right_step(tmp_path):
 
 def test_an_own_sink_sees_every_row(tmp_path):
     assert "best Loss/total 0.0 at step 120" in run("own_sink.py", tmp_path / "run")
+
+
+def test_a_profiled_loop_names_what_grows(tmp_path):
+    assert "renders hold 3.12 MiB" in run("profile_any_loop.py", tmp_path / "out")
+    first, *_, last = read_memory_log(tmp_path / "out")
+    grown = last["owners"]["data"]["renders"] - first["owners"]["data"]["renders"]
+    assert grown == 190 * 4096 * 4  # one render for each of the iterations between the two accounts
+    assert last["owners"]["parameters"] == first["owners"]["parameters"]
