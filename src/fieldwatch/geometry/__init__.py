@@ -1,7 +1,10 @@
-"""Geometry: pure tensor maths, without any state: cameras, rotations, lenses, normals, harmonics, similarities."""
+"""Geometry: pure tensor maths (cameras, rotations, lenses, normals, harmonics, similarities); nearest neighbours."""
 
 from fieldwatch.geometry.cameras import Camera, camera_extent
 from fieldwatch.geometry.lenses import LENS_MODELS, Lens, LensError
+from fieldwatch.geometry.neighbour_cache import cached_neighbours, neighbour_cache_folder
+from fieldwatch.geometry.neighbour_refresh import Neighbours
+from fieldwatch.geometry.neighbours import NeighbourTable, nearest_neighbours
 from fieldwatch.geometry.normals import normals_from_depth
 from fieldwatch.geometry.paths import look_at, looked_at, ring, spiral, turntable
 from fieldwatch.geometry.rigid import inverse_rigid, rigid, transform_points
@@ -22,8 +25,11 @@ __all__ = [
     "Camera",
     "Lens",
     "LensError",
+    "NeighbourTable",
+    "Neighbours",
     "Similarity",
     "align_points",
+    "cached_neighbours",
     "camera_extent",
     "colours_to_constant",
     "constant_to_colours",
@@ -34,6 +40,8 @@ __all__ = [
     "look_at",
     "looked_at",
     "matrix_to_quaternion",
+    "nearest_neighbours",
+    "neighbour_cache_folder",
     "normalized_quaternions",
     "normals_from_depth",
     "quaternion_to_matrix",

@@ -1,21 +1,69 @@
 """Losses: one error term per function."""
 
+from fieldwatch.losses.density_field import (
+    BetaMode,
+    beta,
+    contributions,
+    density,
+    density_error,
+    ideal_density,
+    sdf_from_density,
+)
+from fieldwatch.losses.ellipsoids import (
+    Ellipsoids,
+    Samples,
+    flatness_error,
+    opacity_entropy,
+    sample_near,
+    smallest_axis_normals,
+)
 from fieldwatch.losses.fusion import PIXEL_LOSSES, PixelLoss, frequency_error, pixel_loss
+from fieldwatch.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
 from fieldwatch.losses.pixel import l1, l2
 from fieldwatch.losses.semantic import cosine, cosine_error
 from fieldwatch.losses.structural import SCALE_WEIGHTS, ms_ssim, ms_ssim_window, ssim
+from fieldwatch.losses.surface import (
+    better_normal_error,
+    near_depth,
+    projected_distance,
+    samples_on_surface_error,
+    sdf_error,
+    sdf_from_depth,
+)
 
 __all__ = [
     "PIXEL_LOSSES",
     "SCALE_WEIGHTS",
+    "BetaMode",
+    "Ellipsoids",
     "PixelLoss",
+    "Samples",
+    "beta",
+    "better_normal_error",
+    "contributions",
     "cosine",
     "cosine_error",
+    "density",
+    "density_error",
+    "depth_normal_error",
+    "flatness_error",
     "frequency_error",
+    "ideal_density",
     "l1",
     "l2",
     "ms_ssim",
     "ms_ssim_window",
+    "near_depth",
+    "normal_consistency_error",
+    "opacity_entropy",
     "pixel_loss",
+    "projected_distance",
+    "rederived_normals",
+    "sample_near",
+    "samples_on_surface_error",
+    "sdf_error",
+    "sdf_from_density",
+    "sdf_from_depth",
+    "smallest_axis_normals",
     "ssim",
 ]
