@@ -1,13 +1,14 @@
 """The examples run, and adopting the toolkit changes no number."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fieldwatch.record import read_memory_log
+from fieldwatch.record import read_history, read_memory_log
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -43,3 +44,18 @@ def test_a_profiled_loop_names_what_grows(tmp_path):
     grown = last["owners"]["data"]["renders"] - first["owners"]["data"]["renders"]
     assert grown == 190 * 4096 * 4  # one render for each of the iterations between the two accounts
     assert last["owners"]["parameters"] == first["owners"]["parameters"]
+
+
+def test_splats_from_parts_grow_and_are_recorded(tmp_path):
+    out = run("splats_from_parts.py", tmp_path / "run", 300)
+    gaussians, decibel = re.match(r"(\d+) Gaussians, ([\d.]+) dB on 3 held-out views", out).groups()
+    assert int(gaussians) > 2000
+    assert float(decibel) > 18
+    history = read_history(tmp_path / "run")
+    grown = history.events("growth")
+    size = history["Model/size"].values
+    assert size[0] + sum(event["added"] - event["removed"] for event in grown) == int(gaussians)
+    last = read_memory_log(tmp_path / "run")[-1]
+    parameters = {name: last["owners"]["parameters"][name] for name in ("means", "rest")}
+    assert parameters["rest"] == 15 * parameters["means"]  # 45 floats beside 3, after every replacement
+    assert "densify" in {name.removeprefix("Time/") for name in history.names()}
