@@ -10,7 +10,7 @@ from rich.console import Console
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
-from fieldwatch.report.snapshot import SnapshotError, read_snapshot, snapshot_json, snapshot_table, write_view
+from fieldwatch.report.snapshot import read_snapshot, snapshot_json, snapshot_table, write_view
 
 LATEST = "latest"
 _PICKLE = b"\x80"
@@ -104,13 +104,10 @@ def _snapshots(chosen: Arguments, console: Console, paths: Sequence[Path]) -> in
     """Show snapshots of the allocator; each has its own page."""
     if chosen.html is not None and len(paths) > 1:
         raise BadInput(f"--html shows one snapshot and {len(paths)} were given: call the command once for each")
-    try:
-        with reading_input():
-            snapshots = [read_snapshot(path) for path in paths]
-            if chosen.html is not None:
-                write_view(snapshots[0], chosen.html)
-    except SnapshotError as error:
-        raise BadInput(str(error)) from error
+    with reading_input():
+        snapshots = [read_snapshot(path) for path in paths]
+        if chosen.html is not None:
+            write_view(snapshots[0], chosen.html)
     if chosen.json:
         print_json({"snapshots": [snapshot_json(snapshot) for snapshot in snapshots], "html": chosen.html})
         return 0

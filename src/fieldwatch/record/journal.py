@@ -45,10 +45,10 @@ class Journal(SegmentedFile):
 
     def __init__(self, folder: Path | str) -> None:
         path = Path(folder) / JOURNAL
-        super().__init__(path)
+        marks = [line for _, line in read_lines(path, prefix=b"{")]
+        super().__init__(path, marks)
         self._layouts: dict[tuple[str, tuple[str, ...]], _Order] = {}
-        layouts = (line["layout"] for _, line in read_lines(path, prefix=b'{"layout"'))
-        self._next_layout = 1 + max(layouts, default=-1)
+        self._next_layout = 1 + max((line["layout"] for line in marks if "layout" in line), default=-1)
 
     def append(self, block: Block) -> None:
         """Write a block's rows (a block without rows or columns writes nothing)."""

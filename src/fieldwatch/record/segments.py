@@ -1,9 +1,10 @@
 """What the three files of a run's record have in common: whole lines, and segments that void what came before."""
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import orjson
 
@@ -18,12 +19,14 @@ class SegmentedFile:
 
     Args:
         path: the file; it and its folder are made if missing.
+        marks: the lines among which the segments' are, where the caller has read them already.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, marks: Iterable[Mapping[str, Any]] | None = None) -> None:
         self._file = LineFile(path)
-        marks = read_lines(path, prefix=b'{"segment"')
-        self._segments = max((line["segment"] for _, line in marks), default=1)
+        if marks is None:
+            marks = (line for _, line in read_lines(path, prefix=b'{"segment"'))
+        self._segments = max((line["segment"] for line in marks if "segment" in line), default=1)
 
     def segment(self, resume_step: int) -> None:
         """Mark that the run goes on from ``resume_step``: what stands there of that step or a later one is void.
