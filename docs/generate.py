@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from fieldwatch.health import rules_markdown
+from fieldwatch.pipelines.splats import SPLATS_METRICS
 from fieldwatch.pipelines.video import VIDEO_METRICS
 from fieldwatch.record import TOOLKIT
 
@@ -15,7 +16,8 @@ def pages() -> dict[str, str]:
     """Every generated page, by its name."""
     metrics = (
         f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n"
-        f"## Every run\n\n{TOOLKIT.markdown()}\n\n## Video\n\n{VIDEO_METRICS.markdown()}\n"
+        f"## Every run\n\n{TOOLKIT.markdown()}\n\n## Splats\n\n{SPLATS_METRICS.markdown()}\n\n"
+        f"## Video\n\n{VIDEO_METRICS.markdown()}\n"
     )
     return {"metrics.md": metrics, "rules.md": f"{HEAD}{rules_markdown().rstrip()}\n"}
 

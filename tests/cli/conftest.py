@@ -101,3 +101,37 @@ def answer(fieldwatch) -> Callable[..., dict]:
         return json.loads(out)
 
     return call
+
+
+# fmt: off
+TINY_SPLATS = (
+    "--views", "6", "--held-out", "3", "--coarse-iterations", "15000", "--schedule-scale", "0.002", "--device", "cpu",
+    "--growth-cap", "1500", "--test-iterations", "10000", "--turntable", "0.1", "--threads", "1",
+    "--prune-below", "0.01",
+)
+# fmt: on
+"""Thirty steps on six views of the built-in scene, two of them held out; too few to grow opaque."""
+
+
+@pytest.fixture(scope="session")
+def train_splats(tmp_path_factory) -> Callable[..., Path]:
+    """Train tiny splats; the words given come after the usual ones and win."""
+
+    def train(*words: str) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / "splats"
+        assert main(["train", "splats", "--out", str(folder), *TINY_SPLATS, *words]) in (0, 1)
+        return folder
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def trained_splats(train_splats) -> Path:
+    """A finished run of splats; nobody may change it."""
+    return train_splats()
+
+
+@pytest.fixture
+def splats(trained_splats, tmp_path) -> Path:
+    """A copy of the finished run, to be written to."""
+    return Path(shutil.copytree(trained_splats, tmp_path / "splats"))

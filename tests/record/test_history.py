@@ -198,3 +198,16 @@ def test_events_of_a_kind_are_bounded_too():
 def test_capacity_must_be_positive(capacity):
     with pytest.raises(ValueError, match=f"capacity={capacity}.*wanted at least 1"):
         History(capacity)
+
+
+def test_the_first_step_is_known_after_its_row_was_forgotten_and_gone_when_all_rows_are():
+    history = History(capacity=4)
+    assert history.first == -1
+    for step in range(7000, 7020):
+        history.extend(Block.of(Row(step=step, seconds=0.0, values={"Loss/total": 1.0})))
+    assert history["Loss/total"].steps[0] > 7000
+    assert history.first == 7000
+    history.discard(7010)
+    assert history.first == 7000
+    history.discard(0)
+    assert history.first == -1

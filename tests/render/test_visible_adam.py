@@ -69,6 +69,15 @@ def test_rows_that_are_seen_in_every_step_move_as_by_adam_and_the_others_stay(dt
         assert not mine.state[a]["exp_avg"][hidden].any()
 
 
+def test_every_other_row_of_those_visible_may_be_a_view_of_their_numbers():
+    parameter = torch.nn.Parameter(torch.ones(6, 3))
+    parameter.grad = torch.ones(6, 3)
+    optimizer = VisibleAdam([parameter], lr=0.5)
+    optimizer.visible = torch.arange(6)[::2]
+    optimizer.step()
+    assert (parameter[:, 0] < 1).tolist() == [True, False] * 3
+
+
 def test_nothing_visible_moves_nothing():
     (tensor,) = parameters()[:1]
     before = tensor.detach().clone()

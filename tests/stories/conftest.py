@@ -1,4 +1,4 @@
-"""What a user has: a folder of frames, and the program."""
+"""What a user has: a folder of frames, one of photos with cameras, and the program."""
 
 import os
 import subprocess
@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fieldwatch.data import solid_photos, write_colmap
+
 ROOT = Path(__file__).parents[2]
 TINY = (
     "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --between-weight 0 --lr 0.005 "
     "--beta2 0.999 --grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 "
     "--grid-blocks 1 1 --grid-kernel 3"
 ).split()
+
+SMALL = "--device cpu --threads 1 --turntable 0 --held-out 4".split()
 
 
 def draw_frames(folder, count=16, height=32, width=64):
@@ -31,10 +35,24 @@ def frames(tmp_path_factory):
     return draw_frames(tmp_path_factory.mktemp("clip") / "frames")
 
 
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """A COLMAP folder: eight small photos of the built-in scene, and its points."""
+    folder = tmp_path_factory.mktemp("photos") / "scene"
+    write_colmap(folder, solid_photos(views=8, size=24, points=80, samples=1))
+    return folder
+
+
 @pytest.fixture
 def tiny():
     """Options that make a training of seconds."""
     return TINY
+
+
+@pytest.fixture
+def small():
+    """Options of a splats training on few cores that makes no films."""
+    return SMALL
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.cli.ending import print_findings, print_json, reading_input
-from fieldwatch.health import GENERAL, VIDEO, examine, exit_code
+from fieldwatch.cli.pipeline import pipeline_of, rules_of
+from fieldwatch.health import examine, exit_code
 from fieldwatch.record import read_manifest
-
-RULES = {"video": VIDEO}
-"""The rules each pipeline trains under."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch health", args=arguments)
     with reading_input():
         manifest = read_manifest(chosen.run)
-        findings = examine(chosen.run, RULES.get(manifest.about.get("pipeline", ""), GENERAL))
+        findings = examine(chosen.run, rules_of(pipeline_of(chosen.run)))
     if chosen.json:
         print_json(
             {"run": chosen.run, "state": manifest.state, "findings": [finding.as_event() for finding in findings]}

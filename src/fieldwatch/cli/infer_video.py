@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fieldwatch.pipelines.video import (
     Playback,
     encode_image,
     encode_text,
+    open_run,
     save_picture,
     search_clip,
     write_sheet,
@@ -128,7 +130,7 @@ def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
         return player, chosen.out or source.with_name(f"{source.stem}-drawn"), chosen.teacher or "auto"
     if not source.exists():
         raise BadInput(f"{source} does not exist: give a run folder, or a file that `fieldwatch export` wrote")
-    run = open_stored(source, chosen.checkpoint, chosen.device)
+    run = open_stored(partial(open_run, device=chosen.device), source, chosen.checkpoint)
     folder = chosen.out or source / "products" / f"infer-{run.step}"
     return Playback.of_run(run), folder, chosen.teacher or run.config.teacher
 

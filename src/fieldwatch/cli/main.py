@@ -22,12 +22,17 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train video": Command("train_video", "train a neural video on frames or a video file (no data: a built-in clip)"),
+    "train splats": Command("train_splats", "train Gaussians on the surface, from photos (no data: a built-in scene)"),
     "resume": Command("resume", "continue a run with its stored config"),
     "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
     "memory": Command("memory", "where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots"),
+    "growth": Command("growth", "every growth, prune and reset of a run: Gaussians, loss, PSNR, memory around it"),
     "health": Command("health", "what the rules find in a run: step, message, remedy"),
     "infer video": Command("infer_video", "draw frames, patches or the whole clip; search it by text or image"),
-    "export": Command("export", "a run's products for others: the compressed bitstream"),
+    "infer splats": Command(
+        "infer_splats", "draw a trained scene: its photos' views, new cameras, paths; depth, normals"
+    ),
+    "export": Command("export", "a run's products for others: bitstream (video); PLY, 3DGS folder, .pt (splats)"),
     "gpu": Command("gpu", "watch the machine: GPUs, their processes, the runs on it"),
     "nsys snapshot": Command("nsys_snapshot", "some seconds of a running command with Nsight Systems"),
     "nsys train": Command("nsys_train", "run a command under Nsight Systems: whole, some steps, or on a finding"),
@@ -86,5 +91,6 @@ def _print_help() -> None:
     for name, command in COMMANDS.items():
         table.add_row(f"  [bold]fieldwatch {name}[/]", command.about)
     console.print(table)
-    console.print("\nEvery command explains itself with --help. To begin: [bold]fieldwatch train video[/]")
+    begin = "[bold]fieldwatch train video[/] or [bold]fieldwatch train splats[/]"
+    console.print(f"\nEvery command explains itself with --help. To begin: {begin}")
     console.print("Tab completion: fieldwatch train video --tyro-print-completion bash (or zsh, tcsh)")

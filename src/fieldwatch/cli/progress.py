@@ -1,11 +1,13 @@
 """The progress bar of a training run: a sink like any other."""
 
 import math
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from fieldwatch.record import Block
 
@@ -19,13 +21,13 @@ class ProgressBar:
         console: where to draw.
     """
 
-    def __init__(self, total: int, shown: dict[str, str], console: Console) -> None:
+    def __init__(self, total: int, shown: Mapping[str, str], console: Console) -> None:
         self._shown = shown
         self._last: dict[str, float] = {}
         self._total = total
         self._progress = Progress(
             BarColumn(bar_width=12),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=len(f"{total}/{total}"))),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             TextColumn("{task.fields[values]}"),
             console=console,
@@ -63,4 +65,8 @@ class ProgressBar:
 def _short(value: float) -> str:
     if not math.isfinite(value):
         return str(value)
+    if value.is_integer() and abs(value) < 1e9:  # a count
+        return f"{value:,.0f}"
+    if 1e-3 <= abs(value) < 0.1:
+        return f"{value:.3g}"
     return f"{value:.2f}" if 0.1 <= abs(value) < 1000 else f"{value:.2e}"

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.flags import new_run, preset_of, renamed
+from fieldwatch.cli.front_video import VIDEO_FRONT
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
 from fieldwatch.pipelines.video import PRESETS, VideoConfig
@@ -60,38 +60,19 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    words = spelled_out([_renamed(word) for word in arguments])
-    preset = _preset_of(words)
+    words = spelled_out(renamed(arguments, SEED_FLAGS))
+    preset = preset_of(words, PRESETS)
     default = Arguments(config=preset, preset="default")
     chosen = tyro.cli(
         Arguments, prog="fieldwatch train video", args=words, default=default, config=(tyro.conf.OmitArgPrefixes,)
     )
-    folder = chosen.out or Path("runs/video") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    extra = [name for name in EXTRA_SINKS if getattr(chosen, name)]
     return train_and_tell(
+        VIDEO_FRONT,
         chosen.config,
-        folder,
+        chosen.out or new_run("video"),
         preset=preset,
         resume=chosen.resume,
-        extra_sinks=extra,
+        extra_sinks=[name for name in EXTRA_SINKS if getattr(chosen, name)],
         as_json=chosen.json,
         profile=chosen.profile.chosen(),
     )
-
-
-def _renamed(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    spelled = "--" + flag[2:].replace("_", "-") if flag.startswith("--") else flag
-    return SEED_FLAGS.get(spelled, SEED_FLAGS.get(flag, flag)) + equals + value
-
-
-def _preset_of(words: Sequence[str]) -> VideoConfig:
-    name = "default"
-    for i, word in enumerate(words):
-        if word.startswith("--preset="):
-            name = word.removeprefix("--preset=")
-        elif word == "--preset" and i + 1 < len(words):
-            name = words[i + 1]
-    if name not in PRESETS:
-        raise BadInput(f"--preset {name!r} is not known: choose one of {', '.join(PRESETS)}")
-    return PRESETS[name]()

@@ -3,38 +3,24 @@
 import os
 import shlex
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fieldwatch import ConfigMismatch, Diverged
 from fieldwatch.checkpoint import CheckpointError, FolderInUseError
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.front import Config, Ended, Front, How, Job
 from fieldwatch.cli.progress import ProgressBar
-from fieldwatch.pipelines.video import Outcome, Scene, VideoConfig, prepare_scene, total_steps, train_video
 from fieldwatch.record import MEMORY_LOG, Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.run import Profile, check_folder, default_sinks
 
-QUALITY = (
-    ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
-    ("frame PSNR, mean of patches (dB)", "Eval/Frame/{}_psnr", 2),
-    ("SSIM", "Eval/SSIM/{}", 4),
-    ("MS-SSIM", "Eval/MS_SSIM/{}", 4),
-    ("reference: mean of both neighbours (dB)", "Reference/{}_neighbour_average", 2),
-    ("reference: copy previous (dB)", "Reference/{}_copy_previous", 2),
-    ("reference: mean frame (dB)", "Reference/{}_mean_frame", 2),
-    ("semantic similarity", "Eval/Frame/{}_clip_sim", 4),
-    ("baseline: mean embedding", "Eval/Baseline/{}_clip_sim_mean", 4),
-    ("baseline: shuffled", "Eval/Baseline/{}_clip_sim_shuffled", 4),
-)
-"""Rows of the quality table: label, tag with the set left open, digits."""
 _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "csv": lambda folder: Csv(folder / "metrics.csv"),
     "wandb": lambda folder: Wandb(folder / "wandb"),
@@ -45,10 +31,11 @@ FAILED = 3
 
 
 def train_and_tell(  # noqa: PLR0913  one argument per flag
-    config: VideoConfig,
+    front: Front[Config],
+    config: Config,
     folder: Path,
     *,
-    preset: VideoConfig | None,
+    preset: Config | None,
     resume: Literal["auto", "never", "must"],
     extra_sinks: Sequence[str] = (),
     as_json: bool = False,
@@ -68,24 +55,24 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     with reading_input():
         check_folder(folder, plain(config), resume)
         check_writable(folder)
-        scene = prepare_scene(config)
-        check_snapshots(profile, scene.device)
-    print_beginning(console, config, scene, folder)
-    bar = ProgressBar(total_steps(config, scene), shown_values(scene), console)
+        job = front.prepare(config)
+        check_snapshots(profile, job.device)
+    print_beginning(console, config.name, job, folder)
+    bar = ProgressBar(job.total, job.shown, console)
 
     def every_sink(place: Path) -> list[Sink]:
         return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
 
-    failure = Failure(console)
-    outcome: Outcome | None = None
-    with failure, bar:
-        outcome = train_video(config, scene, folder, preset=preset, sinks=every_sink, resume=resume, profile=profile)
-    if outcome is None:
+    how = How(preset=preset, sinks=every_sink, resume=resume, profile=profile)
+    ended: Ended | None = None
+    with Failure(console), bar:
+        ended = job.train(folder, how)
+    if ended is None:
         return FAILED
     if as_json:
-        print_json(summary(outcome))
-    print_ending(console, outcome, scene)
-    return outcome.exit_code
+        print_json(summary(ended))
+    print_ending(console, ended, front, job)
+    return ended.exit_code
 
 
 class Failure:
@@ -137,61 +124,41 @@ def check_writable(folder: Path) -> None:
         )
 
 
-def shown_values(scene: Scene) -> dict[str, str]:
-    """What the progress bar shows; the held-out quality beside that of the mean of both neighbours."""
-    blend = scene.references.get("Reference/val_neighbour_average")
-    held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
-    return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
-
-
-def print_beginning(console: Console, config: VideoConfig, scene: Scene, folder: Path) -> None:
+def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None:
     """Say what will be trained on what, where."""
-    split, clip = scene.split, scene.clip
-    console.print(
-        f"[bold]{config.name}[/]: {len(clip)} frames {clip.width}x{clip.height}, {len(split.train)} train, "
-        f"{len(split.val)} held out ({config.data_split}); model {config.model}, teacher {scene.teacher}, "
-        f"{scene.device}; run folder {folder}",
-        soft_wrap=True,
-    )
-    for note in (scene.teacher_note, *clip.notes, *split.notes):
+    line = f": {job.headline}, {job.device}; run folder {folder}"
+    console.print(Text.assemble((name, "bold"), line), soft_wrap=True)
+    for note in job.notes:
         console.print(Text(f"  note: {note}"))
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(ended: Ended) -> dict[str, Any]:
     """The outcome for a script."""
+    files = {name: path.absolute() for name, path in ended.products.items()}
     return {
-        "run": outcome.folder,
-        "exit_code": outcome.exit_code,
-        "metrics": outcome.evaluation.metrics if outcome.evaluation else {},
-        "findings": [finding.as_event() for finding in outcome.findings],
+        "run": ended.folder,
+        "exit_code": ended.exit_code,
+        "metrics": ended.metrics,
+        "findings": [finding.as_event() for finding in ended.findings],
+        **({"files": files} if files else {}),
     }
 
 
-def print_ending(console: Console, outcome: Outcome, scene: Scene) -> None:
-    """Say how good it became, beside what needs no network, what was found, and where everything is."""
-    if outcome.evaluation is not None:
-        console.print(quality_table(outcome.evaluation.metrics | dict(scene.references)))
-    print_findings(console, outcome.findings)
-    folder = outcome.folder.absolute()
+def print_ending(console: Console, ended: Ended, front: Front[Any], job: Job) -> None:
+    """Say how good it became, beside what needs no training, what was found, and where everything is."""
+    if ended.metrics:
+        console.print(front.quality({**ended.metrics, **job.references}))
+    print_findings(console, ended.findings)
+    folder = ended.folder.absolute()
+    run = shlex.quote(str(ended.folder))
     places: dict[str, str | Path] = {
         "run folder": folder,
         "log": folder / "log.txt",
         "checkpoints": folder / "checkpoints",
-        "look at it": "fieldwatch tensorboard " + shlex.quote(str(outcome.folder)),
-        "evaluate": "fieldwatch eval " + shlex.quote(str(outcome.folder)),
+        **{name.replace("_", " "): path.absolute() for name, path in ended.products.items()},
+        "look at it": f"fieldwatch tensorboard {run}",
+        "evaluate": f"fieldwatch eval {run}",
     }
     if (folder / MEMORY_LOG).exists():
-        places["memory"] = "fieldwatch memory " + shlex.quote(str(outcome.folder))
+        places["memory"] = f"fieldwatch memory {run}"
     print_places(console, places)
-
-
-def quality_table(metrics: Mapping[str, float]) -> Table:
-    """Quality on training and held-out frames, beside references that need no network."""
-    table = Table(title="quality", title_justify="left")
-    for column in ("", "train", "held out"):
-        table.add_column(column, justify="left" if not column else "right")
-    for label, tag, digits in QUALITY:
-        values = [metrics.get(tag.format(part)) for part in ("train", "val")]
-        if any(value is not None for value in values):
-            table.add_row(label, *("-" if value is None else f"{value:.{digits}f}" for value in values))
-    return table

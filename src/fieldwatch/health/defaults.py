@@ -29,6 +29,8 @@ _SEED_VIDEO = "seed 004 (TensorBoard guide, warning signs)"
 _SEED_FIELD = "seed 002 (PMNI stability guide, warning signs)"
 _SEED_MEMORY = "seed 001 (SuGaR debugging guide, warning signs)"
 _SMDEBUG = "smdebug built-in rules"
+_GIANT = "ours; a standard deviation above 0.1 of the extent is what 3DGS prunes"
+_NEEDLE = "ours; longest axis over 10 times the second: effective rank below 1.12 (Hyung 2024)"
 _MEASURED = "measured (design/observability.md, fact 6)"
 
 
@@ -190,6 +192,11 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "drop": _of(3.0, "dB below the best: NeRV-type training 'suddenly drops at some epoch'", "DNeRV issue 1"),
         "warmup": _of(2, "epochs before there is a best"),
         "patience": _of(3, "epochs: one bad epoch recovers"),
+        "grace": _of(300, "steps after an excuse: what a prune or reset takes away comes back"),
+    },
+    "Collapse/tests": {
+        "warmup": _of(1, "one evaluation makes a best: all held-out photos are in each"),
+        "patience": _of(1, "evaluations are rare, and each is a mean"),
     },
     "NoValidation": {},
     "RayStarvation": {
@@ -201,6 +208,25 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "high": _of(1.0, "'occupied_frac = 1.000: occupancy grid saturated'", _SEED_FIELD),
         "warmup": _of(500, "the grid starts full and thins out (PMNI's warm-up is 500 steps)", _SEED_FIELD),
         "patience": _of(8, "recordings in a row"),
+    },
+    "DegenerateGaussians": {
+        "transparent": _of(0.5, "half of the work is for nothing", "opacity below 0.005: Kerbl 2023, section 5.2"),
+        "giant": _of(0.05, "a far background needs some; more means that the scene is not resolved", _GIANT),
+        "needle": _of(0.5, "photos alone make many; half of all leave no surface", _NEEDLE),
+        "never_visible": _of(0.2, "a fifth of the memory holds what no photo trains"),
+        "warmup": _of(5, "looks: growth and resets change the population at once"),
+        "patience": _of(30, "looks, 300 steps at the usual cadence: three growth steps"),
+        "grace": _of(300, "steps after a reset, or after a fading term's end, until the next prunes have passed"),
+    },
+    "NonFiniteGaussians": {},
+    "PopulationCollapse": {
+        "drop": _of(0.5, "growth never takes half; opacities that were just reset and not yet trained do"),
+        "most": _of(0.95, "SuGaR's prune at opacity 0.5 keeps a fifth (5 to 1 million)", "spec/sugar.md, section 0"),
+    },
+    "GrowthCapBinds": {
+        "share": _of(0.02, "held back, of all: fewer than one in fifty do not matter"),
+        "left": _of(0.25, "of the growth still to come; a cap that is reached at the end has done its work"),
+        "patience": _of(3, "growth steps in a row"),
     },
     "DataStarved": {
         "share": _of(0.5, "half of the step waits for data", f"{_SMDEBUG} (IOBottleneck)"),

@@ -7,6 +7,7 @@ from fieldwatch.health.rule import HealthRule
 _EPOCH_LOSS = ("Train/Loss/total_loss",)
 _EPOCH_NORM = ("Train/Gradients/total_norm",)
 _PARAMETERS_MB = ("TensorProfiling/Tensor_Category/parameters_MB",)
+_TEST_PSNR = ("Test/psnr", "Eval/psnr")
 _MODEL_STILL = rules.MemoryGrowing(metrics=_PARAMETERS_MB, explained_by="")
 
 GENERAL: tuple[HealthRule, ...] = (
@@ -80,7 +81,19 @@ VIDEO: tuple[HealthRule, ...] = (
 SPLATS: tuple[HealthRule, ...] = (
     *(rule for rule in GENERAL if not isinstance(rule, rules.OutOfMemoryAhead)),
     rules.OutOfMemoryAhead(unit="Gaussians"),
-    rules.Collapse(metrics=("Test/psnr", "Eval/psnr")),
+    rules.Collapse(
+        metrics=_TEST_PSNR,
+        excuses=("prune", "reset"),
+        warmup=integer("Collapse/tests", "warmup"),
+        patience=integer("Collapse/tests", "patience"),
+        within="run",
+    ),
+    rules.Overfitting(metrics=("Test/psnr_gap",)),
+    rules.Overtraining(train="Test/train_psnr", validation="Test/psnr"),
+    rules.DegenerateGaussians(),
+    rules.NonFiniteGaussians(),
+    rules.PopulationCollapse(),
+    rules.GrowthCapBinds(),
 )
 
 NORMALS: tuple[HealthRule, ...] = (

@@ -69,7 +69,8 @@ def spans(history: History, *names: str) -> Iterator[Span]:
         for start, last in bounds:
             part = between(series, start, last)
             if len(part):
-                yield Span(name=name, start=start, series=part, whole=_is_whole(series, start))
+                whole = _is_whole(series, start, history.first)
+                yield Span(name=name, start=start, series=part, whole=whole)
 
 
 def between(series: Series, first: float, last: float) -> Series:
@@ -80,9 +81,15 @@ def between(series: Series, first: float, last: float) -> Series:
     return series[bisect.bisect_left(steps, first) : bisect.bisect_right(steps, last)]
 
 
-def _is_whole(series: Series, start: int) -> bool:
-    """Tell whether the history still holds a phase's first recordings: earlier ones, or the very first ones."""
-    return bool(series.steps[0] < start) or (start == 0 and bool(series.positions[0] < LOOKBACK))
+def _is_whole(series: Series, start: int, first: int) -> bool:
+    """Tell whether the history still holds a phase's first recordings: earlier ones, or the very first ones.
+
+    A run that goes on from elsewhere begins at a step above 0: what counts is how far its own first step lies back.
+    """
+    if series.steps[0] < start:
+        return True
+    begun = max(first, 0)
+    return start <= begun and bool(series.positions[0] < begun + LOOKBACK)
 
 
 def first_held(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:

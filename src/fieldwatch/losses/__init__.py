@@ -19,8 +19,10 @@ from fieldwatch.losses.ellipsoids import (
 )
 from fieldwatch.losses.fusion import PIXEL_LOSSES, PixelLoss, frequency_error, pixel_loss
 from fieldwatch.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
+from fieldwatch.losses.perceptual import Lpips, find_lpips
 from fieldwatch.losses.pixel import l1, l2
 from fieldwatch.losses.semantic import cosine, cosine_error
+from fieldwatch.losses.smoothing import smoothing_error
 from fieldwatch.losses.structural import SCALE_WEIGHTS, ms_ssim, ms_ssim_window, ssim
 from fieldwatch.losses.surface import (
     better_normal_error,
@@ -36,6 +38,7 @@ __all__ = [
     "SCALE_WEIGHTS",
     "BetaMode",
     "Ellipsoids",
+    "Lpips",
     "PixelLoss",
     "Samples",
     "beta",
@@ -46,6 +49,7 @@ __all__ = [
     "density",
     "density_error",
     "depth_normal_error",
+    "find_lpips",
     "flatness_error",
     "frequency_error",
     "ideal_density",
@@ -65,5 +69,6 @@ __all__ = [
     "sdf_from_density",
     "sdf_from_depth",
     "smallest_axis_normals",
+    "smoothing_error",
     "ssim",
 ]

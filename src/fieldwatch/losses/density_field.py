@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fieldwatch.losses.ellipsoids import Ellipsoids
+from fieldwatch.losses.ellipsoids import Ellipsoids, gathered_columns
 
 BetaMode = Literal["average", "learnable", "weighted_average"]
 """Where the thickness of the surface at a sample comes from: see `beta`."""
@@ -30,12 +30,11 @@ def contributions(
             neighbours.
         ellipsoids: all Gaussians.
     """
-    rows, shape = neighbours.reshape(-1), neighbours.shape
-    offsets = points[:, None, :] - ellipsoids.means.index_select(0, rows).view(*shape, 3)
-    whitening = ellipsoids.whitening.index_select(0, rows).view(*shape, 3, 3)
-    squared = (whitening @ offsets[..., None]).square().sum((-2, -1))
-    opacities = ellipsoids.opacities.index_select(0, rows).view(shape)
-    return opacities * (-0.5 * squared.clamp_max(_FARTHEST)).exp()
+    parts = [ellipsoids.means, ellipsoids.whitening.flatten(1), ellipsoids.opacities[:, None]]
+    columns = gathered_columns(torch.cat(parts, 1), neighbours)
+    offsets = points.T[:, :, None] - columns[:3]
+    squared = (columns[3:12].unflatten(0, (3, 3)) * offsets).sum(1).square().sum(0)
+    return columns[12] * (-0.5 * squared.clamp_max(_FARTHEST)).exp()
 
 
 def density(contributed: Float[Tensor, "samples k"]) -> Float[Tensor, " samples"]:

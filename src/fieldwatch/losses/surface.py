@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch.geometry import Camera
-from fieldwatch.losses.ellipsoids import Ellipsoids, Samples, facing, weighted_mean
+from fieldwatch.losses.ellipsoids import Ellipsoids, Samples, gathered_columns, weighted_mean
 
 _UNIT = 10.0  # distances are told in tenths of the extent, and end at ten times the extent
 _SMALLEST_THICKNESS = 1e-6  # in world units, in the weights of neighbouring normals
@@ -127,17 +127,18 @@ def better_normal_error(
         contributed: o_j g_j(p), of `contributions`.
         ellipsoids: all Gaussians.
     """
-    rows, shape = neighbours.reshape(-1), neighbours.shape
-    own = ellipsoids.normals.index_select(0, samples.owners)
-    others = facing(ellipsoids.normals.index_select(0, rows).view(*shape, 3), own[:, None, :].expand(*shape, 3))
+    own = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
+    others = gathered_columns(ellipsoids.normals, neighbours)
     with torch.no_grad():
-        offsets = samples.points[:, None, :] - ellipsoids.means.index_select(0, rows).view(*shape, 3)
-        thickness = ellipsoids.thickness.index_select(0, rows).view(shape).clamp_min(_SMALLEST_THICKNESS)
-        weights = contributed * (offsets * others).sum(-1).abs() / thickness.square()
+        side = torch.where((others * own).sum(0) < 0, -1.0, 1.0).to(others)
+        places = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
+        columns = gathered_columns(places, neighbours)
+        offsets, thickness = samples.points.T[:, :, None] - columns[:3], columns[3].clamp_min(_SMALLEST_THICKNESS)
+        weights = contributed * (offsets * others).sum(0).abs() / thickness.square()
         weights = weights / weights.sum(-1, keepdim=True).clamp_min(_NO_WEIGHT)
     # n_g times the sum of the weights, which is 1 but where nothing contributes: there is no error to speak of
-    difference = weights.sum(-1, keepdim=True) * own - (weights[..., None] * others).sum(-2)
-    return difference.square().sum() / max(len(own), 1)
+    difference = weights.sum(-1) * own[..., 0] - (weights * side * others).sum(-1)
+    return difference.square().sum() / max(len(samples.owners), 1)
 
 
 def _distance_error(

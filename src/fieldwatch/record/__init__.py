@@ -40,6 +40,7 @@ from fieldwatch.record.sink import (
     Sink,
     TakesEvents,
 )
+from fieldwatch.record.stored_config import config_from_plain, preset_values
 from fieldwatch.record.tensor_log import LargeTensor, TensorLog, TensorSnapshot, format_snapshot
 from fieldwatch.record.tensor_reading import NotATensorLog, read_tensor_log
 from fieldwatch.record.tensor_table import TensorLogTable, standing
@@ -97,6 +98,7 @@ __all__ = [
     "Writer",
     "WriterFailed",
     "config_differences",
+    "config_from_plain",
     "default_layout",
     "derive_block",
     "flat",
@@ -105,6 +107,7 @@ __all__ = [
     "holds_run",
     "new_segment",
     "plain",
+    "preset_values",
     "read_blocks",
     "read_events",
     "read_history",

@@ -28,6 +28,7 @@ class History:
 
     Attributes:
         step: the last step seen, -1 before the first.
+        first: the first step seen, which stays when its row is forgotten for want of room; -1 before there is one.
         windows: per loss term the declared first and last active step; the ``windows`` event fills it.
 
     Raises:
@@ -37,7 +38,7 @@ class History:
     def __init__(self, capacity: int | None = 4096) -> None:
         if capacity is not None and capacity < 1:
             raise ValueError(f"History(capacity={capacity}): wanted at least 1, or None to keep everything")
-        self.step = -1
+        self.step = self.first = -1
         self.windows: dict[str, tuple[int, int]] = {}
         self._capacity = capacity
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
@@ -64,6 +65,8 @@ class History:
         table.append(block, self._arrived)
         self._arrived += len(block)
         self.step = max(self.step, int(block.steps[-1]))
+        start = int(block.steps[0])
+        self.first = start if self.first < 0 else min(self.first, start)
         self._forget_series()
 
     def add_event(self, event: Mapping[str, Any]) -> None:
@@ -89,6 +92,7 @@ class History:
         for kind, kept in self._events.items():
             self._events[kind] = [event for event in kept if event["step"] < step]
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
+        self.first = self.first if self.step >= 0 else -1
         self._forget_series()
 
     def names(self) -> tuple[str, ...]:

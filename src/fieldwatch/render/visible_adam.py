@@ -85,7 +85,8 @@ class VisibleAdam(Optimizer):
         taken = state["step"].item()
         rate, root = group["lr"] / (1 - beta1**taken), (1 - beta2**taken) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
-        ids = torch.arange(len(parameter), device=parameter.device) if self.visible is None else self.visible
+        seen = self.visible
+        ids = torch.arange(len(parameter), device=parameter.device) if seen is None else seen.contiguous()
         if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
             width, threads = parameter[:1].numel(), torch.get_num_threads()
             moments = (state["exp_avg"], state["exp_avg_sq"])

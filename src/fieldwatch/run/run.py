@@ -115,8 +115,8 @@ class Run:
             for incident in restored.fell_back:
                 self.recording.event("incident", restored.step, what=incident.what, reason=incident.reason)
 
-    def steps(self, total: int) -> Iterator[Step]:
-        """Give out the steps from the first (or the resumed) one to ``total - 1``.
+    def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
+        """Give out the steps from ``first`` (or the resumed one) to ``total - 1``.
 
         What belongs to the end of a step happens when the loop asks for the next one: a ``continue`` cannot skip it.
 
@@ -125,7 +125,7 @@ class Run:
             Interrupted: a signal came; the step was finished and saved.
             WriterFailed: the record could not be written.
         """
-        self._begin()
+        self._begin(first)
         for index in range(self.start, total):
             step, self.step_index = Step(self, index), index
             self._open = (step, time.perf_counter())
@@ -201,8 +201,8 @@ class Run:
             self._stop.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
 
-    def _begin(self) -> None:
-        self._began = time.monotonic()
+    def _begin(self, first: int) -> None:
+        self._began, self.start = time.monotonic(), max(self.start, first)
         self._seconds_before = self.recording.begin(self.start, self._mark)
         self._declared.begin(self.folder, self.recording, self.start)
         self.memory.start(self.start, self.recording.asked)

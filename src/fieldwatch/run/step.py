@@ -23,7 +23,7 @@ from fieldwatch.measure import (
     largest_gradient,
     parameter_statistics,
 )
-from fieldwatch.record import Axis
+from fieldwatch.record import Axis, ShowsText
 
 if TYPE_CHECKING:
     from fieldwatch.run.run import Run
@@ -159,6 +159,10 @@ class Step:
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
         self._run.recording.histogram(name, values, self.index if position is None else position)
+
+    def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
+        """Show a text (Markdown) in every sink that can."""
+        self._run.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
 
     def _name_samples(
         self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None

@@ -3,7 +3,7 @@
 from fieldwatch.data.gaussians.cloud import GaussianCloud
 from fieldwatch.data.gaussians.error import PlyError, SplatFolderError
 from fieldwatch.data.gaussians.files import read_gaussian_ply, read_point_ply, write_gaussian_ply, write_point_ply
-from fieldwatch.data.gaussians.folder import SplatFolder, open_splat_folder, write_splat_folder
+from fieldwatch.data.gaussians.folder import SplatFolder, open_splat_folder, read_splat_cameras, write_splat_folder
 
 __all__ = [
     "GaussianCloud",
@@ -13,6 +13,7 @@ __all__ = [
     "open_splat_folder",
     "read_gaussian_ply",
     "read_point_ply",
+    "read_splat_cameras",
     "write_gaussian_ply",
     "write_point_ply",
     "write_splat_folder",

@@ -79,11 +79,11 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
             "folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)
-    settings = folder / "cfg_args"
+    settings, cameras = folder / "cfg_args", folder / "cameras.json"
     return SplatFolder(
         folder=folder,
         iterations=tuple(iterations),
-        cameras=tuple(_read_cameras(folder / "cameras.json")),
+        cameras=read_splat_cameras(cameras) if cameras.is_file() else (),
         settings=parse_settings(settings.read_text("utf-8", "replace"), settings) if settings.is_file() else {},
     )
 
@@ -131,17 +131,23 @@ def _camera_row(number: int, camera: Camera) -> dict[str, Any]:
     }
 
 
-def _read_cameras(path: Path) -> list[Camera]:
-    """Read `cameras.json`; `cx` and `cy` are ours, files of others lack them and mean the centre."""
+def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
+    """Read a `cameras.json`, sorted by name; `cx` and `cy` are ours, files of others lack them and mean the centre.
+
+    Raises:
+        SplatFolderError: there is no such file, or it holds something else.
+    """
+    path = Path(path).expanduser()
     if not path.is_file():
-        return []
+        msg = f"{path} is no file: give a cameras.json, as the output folder of a splat training holds it"
+        raise SplatFolderError(msg)
     try:
         rows = json.loads(path.read_text("utf-8"))
         cameras = {str(row["img_name"]): _camera(row) for row in rows}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         msg = f"{path} cannot be read as the cameras of a splat training ({error!r}): copy it again from its run"
         raise SplatFolderError(msg) from error
-    return [cameras[name] for name in sorted(cameras)]
+    return tuple(cameras[name] for name in sorted(cameras))
 
 
 def _camera(row: Mapping[str, Any]) -> Camera:

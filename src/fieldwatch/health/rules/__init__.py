@@ -14,6 +14,12 @@ from fieldwatch.health.rules.gradients import (
 from fieldwatch.health.rules.losses import LossJump, LossNotDecreasing, LossOscillating, LossSpike
 from fieldwatch.health.rules.memory import FragmentationHigh, MemoryGrowing
 from fieldwatch.health.rules.parameters import ParameterDrift, UnchangedParameters
+from fieldwatch.health.rules.population import (
+    DegenerateGaussians,
+    GrowthCapBinds,
+    NonFiniteGaussians,
+    PopulationCollapse,
+)
 from fieldwatch.health.rules.quality import (
     Collapse,
     LearnedNothing,
@@ -32,10 +38,12 @@ __all__ = [
     "DeadGroup",
     "DeclaredButAbsent",
     "DeclaredButZero",
+    "DegenerateGaussians",
     "FragmentationHigh",
     "GradientExploding",
     "GradientVanishing",
     "GroupImbalance",
+    "GrowthCapBinds",
     "LearnedNothing",
     "LossJump",
     "LossNotDecreasing",
@@ -45,12 +53,14 @@ __all__ = [
     "MemoryLeak",
     "NoValidation",
     "NonFinite",
+    "NonFiniteGaussians",
     "OccupancySaturated",
     "OutOfMemoryAhead",
     "Overfitting",
     "Overtraining",
     "ParameterDrift",
     "PoorSemantics",
+    "PopulationCollapse",
     "RayStarvation",
     "RefusedUpdates",
     "SampleSpike",

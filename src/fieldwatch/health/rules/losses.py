@@ -12,7 +12,7 @@ from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import Span, excused, first_held, named, spans, trailing_mean
+from fieldwatch.health.window import LOOKBACK, Span, excused, first_held, named, spans, trailing_mean
 from fieldwatch.record import History
 
 TOTAL = ("Loss/total",)
@@ -132,7 +132,9 @@ class LossNotDecreasing(HealthRule):
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where the first phase had gone on too long without progress."""
+        """Return where the first phase had gone on too long without progress; a trained model that goes on has none."""
+        if history.first >= LOOKBACK:
+            return ()
         first = (span for span in spans(history, *self.metrics) if span.start == 0 and span.whole)
         return tuple(found for span in first if (found := self._judge(history, span)))
 

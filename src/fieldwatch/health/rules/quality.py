@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, first_held, on_steps, spans
-from fieldwatch.record import History
+from fieldwatch.health.window import Span, excused, first_held, on_steps, spans
+from fieldwatch.record import History, Series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,29 +145,44 @@ class LearnedNothing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Collapse(HealthRule):
-    """Quality suddenly drops far below its best and stays there."""
+    """Quality suddenly drops far below its best and stays there.
+
+    Attributes:
+        metrics: PSNRs.
+        excuses: kinds of events after which quality may be down for ``grace`` steps.
+        within: what the best is taken of: the phase, or the run, as held-out photos are the same in all phases.
+    """
 
     severity: ClassVar[Severity] = "error"
     metrics: Sequence[str] = ("Train/PSNR",)
+    excuses: Sequence[str] = ()
+    within: Literal["phase", "run"] = "phase"
     drop: float = number("Collapse", "drop")
     warmup: int = integer("Collapse", "warmup")
     patience: int = integer("Collapse", "patience")
+    grace: int = integer("Collapse", "grace")
     remedy: ClassVar[str] = (
         "Resume from the best checkpoint with half the learning rate, or start with another seed; clip gradients."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where quality had been down for too long."""
-        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+        if self.within == "run":
+            judged = ((name, history[name]) for name in self.metrics if name in history)
+        else:
+            judged = ((span.name, span.series) for span in spans(history, *self.metrics))
+        return tuple(found for name, series in judged if (found := self._judge(history, name, series)))
 
-    def _judge(self, span: Span) -> Finding | None:
-        values = np.where(np.isfinite(span.values), span.values, -np.inf)
+    def _judge(self, history: History, name: str, series: Series) -> Finding | None:
+        values = np.where(np.isfinite(series.values), series.values, -np.inf)
         best = np.maximum.accumulate(values)
-        at = first_held(values < best - self.drop, patience=self.patience, warmup=self.warmup)
+        low = (values < best - self.drop) & ~excused(history, self.excuses, series.steps, self.grace)
+        at = first_held(low, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} collapsed from {best[at]:.2f} to {span.values[at]:.2f} dB and stayed there."
-        return self.finding(span.step(at), text, subject=span.name)
+        stayed = " and stayed there" if self.patience > 1 else ""
+        text = f"{name} collapsed from {best[at]:.2f} to {series.values[at]:.2f} dB{stayed}."
+        return self.finding(int(series.steps[at]), text, subject=name)
 
 
 @dataclass(frozen=True, kw_only=True)

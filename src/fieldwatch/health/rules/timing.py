@@ -106,7 +106,7 @@ class SlowStart(HealthRule):
         if self.metric not in history:
             return ()
         series = between(history[self.metric], 0, np.inf)
-        if series.steps[0] > 0 or len(series) <= self.settled or series.seconds[0] <= self.least:
+        if series.steps[0] > history.first or len(series) <= self.settled or series.seconds[0] <= self.least:
             return ()
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
         if series.seconds[0] <= self.ratio * usual:

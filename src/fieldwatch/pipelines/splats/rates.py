@@ -24,6 +24,9 @@ class Rates:
         opacity_logits: constant.
         constant: of the harmonics of degree 0, constant.
         rest: of the other harmonics, constant.
+        fall: share of themselves to which all but the means' fall, evenly in the logarithm; 1 keeps them constant.
+        fall_from: step at which the fall begins.
+        fall_steps: over which they fall.
 
     Raises:
         ValueError: a rate or a number of steps that is not above 0.
@@ -37,11 +40,14 @@ class Rates:
     opacity_logits: float = 5e-2
     constant: float = 2.5e-3
     rest: float = 1.25e-4
+    fall: float = 1.0
+    fall_from: int = 0
+    fall_steps: int = 30_000
 
     def __post_init__(self) -> None:
         """Refuse rates that train nothing."""
         for name, value in vars(self).items():
-            if not 0 < value < math.inf:
+            if name != "fall_from" and not 0 < value < math.inf:
                 raise ValueError(f"the learning rate's {name} is {value}: wanted is a finite number above 0")
 
     def means_at(self, step: int, extent: float) -> float:
@@ -50,11 +56,12 @@ class Rates:
         return extent * math.exp((1 - progress) * math.log(self.means) + progress * math.log(self.means_final))
 
     def apply(self, optimizer: Optimizer, step: int, extent: float) -> float:
-        """Set the rate of the group `means` for this step, and return it."""
+        """Set the rates for this step, and return that of the means."""
         rate = self.means_at(step, extent)
+        share = self.fall ** min(max((step - self.fall_from) / self.fall_steps, 0.0), 1.0)
         for group in optimizer.param_groups:
-            if group.get("name") == "means":
-                group["lr"] = rate
+            name = str(group.get("name"))
+            group["lr"] = rate if name == "means" else share * getattr(self, name)
         return rate
 
 

@@ -1,11 +1,9 @@
 """A video run opened again: its config, its scene and the network of one of its checkpoints."""
 
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from fieldwatch import Checkpoints, Retention
 from fieldwatch.checkpoint import CheckpointError
@@ -15,9 +13,8 @@ from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
 from fieldwatch.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import NotARun, read_manifest
+from fieldwatch.record import NotARun, config_from_plain, preset_values, read_manifest
 
-Config = TypeVar("Config")
 Which = int | Literal["last", "best"]
 
 
@@ -53,7 +50,7 @@ def stored_config(folder: Path) -> VideoConfig:
     if pipeline != "video":
         raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens video runs")
     try:
-        return from_plain(VideoConfig, manifest.config)
+        return config_from_plain(VideoConfig, manifest.config)
     except (AttributeError, TypeError, ValueError) as error:
         raise NotARun(
             f"the config in {folder / 'run.json'} is not a video run's ({error}): restore the file"
@@ -67,15 +64,7 @@ def stored_preset(folder: Path) -> VideoConfig:
         NotARun: as in :func:`stored_config`.
     """
     stored_config(folder)
-    manifest = read_manifest(folder)
-    values = {**manifest.config, "options": dict(manifest.config.get("options", {}))}
-    for key, (original, _) in manifest.preset_difference.items():
-        name, _, inner = key.partition(".")
-        if inner:
-            values[name][inner] = original
-        else:
-            values[name] = original
-    return from_plain(VideoConfig, values)
+    return config_from_plain(VideoConfig, preset_values(read_manifest(folder)))
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
@@ -143,29 +132,3 @@ def _refuse_other_teacher(folder: Path, found: str) -> None:
 
 def _teacher(folder: Path) -> str | None:
     return read_manifest(folder).about.get("teacher")
-
-
-def from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    """Build a config dataclass from the plain JSON values it was stored as.
-
-    Raises:
-        ValueError: a key is unknown: the run was made by another version.
-    """
-    types_of = typing.get_type_hints(kind)
-    known = {field.name for field in fields(kind)}  # pyright: ignore[reportArgumentType]  the caller gives dataclasses
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        names = ", ".join(unknown)
-        raise ValueError(
-            f"stored config has keys {names} that {kind.__name__} does not know: use the version that made it"
-        )
-    return kind(**{name: _typed(types_of[name], value) for name, value in values.items()})
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    if is_dataclass(kind) and isinstance(value, Mapping):
-        return from_plain(typing.cast("type[Any]", kind), value)
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if value is not None and Path in options:
-        return Path(value)
-    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,166 @@
+"""Steps of the splats pipeline on a made-up scene of any size: what the splats benchmarks time."""
+
+import statistics
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from fieldwatch import Terms
+from fieldwatch.data import solid_photos
+from fieldwatch.pipelines.splats import Gaussians, Rates, make_optimizer
+from fieldwatch.pipelines.splats.config import GrowthOptions, Regularization, SplatsConfig, SurfaceOptions
+from fieldwatch.pipelines.splats.model import SplatModel, view_of
+from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.pipelines.splats.objective import Pass, Span, further_terms, geometry_at, rendering_term
+from fieldwatch.pipelines.splats.scene import Scene, Shot
+from fieldwatch.pipelines.splats.schedule import make_plan
+from fieldwatch.pipelines.splats.start import start_run
+from fieldwatch.pipelines.splats.statistics import Instruments
+from fieldwatch.render import ScreenTally, Splatted
+
+VIEWS = 12
+OPACITY = 0.3
+"""Of all Gaussians at the start: trained ones are part nearly opaque, part faint."""
+SAMPLES = 8192
+"""Of the density terms; the prototypes' number."""
+BLOCK = 64
+"""Steps of a block with or without instruments: the record is written every 64 steps."""
+LONG = 1_000_000
+"""Steps of the plan: more than any benchmark takes."""
+
+
+@dataclass
+class Laps:
+    """Seconds spent in each named part, once per step and part; parts within parts are counted in both."""
+
+    clock: Callable[[], float] = time.thread_time
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Time a block."""
+        began = self.clock()
+        yield
+        self.seconds.setdefault(name, []).append(self.clock() - began)
+
+    def milliseconds(self) -> dict[str, float]:
+        """Median of each part."""
+        return {name: 1e3 * statistics.median(values) for name, values in self.seconds.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shown:
+    """What a step has before its update."""
+
+    terms: Terms
+    drawn: Splatted
+    shot: Shot
+
+
+class Steps:
+    """A model in training, as far as `fieldwatch train splats` has it between two growth steps.
+
+    Args:
+        count: Gaussians.
+        size: pixels of the photos, each way.
+        regularization: whose surface terms act, from the first step on.
+        device: where to train.
+    """
+
+    def __init__(self, count: int, size: int, *, regularization: Regularization = "none", device: str = "cpu") -> None:
+        torch.manual_seed(0)
+        self.config = SplatsConfig(
+            regularization=regularization,
+            coarse_iterations=LONG,
+            schedule_scale=1.0,
+            test_iterations=(),
+            checkpoint_interval=0,
+            checkpoint_milestones=(),
+            growth_options=GrowthOptions(growth="none"),
+            surface=SurfaceOptions(surface_from=0, prune_at=1, depth_normal_from=0, samples=SAMPLES),
+            degree_every=0,
+            device="cuda" if device == "cuda" else "cpu",
+        )
+        self.scene = made_up(self.config, count, size, torch.device(device))
+        photos = self.scene.photos
+        gaussians = Gaussians.from_points(photos.points, photos.colours, opacity=OPACITY).to(device)
+        self.model = SplatModel(gaussians, self.scene.background)
+        self.optimizer = make_optimizer(gaussians, Rates(), self.scene.extent)
+        self.tally = ScreenTally(len(gaussians), device)
+        self.neighbourhood = Neighbourhood(self.config.surface.neighbours)
+        self.taken = 0
+
+    @property
+    def gaussians(self) -> Gaussians:
+        """What is trained."""
+        return self.model.gaussians
+
+    def gradients(self, span: Span) -> Shown:
+        """Draw the next photo, compare, and go backward."""
+        config, scene, number = self.config, self.scene, self.taken + 1
+        self.taken += 1
+        with span("data"):
+            shot = scene.shot(scene.photos.train[self.taken % len(scene.photos.train)])
+        with span("render"):
+            geometry = geometry_at(config, scene, number)
+            drawn = self.model.draw(shot.view, depth=geometry.depth, normals=geometry.normals)
+        with span("loss"):
+            one = Pass.of(number, self.model, drawn, shot)
+            terms = rendering_term(config, one)
+            terms |= further_terms(config, scene, one, self.neighbourhood, span)
+            total = terms.total
+        with span("zero_grad"):
+            self.optimizer.zero_grad()
+        with span("backward"):
+            total.backward()
+        with span("tally"):
+            self.tally.add(drawn, shot.view)
+        self.optimizer.visible = drawn.ids  # pyright: ignore[reportAttributeAccessIssue]  VisibleAdam's, ignored by Adam
+        return Shown(terms=terms, drawn=drawn, shot=shot)
+
+    def take(self, span: Span) -> None:
+        """One whole step without instruments."""
+        self.gradients(span)
+        with span("optimizer"):
+            self.optimizer.step()
+
+
+def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, None]:
+    """Take steps within the pipeline's run; each `next` ends the step before and takes one."""
+    instruments = Instruments(steps.config, steps.scene, steps.model)
+    with start_run(steps.config, steps.scene, folder) as run:
+        run.watch(**steps.model.groups())
+        run.hold(photos=steps.scene.photos)
+        for step in run.steps(total):
+            shown = steps.gradients(step.span)
+            step.observe(shown.terms, sample=shown.shot.name)
+            with step.span("optimizer"):
+                step.update(steps.optimizer)
+            error = (shown.drawn.features.detach() - shown.shot.image).square().mean()
+            sizes = {"Model/size": len(steps.gaussians), "Model/work": len(shown.drawn.ids)}
+            step.record({"Train/PSNR": -10 * error.log10(), **sizes})
+            instruments.after_update(run, step, shown.drawn)
+            yield
+
+
+def made_up(config: SplatsConfig, count: int, size: int, device: torch.device) -> Scene:
+    """The built-in scene with that many points, photographed at that size, decoded already."""
+    photos = solid_photos(views=VIEWS, size=size, points=count, samples=1, held_out=0)
+    for index in range(len(photos)):
+        _ = photos[index]
+    return Scene(
+        photos=photos,
+        views=tuple(view_of(camera, device) for camera in photos.cameras),
+        device=device,
+        background=torch.zeros(3, device=device),
+        plan=make_plan(config, None),
+        extent=photos.extent,
+        cloud=None,
+        loaded=None,
+        distance=None,
+        notes=(),
+    )

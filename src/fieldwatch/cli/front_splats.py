@@ -1,0 +1,137 @@
+"""Splats, as the commands see them."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from rich.table import Table
+
+from fieldwatch.cli.front import Ended, Front, How, Job
+from fieldwatch.losses import find_lpips
+from fieldwatch.pipelines.splats import (
+    STAGE0,
+    Scene,
+    SplatsConfig,
+    prepare_scene,
+    stored_config,
+    stored_preset,
+    train_splats,
+)
+
+QUALITY = (
+    ("PSNR (dB)", "Test/psnr", "{:.2f}"),
+    ("PSNR, colour map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
+    ("SSIM", "Test/ssim", "{:.4f}"),
+    ("SSIM, colour map fitted", "Test/ssim_fitted", "{:.4f}"),
+    ("LPIPS", "Test/lpips", "{:.4f}"),
+    ("mean absolute error", "Test/l1", "{:.4f}"),
+    ("drawing one photo (ms)", "Test/render_time_ms", "{:.1f}"),
+)
+"""Rows of the quality table that depend on the photos: label, tag, how its value is written."""
+OF_THE_GAUSSIANS = (
+    ("Gaussians (thousands)", "Test/num_gaussians_K", "{:,.3f}"),
+    ("distance to the true surface, mean", "Surface/mean_distance", "{:.4f}"),
+    ("distance to the true surface, median", "Surface/median_distance", "{:.4f}"),
+    ("nearer to it than 1 % of the extent", "Surface/within_1_percent", "{:.1%}"),
+)
+"""Rows that do not."""
+SHOWN = {
+    "Loss/total": "loss {}",
+    "Train/PSNR": "{} dB",
+    "Model/size": "{} Gaussians",
+    "Test/psnr": "test {} dB",
+}
+"""What the progress bar shows."""
+
+
+def prepare(config: SplatsConfig) -> Job:
+    """Read photos, cameras and Gaussians, and plan the steps.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    scene = prepare_scene(config)
+    lpips, why = find_lpips()
+    return Job(
+        headline=headline(config, scene),
+        notes=(*scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
+        device=scene.device,
+        total=scene.plan.total,
+        shown=SHOWN,
+        train=partial(_train, config, scene),
+    )
+
+
+def _train(config: SplatsConfig, scene: Scene, folder: Path, how: How) -> Ended:
+    outcome = train_splats(config, scene, folder, **how)
+    return Ended(
+        folder=outcome.folder,
+        metrics=outcome.evaluation.metrics if outcome.evaluation else {},
+        findings=outcome.findings,
+        exit_code=outcome.exit_code,
+        products=_products(outcome.folder) | dict(outcome.products),
+    )
+
+
+def _products(folder: Path) -> dict[str, Path]:
+    """What lies in the run folder since the middle of the training."""
+    stage0 = folder / STAGE0
+    return {"3dgs": stage0} if stage0.is_dir() else {}
+
+
+def headline(config: SplatsConfig, scene: Scene) -> str:
+    """What will be trained on what."""
+    photos, plan = scene.photos, scene.plan
+    width, height = (max(getattr(camera, side) for camera in photos.cameras) for side in ("width", "height"))
+    sizes = {(camera.width, camera.height) for camera in photos.cameras}
+    size = f"{'up to ' if len(sizes) > 1 else ''}{width}x{height}"
+    if scene.cloud is not None:
+        start = f"{len(scene.cloud):,} Gaussians of iteration {scene.loaded}"
+    else:
+        start = f"{len(photos.points):,} points" if len(photos.points) else "random points"
+    return (
+        f"{len(photos)} photos {size}, {len(photos.train)} train, {len(photos.test)} held out; from {start}, "
+        f"regularization {config.regularization}, steps {plan.first} to {plan.total}"
+    )
+
+
+def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | None = None) -> Table:
+    """Quality on held-out photos and, where it was measured, on training photos; what was not measured has no row.
+
+    Args:
+        metrics: of the held-out photos; of the training photos, where none is held out.
+        training: of all training photos; None means that only the mean PSNR of some is known, or none.
+    """
+    held_out = "Test/psnr_gap" in metrics
+    table = Table(title="quality", title_justify="left")
+    table.add_column()
+    table.add_column("held out" if held_out else "training photos (none is held out)", justify="right")
+    if held_out:
+        table.add_column("train", justify="right")
+    others = training or {"Test/psnr": metrics.get("Test/train_psnr", math.nan)}
+    for label, tag, written in QUALITY:
+        if tag in metrics:
+            beside = [written.format(others[tag]) if tag in others else "-"] if held_out else []
+            table.add_row(label, written.format(metrics[tag]), *beside)
+    table.add_section()
+    for label, tag, written in OF_THE_GAUSSIANS:
+        if tag in metrics:
+            table.add_row(label, written.format(metrics[tag]))
+    return table
+
+
+def _any_machine(folder: Path, config: SplatsConfig) -> None:
+    """A splats run needs nothing but its photos, and those are read when it goes on."""
+
+
+SPLATS_FRONT = Front(
+    name="splats",
+    prepare=prepare,
+    quality=quality_table,
+    measured=("Test/", "Surface/"),
+    longer="--coarse-iterations",
+    stored_config=stored_config,
+    stored_preset=stored_preset,
+    check_resumable=_any_machine,
+)

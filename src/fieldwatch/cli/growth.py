@@ -1,0 +1,83 @@
+"""``fieldwatch growth RUN``: what every growth, prune and reset did to a run."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.record import EVENTS, JOURNAL, read_manifest
+from fieldwatch.report.growth import (
+    LedgerEntry,
+    chosen_entries,
+    growth_ledger,
+    ledger_table,
+    totals_of,
+    totals_text,
+    write_csv,
+)
+
+LEGEND = """
+left: Gaussians. loss, allocated MiB: means of 20 steps after against 20 before.
+PSNR, dB: of the same steps, each photo against its own last visit.
+back: steps until a fall of over 1 dB was made up; never: not within 200.
+Of two events in one step the second has what came after.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """List every growth, prune and reset of a run: Gaussians, loss, PSNR and memory before and after.
+
+    Example: fieldwatch growth runs/bunny --csv growth.csv
+
+    The run's record is read, nothing but the CSV file is written. Exits with 0, or 2 when there is no such run.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    all: bool = False
+    """Show every event; otherwise at most 40: all prunes, resets and lasting falls, then the largest growths."""
+    json: bool = False
+    """Print the ledger as JSON, and nothing else on standard output."""
+    csv: Path | None = None
+    """Also write every event to this file."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch growth", args=arguments)
+    with reading_input():
+        read_manifest(chosen.run)
+        entries = growth_ledger(chosen.run)
+        if chosen.csv is not None:
+            write_csv(entries, chosen.csv)
+    totals = totals_of(entries)
+    if chosen.json:
+        events = [asdict(entry) | {"lasting": entry.lasting} for entry in entries]
+        print_json({"run": chosen.run, "totals": asdict(totals), "events": events, "csv": chosen.csv})
+        return 0
+    console = Console()
+    if entries:
+        _print(console, entries, chosen.run, everything=chosen.all)
+        console.print(totals_text(totals), highlight=False)
+    else:
+        console.print(
+            f"{chosen.run}: no growth, prune or reset is on record: the number of Gaussians never changed",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+    places = {"events": (chosen.run / EVENTS).absolute(), "journal": (chosen.run / JOURNAL).absolute()}
+    print_places(console, places | ({"csv": chosen.csv.absolute()} if chosen.csv is not None else {}))
+    return 0
+
+
+def _print(console: Console, entries: Sequence[LedgerEntry], folder: Path, *, everything: bool) -> None:
+    shown = list(entries) if everything else chosen_entries(entries)
+    more = f", {len(shown)} of them shown (--all shows all)" if len(shown) < len(entries) else ""
+    console.print(f"{folder}: {len(entries)} events{more}", soft_wrap=True, highlight=False, markup=False)
+    console.print(ledger_table(shown), highlight=False)
+    console.print(LEGEND, style="dim", highlight=False)

@@ -1,0 +1,196 @@
+"""The Gaussians as a population: useless ones, sudden losses, and a cap that binds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.defaults import integer, number
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.window import Span, excused, first_held, phases, spans
+from fieldwatch.record import History
+
+SIZE = "Model/size"
+_ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "transparent": ("are transparent", "they cost memory and time and show nothing"),
+        "giant": ("are giant, larger than a tenth of the scene", "they blur what lies behind them"),
+        "needle": ("are needles, with one long axis", "no surface can be read off them, and new views show streaks"),
+        "never_visible": ("were seen by no photo for two rounds", "nothing trains them"),
+    }
+)
+"""What is said of each kind: what they are, and why that matters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegenerateGaussians(HealthRule):
+    """Many Gaussians have been of no use for long: transparent, giant, needle-shaped, or never visible.
+
+    Attributes:
+        prefix: what the shares are recorded under.
+        excuses: kinds of events after which transparent Gaussians are expected.
+        fading: loss terms that drive opacities to 0 before a prune; transparent Gaussians are expected meanwhile.
+    """
+
+    prefix: str = "Population/"
+    excuses: Sequence[str] = ("reset",)
+    fading: Sequence[str] = ("entropy_regularization", "opacity")
+    transparent: float = number("DegenerateGaussians", "transparent")
+    giant: float = number("DegenerateGaussians", "giant")
+    needle: float = number("DegenerateGaussians", "needle")
+    never_visible: float = number("DegenerateGaussians", "never_visible")
+    warmup: int = integer("DegenerateGaussians", "warmup")
+    patience: int = integer("DegenerateGaussians", "patience")
+    grace: int = integer("DegenerateGaussians", "grace")
+    remedy: ClassVar[str] = (
+        "Transparent or unseen: prune them (--prune-on-load at a start from a checkpoint). Giant: check cameras and "
+        "background, and that growth prunes by size. Needles: a surface term (-r planar) or --flatness-weight gives "
+        "them a second axis."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per kind and phase, where the share had been above its bound for too long."""
+        return tuple(
+            found
+            for kind in _ADVICE
+            for span in spans(history, self.prefix + kind)
+            if (found := self._judge(history, kind, span))
+        )
+
+    def _judge(self, history: History, kind: str, span: Span) -> Finding | None:
+        bound, steps = float(getattr(self, kind)), span.series.steps
+        high = span.values > bound
+        if kind == "transparent":
+            high &= ~(excused(history, self.excuses, steps, self.grace) | self._faded(history, steps))
+        at = first_held(high, patience=self.patience, warmup=self.warmup)
+        if at is None:
+            return None
+        what, why = _ADVICE[kind]
+        text = f"{span.values[at]:.0%} of the Gaussians {what} (more than {bound:.0%} for {self.patience} looks): {why}"
+        return self.finding(span.step(at), f"{text}.", subject=span.name)
+
+    def _faded(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        mask = np.zeros(len(steps), np.bool_)
+        for term in self.fading:
+            if term in history.windows:
+                first, last = history.windows[term]
+                mask |= (steps >= first) & (steps <= last + self.grace)
+        return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFiniteGaussians(HealthRule):
+    """A Gaussian holds a value that is not finite."""
+
+    severity: ClassVar[Severity] = "error"
+    metrics: Sequence[str] = ("Population/non_finite",)
+    remedy: ClassVar[str] = (
+        "Go back to the last checkpoint: the parameters took it. Keep step.update's guard on, which refuses such an "
+        "update and names term and photo; look at what else writes parameters (growth, resets, your own code)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per phase, the first look that found one."""
+        found: list[Finding] = []
+        for span in spans(history, *self.metrics):
+            at = first_held(~(span.values == 0))
+            if at is not None:
+                text = f"{span.values[at]:.2%} of the Gaussians hold a value that is not finite."
+                found.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationCollapse(HealthRule):
+    """Most of the Gaussians went from one step to the next; a planned prune may take more, but not nearly all.
+
+    Attributes:
+        metric: the number of Gaussians.
+        planned: kinds of events that are meant to take many.
+    """
+
+    metric: str = SIZE
+    planned: Sequence[str] = ("prune",)
+    drop: float = number("PopulationCollapse", "drop")
+    most: float = number("PopulationCollapse", "most")
+    remedy: ClassVar[str] = (
+        "Go back to the checkpoint before. If a prune took them, lower its opacity (--prune-below), or start it later; "
+        "if growth did, it came too soon after a reset of the opacities (--reset-every)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per phase, the first step after which most were gone; across a phase's border, too."""
+        if self.metric not in history:
+            return ()
+        series = history[self.metric]
+        before, after, steps = series.values[:-1], series.values[1:], series.steps
+        lost = np.where(before > 0, 1 - after / np.where(before > 0, before, 1), 0.0)
+        bounds = np.where(self._meant(history, steps), self.most, self.drop)
+        places = np.flatnonzero(lost > bounds)
+        found: list[Finding] = []
+        for first, last in phases(history):
+            at = next((at for at in places.tolist() if first <= steps[at + 1] <= last), None)
+            if at is not None:
+                how = "a prune took" if bounds[at] == self.most else "one step took, though no prune was declared,"
+                text = f"{how} {lost[at]:.0%} of the Gaussians: {before[at]:,.0f} became {after[at]:,.0f}."
+                found.append(self.finding(int(steps[at + 1]), text, subject=self.metric))
+        return tuple(found)
+
+    def _meant(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Tell for each pair of recordings whether an event between them was meant to take Gaussians."""
+        mask = np.zeros(max(len(steps) - 1, 0), np.bool_)
+        for kind in self.planned:
+            for event in history.events(kind):
+                mask |= (steps[:-1] <= event["step"]) & (event["step"] <= steps[1:])
+        return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthCapBinds(HealthRule):
+    """The cap holds back Gaussians that wanted to grow, long before growth ends.
+
+    Growth by sampling (MCMC), which fills its cap by design, is not judged.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    kind: str = "growth"
+    share: float = number("GrowthCapBinds", "share")
+    left: float = number("GrowthCapBinds", "left")
+    patience: int = integer("GrowthCapBinds", "patience")
+    remedy: ClassVar[str] = (
+        "Raise --growth-cap if memory and time allow; else raise --growth-pull, so that the cap is reached later and "
+        "the strongest places of all photos share it."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per phase, the growth step at which the cap had bound for too long."""
+        events = history.events(self.kind)
+        if any(_count(event, "drawn") or _count(event, "relocated") for event in events):
+            return ()
+        found = (self._judge(events, first, last) for first, last in phases(history))
+        return tuple(finding for finding in found if finding is not None)
+
+    def _judge(self, events: Sequence[Mapping[str, Any]], first: int, last: int) -> Finding | None:
+        here = [event for event in events if first <= event["step"] <= last]
+        at = first_held(np.array([self._binds(event, events) for event in here], np.bool_), patience=self.patience)
+        if at is None:
+            return None
+        event = here[at]
+        text = (
+            f"the cap holds the model at {_count(event, 'after'):,} Gaussians: {_count(event, 'held_back'):,} that "
+            f"wanted to grow were held back at step {event['step']}, and growth goes on until {event['growth_until']}."
+        )
+        return self.finding(int(event["step"]), text)
+
+    def _binds(self, event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> bool:
+        begun, end = events[0]["step"], _count(event, "growth_until")
+        early = end - event["step"] > self.left * (end - begun)
+        return early and _count(event, "held_back") > self.share * _count(event, "before")
+
+
+def _count(event: Mapping[str, Any], name: str) -> int:
+    return int(event.get(name, 0))

@@ -1,0 +1,164 @@
+"""Training Gaussians from photos to a surface: the loop, step by step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import torch
+
+from fieldwatch import Finding, Run, Shuffled, Step
+from fieldwatch.losses import find_lpips
+from fieldwatch.pipelines.splats.beginning import first_model
+from fieldwatch.pipelines.splats.changes import Changes
+from fieldwatch.pipelines.splats.config import SplatsConfig
+from fieldwatch.pipelines.splats.evaluate import Evaluation, evaluate
+from fieldwatch.pipelines.splats.learning import Learning
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.pipelines.splats.objective import Pass, density_acts, further_terms, geometry_at, rendering_term
+from fieldwatch.pipelines.splats.products import write_products, write_stage0
+from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.pipelines.splats.show import show_evaluation
+from fieldwatch.pipelines.splats.start import RunChoices, start_run
+from fieldwatch.pipelines.splats.statistics import Instruments
+
+STAGE0 = "3dgs"
+"""Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""
+PRODUCTS = "products"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a finished run leaves behind.
+
+    Attributes:
+        folder: the run folder.
+        evaluation: the last one; None where a finished run was opened again.
+        products: what was made of the Gaussians, by name.
+        findings: what the rules said.
+        exit_code: 0, or 1 with findings above a note.
+    """
+
+    folder: Path
+    evaluation: Evaluation | None
+    products: Mapping[str, Path]
+    findings: tuple[Finding, ...]
+    exit_code: int
+
+
+def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+    """Train Gaussians on photos, in a run folder; a run found there is continued.
+
+    Raises:
+        Diverged: the run could not go on; the message says where to resume.
+        Interrupted: a signal came; the step was finished and saved.
+    """
+    torch.manual_seed(config.seed)
+    plan, model = scene.plan, first_model(config, scene)
+    gaussians = model.gaussians
+    learning, changes = Learning(config, scene, model), Changes(config, scene, model)
+    order = Shuffled(len(scene.photos.train), 1, config.seed)
+    neighbourhood = Neighbourhood(config.surface.neighbours)
+    instruments = Instruments(config, scene, model)
+    test = Test(model, scene)
+
+    with start_run(config, scene, folder, **how) as run, scene.drawing(order) as next_shot:
+        run.watch(**model.groups())
+        state = {"changes": changes, "order": order, "neighbours": neighbourhood, "instruments": instruments}
+        run.keep(**model.kept(), **learning.kept(), **state)
+        run.hold(photos=scene.photos, neighbours=neighbourhood)
+        for step in run.steps(plan.total, first=plan.first):
+            test.before(run, step)
+            with step.span("data"):
+                shot = next_shot()
+            wanted = geometry_at(config, scene, step.index)
+            with step.span("render"):
+                drawn = model.draw(
+                    shot.view,
+                    degree=gaussians.degree_at(step.index, every=plan.degree_every),
+                    depth=wanted.depth,
+                    normals=wanted.normals,
+                    magnitudes=changes.magnitudes(step.index),
+                )
+            with step.span("loss"):
+                one = Pass.of(step.index, model, drawn, shot)
+                terms = rendering_term(config, one)
+                terms |= further_terms(config, scene, one, neighbourhood, step.span)
+
+            learning.zero_grad()
+            with step.span("backward"):
+                terms.total.backward()
+            step.observe(terms, sample=shot.name)
+            changes.look(step.index, drawn, shot.view)
+            rate = learning.prepare(step.index, shot, drawn.ids)
+            with step.span("optimizer"):
+                step.update(*learning.active(terms))
+            changes.shake(step.index, rate)
+
+            step.record({"Model/size": len(gaussians), "Model/work": len(drawn.ids), "Train/PSNR": one.psnr()})
+            instruments.after_update(run, step, drawn, sampled=density_acts(config, scene, step.index))
+            del one, drawn, terms  # else they lie beside those of the next step
+            if changes.apply(run, step):
+                instruments.rearranged()
+                neighbourhood.forget()
+            elif plan.searches_after(step.index):
+                neighbourhood.renew(step.index, gaussians.means)
+            if step.index == plan.export_after:
+                write_stage0(model, scene, folder / STAGE0, plan.exported_as, config=config)
+            if step.index + 1 in plan.saves:
+                run.save_after_step()
+            test.after(run, step)
+    neighbourhood.close()
+    return Outcome(
+        folder=folder,
+        evaluation=test.evaluation,
+        products=finished(config, scene, model, learning, folder / PRODUCTS),
+        findings=tuple(run.findings),
+        exit_code=run.exit_code,
+    )
+
+
+class Test:
+    """Evaluates at the planned steps, shows what was found, and ranks the checkpoints by it.
+
+    Args:
+        model: what is evaluated.
+        scene: the photos, and the plan.
+
+    Attributes:
+        evaluation: the last one; None before the first.
+    """
+
+    __test__ = False  # nothing for pytest
+
+    def __init__(self, model: SplatModel, scene: Scene) -> None:
+        self._model, self._scene = model, scene
+        self._lpips, self.why_no_lpips = find_lpips()
+        self.evaluation: Evaluation | None = None
+
+    def before(self, run: Run, step: Step) -> None:
+        """Evaluate what training starts from, if that was asked for."""
+        if step.index == self._scene.plan.first and step.index in self._scene.plan.tests:
+            self._evaluate(run, step, step.index)
+
+    def after(self, run: Run, step: Step) -> None:
+        """Evaluate, if due after this step."""
+        if step.index + 1 in self._scene.plan.tests:
+            run.save_after_step({"psnr": self._evaluate(run, step, step.index + 1).score})
+
+    def _evaluate(self, run: Run, step: Step, done: int) -> Evaluation:
+        with step.span("evaluation"):
+            self.evaluation = evaluate(self._model, self._scene, lpips=self._lpips)
+            show_evaluation(run, self.evaluation, self._scene, done)
+        return self.evaluation
+
+
+def finished(
+    config: SplatsConfig, scene: Scene, model: SplatModel, learning: Learning, folder: Path
+) -> Mapping[str, Path]:
+    """Write what the run gives to others."""
+    total = scene.plan.total
+    return write_products(
+        model, scene, folder, iteration=total, turntable=config.turntable, optimizer=learning.gaussians
+    )

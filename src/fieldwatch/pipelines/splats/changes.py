@@ -1,0 +1,108 @@
+"""Where the number of Gaussians changes: growth, the opacity reset, SuGaR's prune; each leaves an event."""
+
+import torch
+
+from fieldwatch import Run, Step
+from fieldwatch.pipelines.splats.config import SplatsConfig
+from fieldwatch.pipelines.splats.growth import (
+    DensityControl,
+    Sampling,
+    grow,
+    prune_opacity,
+    resample,
+    reset_opacity,
+    shake,
+)
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.render import ScreenTally, Splatted, View
+
+PULLS = {"signed": 2e-4, "absolute": 1e-3}
+"""Gradients on the image from which Gaussians grow: 3DGS's, and what suits AbsGS's on short runs."""
+LARGE_AFTER = 3000
+"""Iteration after which Gaussians that are too large are pruned (3DGS: after the first opacity reset)."""
+
+
+class Changes:
+    """Growth and pruning of one run. Every method that changes Gaussians says so, and records an event.
+
+    Args:
+        config: settings.
+        scene: what is trained on, and the plan.
+        model: whose Gaussians change.
+    """
+
+    def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
+        options = config.growth_options
+        self._scene, self._model, self._growth = scene, model, options.growth
+        self._below = config.surface.prune_below
+        self._control = DensityControl(
+            pull=options.growth_pull or PULLS[options.growth_gradient],
+            least_opacity=options.least_opacity,
+            twins=options.growth_twins,
+            large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
+            cap=options.growth_cap,
+        )
+        self._sampling = Sampling() if options.growth_cap is None else Sampling(cap=options.growth_cap)
+        self._absolute = options.growth_gradient == "absolute"
+        self.tally = ScreenTally(len(model.gaussians), scene.device)
+
+    def looks(self, step: int) -> bool:
+        """Whether this step's gradients on the image count for growth."""
+        growth = self._scene.plan.growth
+        return growth is not None and self._growth == "adaptive" and growth.collects(step)
+
+    def magnitudes(self, step: int) -> bool:
+        """Whether absolute gradients have to be summed at this step."""
+        return self._absolute and self.looks(step)
+
+    def look(self, step: int, drawn: Splatted, view: View) -> None:
+        """Take note of a step's gradients; after backward."""
+        if self.looks(step):
+            self.tally.add(drawn, view)
+
+    def shake(self, step: int, rate: float) -> None:
+        """Add the noise of MCMC growth, after the update."""
+        if self._growth == "mcmc" and self._scene.plan.acts("opacity", step):
+            shake(self._model.gaussians, self._sampling, rate)
+
+    def apply(self, run: Run, step: Step) -> bool:
+        """Grow, reset or prune, if due after this step; return whether Gaussians came, went or moved."""
+        plan, changed = self._scene.plan, False
+        growth = plan.growth
+        if growth is not None and growth.grows_after(step.index):
+            with step.span("densify"):
+                self._grow(run, step.index, growth.growth_until)
+            changed = True
+        if growth is not None and self._growth == "adaptive" and growth.resets_after(step.index):
+            run.event("reset", lowered=reset_opacity(self._model.gaussians))
+        if step.index == plan.prune_after:
+            self._prune(run)
+            changed = True
+        mip = self._model.mip
+        if mip is not None and (changed or step.every(plan.neighbours_every)):
+            mip.renew(self._model.gaussians.means)
+        return changed
+
+    def _grow(self, run: Run, step: int, until: int) -> None:
+        gaussians, cap = self._model.gaussians, run.growth_cap
+        if self._growth == "mcmc":
+            record = resample(gaussians, self._sampling, cap=cap)
+        else:
+            record = grow(gaussians, self.tally, self._control, step=step, extent=self._scene.extent, cap=cap)
+        run.event("growth", **record.facts(until))
+
+    def _prune(self, run: Run) -> None:
+        gaussians = self._model.gaussians
+        before = len(gaussians)
+        prune_opacity(gaussians, self._below, self.tally if len(self.tally.pulls) == before else None)
+        after = len(gaussians)
+        run.event("prune", before=before, after=after, removed=before - after, below=self._below)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return what growth has seen since the last time."""
+        return self.tally.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take it over."""
+        self.tally.load_state_dict(state)

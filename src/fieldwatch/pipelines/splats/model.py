@@ -1,0 +1,104 @@
+"""What is trained, as one thing to draw: the Gaussians, their 3D filter, and the photos' colours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fieldwatch.pipelines.splats.exposure import Exposures
+from fieldwatch.pipelines.splats.gaussians import Gaussians
+from fieldwatch.pipelines.splats.mip import SharpestDetail
+from fieldwatch.render import DepthMode, Splatted, View, splat, widened
+
+
+class SplatModel:
+    """Gaussians and what belongs to drawing them.
+
+    Args:
+        gaussians: what is drawn.
+        background: behind everything, red, green, blue.
+        mip: Mip-Splatting's 3D filter; None draws the Gaussians as they are.
+        exposures: colour maps of the training photos; None leaves colours as they are drawn.
+        log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
+    """
+
+    def __init__(
+        self,
+        gaussians: Gaussians,
+        background: Float[Tensor, "3"],
+        *,
+        mip: SharpestDetail | None = None,
+        exposures: Exposures | None = None,
+        log_beta: nn.Parameter | None = None,
+    ) -> None:
+        self.gaussians, self.background = gaussians, background
+        self.mip, self.exposures, self.log_beta = mip, exposures, log_beta
+
+    def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
+        """Return scales and opacities as they are drawn: under the 3D filter, where there is one."""
+        scales, opacities = self.gaussians.scales, self.gaussians.opacities
+        return (scales, opacities) if self.mip is None else widened(scales, opacities, self.mip.widths)
+
+    def draw(
+        self,
+        view: View,
+        *,
+        degree: int | None = None,
+        depth: DepthMode | None = None,
+        normals: bool = False,
+        magnitudes: bool = False,
+    ) -> Splatted:
+        """Draw the Gaussians.
+
+        Args:
+            view: through which camera.
+            degree: of the harmonics; None uses all there are.
+            depth: also depth, see `splat`.
+            normals: also normals.
+            magnitudes: also sums of absolute gradients on the image, for growth.
+        """
+        gaussians = self.gaussians
+        scales, opacities = self.shapes()
+        return splat(
+            gaussians.means,
+            gaussians.quaternions,
+            scales,
+            opacities,
+            view,
+            harmonics=gaussians.harmonics,
+            degree=gaussians.degree if degree is None else degree,
+            background=_padded(self.background),
+            depth=depth,
+            normals=normals,
+            magnitudes=magnitudes,
+        )
+
+    def groups(self) -> dict[str, Mapping[str, Tensor]]:
+        """Parameter groups, for `run.watch`."""
+        further = {name: {str(i): part for i, part in enumerate(parts)} for name, parts in self.further().items()}
+        return self.gaussians.groups() | further
+
+    def further(self) -> dict[str, list[nn.Parameter]]:
+        """What is learned beside the Gaussians, by name."""
+        found = {} if self.exposures is None else {"exposures": list(self.exposures.parameters())}
+        return found if self.log_beta is None else found | {"beta": [self.log_beta]}
+
+    def kept(self) -> dict[str, Any]:
+        """What of it a checkpoint holds, for `run.keep`."""
+        beta = None if self.log_beta is None else {"log_beta": self.log_beta.data}
+        parts = {"gaussians": self.gaussians, "mip": self.mip, "exposures": self.exposures, "beta": beta}
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def _padded(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
+    """Nothing has to be added for black."""
+    return background if bool(background.any()) else None
+
+
+def view_of(camera: Any, device: torch.device) -> View:
+    """Return the render room's view of a geometry camera, on a device, in single precision."""
+    names = ("fx", "fy", "cx", "cy", "width", "height")
+    pose = camera.camera_from_world.to(device=device, dtype=torch.float32)
+    return View(camera_from_world=pose, **{name: getattr(camera, name) for name in names})

@@ -1,0 +1,234 @@
+"""What Gaussians are trained towards, term by term.
+
+SuGaR (Guedon 2024) and its public code; planar: 2DGS (Huang 2024) with the depth of RaDe-GS (Zhang 2024).
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from fieldwatch import Terms
+from fieldwatch.geometry import Camera, normals_from_depth
+from fieldwatch.losses import (
+    Ellipsoids,
+    beta,
+    better_normal_error,
+    contributions,
+    density,
+    density_error,
+    depth_normal_error,
+    flatness_error,
+    ideal_density,
+    near_depth,
+    normal_consistency_error,
+    opacity_entropy,
+    projected_distance,
+    rederived_normals,
+    sample_near,
+    samples_on_surface_error,
+    sdf_error,
+    sdf_from_density,
+    sdf_from_depth,
+    smoothing_error,
+)
+from fieldwatch.pipelines.splats.config import SplatsConfig, SurfaceOptions
+from fieldwatch.pipelines.splats.growth import Sampling, mean_opacity, mean_scale
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.pipelines.splats.scene import Scene, Shot
+from fieldwatch.render import DepthMode, Splatted, similarity
+
+Span = Callable[[str], AbstractContextManager[None]]
+OPAQUE = 0.5
+"""Alpha from which a pixel shows a surface."""
+LITERAL_SHARE = 1 / 16
+"""Factor of the density in SuGaR's public SDF trainer: it takes the mean of the 16 neighbours for their sum."""
+SAMPLES_PER_GAUSSIAN = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """What a step draws beside colours.
+
+    Attributes:
+        depth: how depth is drawn; None draws none.
+        normals: whether normals are drawn.
+    """
+
+    depth: DepthMode | None = None
+    normals: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pass:
+    """One step's picture, and what it was drawn of.
+
+    Attributes:
+        step: 0-based.
+        model: what was drawn.
+        drawn: the picture.
+        shot: the photo.
+        ellipsoids: the Gaussians, as the surface terms see them.
+    """
+
+    step: int
+    model: SplatModel
+    drawn: Splatted
+    shot: Shot
+    ellipsoids: Ellipsoids
+
+    @classmethod
+    def of(cls, step: int, model: SplatModel, drawn: Splatted, shot: Shot) -> "Pass":
+        """Gather them."""
+        gaussians = model.gaussians
+        scales, opacities = model.shapes()
+        ellipsoids = Ellipsoids(
+            means=gaussians.means, scales=scales, quaternions=gaussians.quaternions, opacities=opacities
+        )
+        return cls(step=step, model=model, drawn=drawn, shot=shot, ellipsoids=ellipsoids)
+
+    @torch.no_grad()
+    def psnr(self) -> Float[Tensor, ""]:
+        """PSNR of the picture against the photo, dB, on the device."""
+        error = (self.drawn.features.detach() - self.shot.image).square()
+        return -10 / math.log(10) * error.mean().log()
+
+    def visible(self) -> Bool[Tensor, " n"]:
+        """Tell which Gaussians the picture shows."""
+        mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.drawn.ids.device)
+        return mask.index_fill_(0, self.drawn.ids, value=True)
+
+
+def geometry_at(config: SplatsConfig, scene: Scene, step: int) -> Geometry:
+    """What the terms of a step need drawn."""
+    plan = scene.plan
+    if plan.acts("depth_normal_consistency", step):
+        return Geometry(depth="planar" if config.regularization == "planar" else "centre", normals=True)
+    return Geometry(depth="centre" if plan.acts("sdf_estimation", step) else None)
+
+
+def rendering_term(config: SplatsConfig, one: Pass) -> Terms:
+    """(1 - w) L1 + w (1 - SSIM) between the drawn picture and the photo (Kerbl 2023, eq. 7)."""
+    image, shot = one.drawn.features, one.shot
+    if one.model.exposures is not None and shot.place is not None:
+        image = one.model.exposures(image, shot.place)
+    photo = shot.image
+    if shot.mask is not None:
+        image, photo = image * shot.mask, photo * shot.mask
+    alike = similarity(image, photo)
+    return Terms(rendering=(1.0, (1 - config.dssim) * alike.l1 + config.dssim * (1 - alike.ssim)))
+
+
+def further_terms(config: SplatsConfig, scene: Scene, one: Pass, neighbourhood: Neighbourhood, span: Span) -> Terms:
+    """All terms beside the rendering one that act at this step."""
+    plan, step, terms = scene.plan, one.step, Terms()
+    if plan.acts("opacity", step):
+        sampling = Sampling()
+        terms |= Terms(
+            opacity=(sampling.opacity_weight, mean_opacity(one.model.gaussians)),
+            scale=(sampling.scale_weight, mean_scale(one.model.gaussians)),
+        )
+    if plan.acts("entropy_regularization", step):
+        entropy = opacity_entropy(one.ellipsoids.opacities.index_select(0, one.drawn.ids))
+        terms |= Terms(entropy_regularization=(config.surface.entropy_weight, entropy))
+    if plan.acts("depth_normal_consistency", step):
+        with span("loss_depth_normal"):
+            error = depth_normal(config, scene.photos.cameras[one.shot.index], one)
+        terms |= Terms(depth_normal_consistency=(config.surface.depth_normal_weight, error))
+    if plan.acts("flatness", step):
+        flat = flatness_error(one.ellipsoids.scales.index_select(0, one.drawn.ids))
+        terms |= Terms(flatness=(config.surface.flatness_weight, flat / scene.extent))
+    if density_acts(config, scene, step):
+        with span("loss_density"):
+            terms |= density_terms(config, scene, one, neighbourhood.at(step, one.model.gaussians.means))
+    return terms
+
+
+def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:
+    """Whether the terms that look at neighbours act at a step; the fork counts every so many-th from 1."""
+    return scene.plan.compares_neighbours(step) and (step + 1) % config.surface.density_every == 0
+
+
+def depth_normal(config: SplatsConfig, camera: Camera, one: Pass) -> Float[Tensor, ""]:
+    """Difference between the drawn normals and those of the drawn depth, in camera axes.
+
+    planar: alpha - <blended normals, N> where a surface is seen, N from the unbiased depth (2DGS, eq. 14).
+    dn_consistency: 1 - cosine, weighted by alpha, N from the expected depth of the centres (SuGaR's public code, where
+    depth is not divided by alpha, z of the normals is made of x and y, and the border counts: ``literal``).
+    """
+    drawn, surface = one.drawn, config.surface
+    depth, blended = drawn.depth, drawn.normals
+    if depth is None or blended is None:
+        raise ValueError("the depth-normal term needs depth and normals: draw with those that geometry_at asks for")
+    eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    if surface.literal:
+        from_depth, _ = normals_from_depth(depth, eye)
+        return depth_normal_error(rederived_normals(blended), from_depth)
+    opaque = drawn.alpha.detach() > OPAQUE
+    if one.shot.mask is not None:
+        opaque = opaque & (one.shot.mask[..., 0] > OPAQUE)
+    from_depth, valid = normals_from_depth(drawn.expected_depth(), eye, mask=opaque)
+    if config.regularization == "planar":
+        return normal_consistency_error(blended, drawn.alpha, from_depth, valid)
+    return depth_normal_error(blended, from_depth, drawn.alpha.detach() * valid)
+
+
+def density_terms(config: SplatsConfig, scene: Scene, one: Pass, table: Int[Tensor, "n k"]) -> Terms:
+    """Terms that compare the density of neighbouring Gaussians with that of a surface (SuGaR, sections 4.1 and 4.2).
+
+    Where they act at every so many-th step only, they weigh as many times more, so that their mean is the paper's; the
+    public code does not do that (``literal``).
+    """
+    surface, plan, ellipsoids = config.surface, scene.plan, one.ellipsoids
+    estimated = plan.acts("sdf_estimation", one.step)
+    camera = scene.photos.cameras[one.shot.index].to(scene.device, torch.float32)
+    depth = _depth_before_background(one.drawn) if estimated else None
+    candidates = one.visible()
+    if depth is not None:
+        candidates = candidates & near_depth(ellipsoids, depth, camera)
+    samples = sample_near(ellipsoids, _count(surface, len(candidates)), visible=candidates)
+    rows = table.index_select(0, samples.owners).long()  # by int32, torch adds gradients one row at a time
+    contributed = contributions(samples.points, rows, ellipsoids)
+    own = _gathered(ellipsoids.thickness, rows)
+    thickness = beta(own, surface.beta, contributed=contributed, log_beta=one.model.log_beta)
+    distance, valid = projected_distance(samples, ellipsoids), None
+    often = 1 if surface.literal else surface.density_every
+    terms = Terms()
+    if depth is not None:
+        distance, valid = sdf_from_depth(samples.points, depth, camera)
+        share = LITERAL_SHARE if surface.literal else 1.0
+        sdf = sdf_from_density(share * density(contributed), thickness)
+        terms |= Terms(sdf_estimation=(often * surface.density_weight, sdf_error(sdf, distance, scene.extent, valid)))
+    elif plan.acts("sdf_density", one.step):
+        error = density_error(density(contributed), ideal_density(distance, thickness))
+        terms |= Terms(sdf_density=(often * surface.density_weight, error))
+    if plan.acts("better_normal", one.step):
+        error = better_normal_error(samples, rows, contributed, ellipsoids)
+        terms |= Terms(better_normal=(often * surface.better_normal_weight, error))
+    if plan.acts("samples_on_surface", one.step):
+        error = samples_on_surface_error(distance, scene.extent, valid)
+        terms |= Terms(samples_on_surface=(often * surface.samples_on_surface_weight, error))
+    if plan.acts("smoothing", one.step):
+        error = smoothing_error(ellipsoids, samples.owners, rows, scene.extent)
+        terms |= Terms(smoothing=(often * surface.smoothing_weight, error))
+    return terms
+
+
+def _count(surface: SurfaceOptions, gaussians: int) -> int:
+    return surface.samples or max(round(SAMPLES_PER_GAUSSIAN * gaussians), 1)
+
+
+def _gathered(values: Float[Tensor, " n"], rows: Int[Tensor, "samples k"]) -> Float[Tensor, "samples k"]:
+    return values.index_select(0, rows.reshape(-1)).view(rows.shape)
+
+
+def _depth_before_background(drawn: Splatted) -> Float[Tensor, "height width"]:
+    """The blended depth, with the farthest there is behind everything."""
+    if drawn.depth is None:
+        raise ValueError("the SDF term needs depth: draw with what geometry_at asks for")
+    return drawn.depth + (1 - drawn.alpha) * drawn.depth.detach().amax()

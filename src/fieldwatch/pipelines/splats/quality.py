@@ -1,0 +1,93 @@
+"""How alike a drawn image and a photo are: the scores of one view."""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch.losses import Lpips
+from fieldwatch.pipelines.splats.scene import Shot
+from fieldwatch.render import similarity
+
+LEAST_ERROR = 1e-10
+"""Mean squared errors below it count as it: 100 dB is as good as it gets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How alike two images are, in the part of them that counts.
+
+    Attributes:
+        psnr: dB.
+        ssim: 1 is perfect.
+        l1: mean absolute difference.
+    """
+
+    psnr: float
+    ssim: float
+    l1: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewScore:
+    """The scores of one view. What was not measured is None.
+
+    Attributes:
+        name: of the photo.
+        psnr: dB, of the image as it was drawn.
+        ssim: of the same.
+        l1: of the same.
+        lpips: of the same.
+        ms: to draw it, milliseconds.
+        psnr_fitted: dB, under the cross-fitted colour map.
+        ssim_fitted: of the same.
+    """
+
+    name: str
+    psnr: float
+    ssim: float
+    l1: float
+    lpips: float | None
+    ms: float
+    psnr_fitted: float | None
+    ssim_fitted: float | None
+
+    def row(self) -> dict[str, str | float | None]:
+        """Return the values by their names, as a table has them."""
+        return asdict(self)
+
+
+def clamped(image: Float[Tensor, "height width 3"]) -> Float[Tensor, "height width 3"]:
+    """Return what a screen can show: values in [0, 1]."""
+    return image.detach().clamp(0, 1)
+
+
+def score_image(image: Float[Tensor, "height width 3"], shot: Shot) -> Score:
+    """Compare an image with the photo of a shot. With a mask, PSNR and L1 are means over its pixels.
+
+    SSIM is that of both images times the mask, over all windows: those outside count as equal.
+
+    Args:
+        image: values in [0, 1].
+        shot: the photo; its mask has one pixel or more.
+    """
+    if shot.mask is None:
+        error = (image - shot.image).square().mean()
+        alike = similarity(image, shot.image)
+        return _score(error, alike.ssim, alike.l1)
+    weight = shot.mask.sum() * 3
+    error = ((image - shot.image).square() * shot.mask).sum() / weight
+    l1 = ((image - shot.image).abs() * shot.mask).sum() / weight
+    return _score(error, similarity(image * shot.mask, shot.image * shot.mask).ssim, l1)
+
+
+def perceived_difference(lpips: Lpips, image: Float[Tensor, "height width 3"], shot: Shot) -> float:
+    """Return the LPIPS distance of an image in [0, 1] from the photo, both times the mask."""
+    pair = (image, shot.image) if shot.mask is None else (image * shot.mask, shot.image * shot.mask)
+    return float(lpips(*(one.permute(2, 0, 1)[None] for one in pair)))
+
+
+def _score(error: Float[Tensor, ""], ssim: Float[Tensor, ""], l1: Float[Tensor, ""]) -> Score:
+    psnr = -10 * error.clamp_min(LEAST_ERROR).log10()
+    return Score(**dict(zip(("psnr", "ssim", "l1"), torch.stack([psnr, ssim, l1]).tolist(), strict=True)))

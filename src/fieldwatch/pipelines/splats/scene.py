@@ -1,0 +1,125 @@
+"""What a splats run trains on: photos, the cameras they were taken through, and where the Gaussians begin."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from fieldwatch import Shuffled
+from fieldwatch.data import GaussianCloud, PhotoSet
+from fieldwatch.data import Photo as StoredPhoto
+from fieldwatch.pipelines.splats.schedule import Plan
+from fieldwatch.render import View
+
+AHEAD = 4
+"""Photos decoded ahead of the loop, where they do not all fit into memory."""
+
+Distance = Callable[[Float[Tensor, "n 3"]], Float[Tensor, " n"]]
+"""Signed distance of points to the true surface, world units."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shot:
+    """One photo on the training device.
+
+    Attributes:
+        index: of the photo in its set.
+        place: of the photo among the training photos; None for one that is held out.
+        name: of the photo.
+        view: the camera.
+        image: red, green, blue in [0, 1].
+        mask: 1 where the photo is to be used, else 0; None: everywhere.
+    """
+
+    index: int
+    place: int | None
+    name: str
+    view: View
+    image: Float[Tensor, "height width 3"]
+    mask: Float[Tensor, "height width 1"] | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """Photos of one place, ready to be trained on.
+
+    Attributes:
+        photos: all of them; `photos.train` and `photos.test` are the split.
+        views: camera of every photo, on the training device.
+        device: where training happens.
+        background: behind everything, red, green, blue in [0, 1].
+        plan: what happens at which step.
+        extent: of the training cameras, world units.
+        cloud: trained Gaussians to start from; None starts from the photos' points.
+        loaded: iteration those were trained to; None without them.
+        distance: to the true surface, where it is known.
+        notes: what was done on the way, for people.
+    """
+
+    photos: PhotoSet
+    views: tuple[View, ...]
+    device: torch.device
+    background: Float[Tensor, "3"]
+    plan: Plan
+    extent: float
+    cloud: GaussianCloud | None
+    loaded: int | None
+    distance: Distance | None
+    notes: tuple[str, ...]
+
+    def shot(self, index: int) -> Shot:
+        """Return one photo on the device.
+
+        Raises:
+            PhotoError: it cannot be read.
+        """
+        return self._on_device(self.photos[index])
+
+    @property
+    def training_views(self) -> tuple[View, ...]:
+        """Cameras of the training photos."""
+        return tuple(self.views[i] for i in self.photos.train)
+
+    @contextmanager
+    def drawing(self, order: Shuffled) -> Iterator[Callable[[], Shot]]:
+        """Give out training photos in an order, one per call; decoded ahead where they do not all fit into memory.
+
+        ``order`` is drawn from once per call, so that a checkpoint finds it where the loop is.
+        """
+        train = self.photos.train
+        if self._fits:
+            for index in train:  # decoded now: a step would have to wait
+                self.photos[index]
+            yield lambda: self.shot(train[int(next(order))])
+            return
+        ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
+        ahead.load_state_dict(order.state_dict())
+        with self.photos.stream((train[int(next(ahead))] for _ in iter(int, 1)), ahead=AHEAD) as stream:
+
+            def draw() -> Shot:
+                next(order)
+                return self._on_device(next(stream))
+
+            yield draw
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {index: place for place, index in enumerate(self.photos.train)}
+
+    @property
+    def _fits(self) -> bool:
+        cameras = self.photos.cameras
+        return sum(3 * camera.width * camera.height for camera in cameras) <= self.photos.memory_budget
+
+    def _on_device(self, photo: StoredPhoto) -> Shot:
+        mask = None if photo.mask is None else self._shares(photo.mask)[..., None]
+        image, view = self._shares(photo.image), self.views[photo.index]
+        place = self._places.get(photo.index)
+        return Shot(index=photo.index, place=place, name=photo.name, view=view, image=image, mask=mask)
+
+    def _shares(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
+        return pixels.to(self.device, non_blocking=True).float() / 255

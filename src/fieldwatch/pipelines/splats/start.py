@@ -1,0 +1,208 @@
+"""The start of a splats run: its photos and Gaussians made ready, and the run opened with what is declared about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import torch
+
+from fieldwatch import Profile, Retention, Run
+from fieldwatch.data import (
+    PhotoOptions,
+    PhotoSet,
+    SolidScene,
+    SplatFolder,
+    open_splat_folder,
+    read_colmap,
+    read_splat_photos,
+    read_transforms,
+    solid_photos,
+)
+from fieldwatch.health import SPLATS
+from fieldwatch.pipelines.splats.config import SplatsConfig
+from fieldwatch.pipelines.splats.layout import SPLATS_LAYOUT
+from fieldwatch.pipelines.splats.model import view_of
+from fieldwatch.pipelines.splats.scene import Distance, Scene
+from fieldwatch.pipelines.splats.schedule import COARSE_START, make_plan
+from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
+from fieldwatch.record import TOOLKIT
+from fieldwatch.render import native_available
+from fieldwatch.run import Sinks, default_sinks
+
+BUILT_IN = "built-in"
+"""What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
+BUILT_IN_SIZE = 128
+_GIBIBYTE = 1 << 30
+
+
+class RunChoices(TypedDict, total=False):
+    """What a caller may choose about the run itself.
+
+    Attributes:
+        preset: the configuration this one was derived from.
+        sinks: where rows go besides the journal, or what makes them once the folder is taken.
+        resume: "auto", "never" or "must".
+        profile: when to account for tensor memory.
+    """
+
+    preset: SplatsConfig | None
+    sinks: Sinks
+    resume: Literal["auto", "never", "must"]
+    profile: Profile | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """Photos, and the true surface where it is known."""
+
+    photos: PhotoSet
+    distance: Distance | None = None
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device to train on; "auto" takes CUDA where there is any.
+
+    Raises:
+        ValueError: CUDA is asked for and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
+    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def prepare_scene(config: SplatsConfig) -> Scene:
+    """Read photos, cameras and Gaussians, and plan the steps; all that can be wrong with the input shows here.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    device = choose_device(config.device)
+    folder = None if config.checkpoint_path is None else open_splat_folder(config.checkpoint_path)
+    loaded = None if folder is None else _iteration(config, folder)
+    plan = make_plan(config, loaded)
+    cloud = None if folder is None else folder.gaussians(loaded)
+    source = _source(config, folder)
+    photos = source.photos
+    return Scene(
+        photos=photos,
+        views=tuple(view_of(camera, device) for camera in photos.cameras),
+        device=device,
+        background=torch.full((3,), float(config.background == "white"), device=device),
+        plan=plan,
+        extent=photos.extent,
+        cloud=cloud,
+        loaded=loaded,
+        distance=source.distance,
+        notes=(*photos.notes, *plan.notes, *_device_notes(device)),
+    )
+
+
+def start_run(  # noqa: PLR0913  the run's subjects, and the caller's choices
+    config: SplatsConfig,
+    scene: Scene,
+    folder: Path,
+    *,
+    preset: SplatsConfig | None = None,
+    sinks: Sinks = default_sinks,
+    resume: Literal["auto", "never", "must"] = "auto",
+    profile: Profile | None = None,
+) -> Run:
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
+    plan = scene.plan
+    return Run(
+        folder,
+        config=config,
+        preset=preset,
+        rules=SPLATS,
+        sinks=sinks,
+        checkpoint_every=plan.checkpoint_every,
+        keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr"),
+        resume=resume,
+        profile=profile,
+        windows=plan.windows,
+        phases=plan.phases,
+        metrics=TOOLKIT + SPLATS_METRICS,
+        layout=SPLATS_LAYOUT,
+        about=about(config, scene),
+    )
+
+
+def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:
+    """What `run.json` says of the scene."""
+    photos, first = scene.photos, scene.photos.cameras[0]
+    return {
+        "pipeline": "splats",
+        "scene": config.name,
+        "photos": len(photos),
+        "train": [photos.names[i] for i in photos.train],
+        "test": [photos.names[i] for i in photos.test],
+        "size": [first.width, first.height],
+        "digest": photos.digest,
+        "loaded": scene.loaded,
+        "scale": scene.plan.scale,
+        "notes": list(scene.notes),
+    }
+
+
+def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
+    """The iteration to load, by its number; asking for its file refuses one that is not there."""
+    wanted = config.iteration_to_load
+    if wanted is None:
+        return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
+    folder.ply(wanted)
+    return wanted
+
+
+def _source(config: SplatsConfig, folder: SplatFolder | None) -> _Source:
+    options = PhotoOptions(
+        longer_side=config.longer_side,
+        held_out=config.held_out,
+        background=(255, 255, 255) if config.background == "white" else (0, 0, 0),
+        memory_budget=round(config.memory_gb * _GIBIBYTE),
+    )
+    if config.data is not None:
+        return _Source(photos=_read(config, config.data, options))
+    if folder is None:
+        return _built_in(config.views, BUILT_IN_SIZE, 0, config)
+    if folder.settings.get("fieldwatch_scene") == BUILT_IN:
+        views, size, seed = (int(folder.settings[name]) for name in ("views", "size", "seed"))
+        return _built_in(views, size, seed, config)
+    if config.images is not None:
+        return _Source(photos=read_splat_photos(folder, config.images, options))
+    named = folder.settings.get("source_path")
+    if not named or not Path(str(named)).is_dir():
+        raise ValueError(
+            f"{folder.folder} was trained on {named or 'a scene that it does not name'}, which is not here: give the "
+            "folder of the scene with -s, or the folder of its photos with --images"
+        )
+    return _Source(photos=_read(config, Path(str(named)), options))
+
+
+def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
+    """A scene with transforms*.json and without a COLMAP model is read by those; all others are COLMAP's."""
+    sparse = (data / "sparse").is_dir() or any(data.glob("cameras.*"))
+    if not sparse and (data.suffix == ".json" or any(data.glob("transforms*.json"))):
+        for name in ("images", "masks"):
+            if getattr(config, name) is not None:
+                raise ValueError(f"--{name} does not go with {data}: its transforms*.json says where its photos lie")
+        return read_transforms(data, options)
+    return read_colmap(data, options, images=_absolute(config.images), masks=_absolute(config.masks))
+
+
+def _absolute(path: Path | None) -> Path | None:
+    """A folder that exists where the user is, is meant; else it is looked for in the scene."""
+    return path.absolute() if path is not None and path.is_dir() else path
+
+
+def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source:
+    solid = SolidScene(seed)
+    photos = solid_photos(solid, views=views, size=size, held_out=config.held_out, seed=seed)
+    return _Source(photos=photos.having(memory_budget=round(config.memory_gb * _GIBIBYTE)), distance=solid.distance)
+
+
+def _device_notes(device: torch.device) -> list[str]:
+    available, why = native_available()
+    if device.type != "cpu" or available:
+        return []
+    return [f"the native kernels are not used ({why}); drawing in plain torch takes 20 to 60 times as long"]

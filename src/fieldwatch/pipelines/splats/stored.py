@@ -1,0 +1,115 @@
+"""A splats run opened again: its config, its scene and the Gaussians of one of its checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from fieldwatch import Checkpoints, Retention
+from fieldwatch.checkpoint import CheckpointError
+from fieldwatch.pipelines.splats.config import Device, SplatsConfig
+from fieldwatch.pipelines.splats.exposure import Exposures
+from fieldwatch.pipelines.splats.gaussians import NAMES, Gaussians, Rows
+from fieldwatch.pipelines.splats.mip import SharpestDetail
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.pipelines.splats.start import prepare_scene
+from fieldwatch.record import NotARun, config_from_plain, preset_values, read_manifest
+
+Which = int | Literal["last", "best"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredRun:
+    """A splats run, ready to draw.
+
+    Attributes:
+        folder: the run folder.
+        config: what it was trained with.
+        scene: what it was trained on.
+        model: its Gaussians, with their 3D filter and the photos' colours where it has them.
+        step: the checkpoint's number of finished steps.
+    """
+
+    folder: Path
+    config: SplatsConfig
+    scene: Scene
+    model: SplatModel
+    step: int
+
+
+def stored_config(folder: Path) -> SplatsConfig:
+    """The config a splats run was started with.
+
+    Raises:
+        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+    """
+    manifest = read_manifest(folder)
+    pipeline = manifest.about.get("pipeline") if isinstance(manifest.about, Mapping) else None
+    if pipeline != "splats":
+        raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens splats runs")
+    try:
+        return config_from_plain(SplatsConfig, manifest.config)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NotARun(
+            f"the config in {folder / 'run.json'} is not a splats run's ({error}): restore the file"
+        ) from error
+
+
+def stored_preset(folder: Path) -> SplatsConfig:
+    """The preset a splats run was derived from: its config with what differs undone.
+
+    Raises:
+        NotARun: as in :func:`stored_config`.
+    """
+    stored_config(folder)
+    return config_from_plain(SplatsConfig, preset_values(read_manifest(folder)))
+
+
+def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+    """Open a run at one of its checkpoints; nothing in the folder changes.
+
+    Args:
+        folder: the run folder.
+        checkpoint: "last", "best" (by held-out PSNR), or a step.
+        device: where to draw; None means where it was trained.
+
+    Raises:
+        NotARun: the folder holds no splats run.
+        CheckpointError: there is no such checkpoint, or it is damaged.
+        ValueError, OSError: the scene cannot be read any more, as in `prepare_scene`.
+    """
+    config = stored_config(folder)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
+    saved = checkpoints.find(checkpoint)
+    items = checkpoints.read(saved.step)
+    scene = prepare_scene(replace(config, device=device or config.device))
+    try:
+        model = model_from(items, scene)
+    except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{saved.path} does not hold the Gaussians of {folder / 'run.json'} ({error}): restore the one or the other"
+        ) from error
+    return StoredRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
+
+
+def model_from(items: Mapping[str, Any], scene: Scene) -> SplatModel:
+    """Make the model that a checkpoint's items hold, on the scene's device.
+
+    Raises:
+        KeyError, RuntimeError, ValueError, TypeError: they are not those of a splats run.
+    """
+    stored = items["gaussians"]
+    gaussians = Gaussians(Rows(**{name: stored[name] for name in NAMES})).to(scene.device)
+    mip, exposures = None, None
+    if "mip" in items:
+        mip = SharpestDetail(scene.training_views, gaussians.means)
+        mip.load_state_dict(items["mip"])
+    if "exposures" in items:
+        exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
+        exposures.load_state_dict(items["exposures"])
+        exposures.to(scene.device)
+    log_beta = nn.Parameter(items["beta"]["log_beta"].to(scene.device)) if "beta" in items else None
+    return SplatModel(gaussians, scene.background, mip=mip, exposures=exposures, log_beta=log_beta)

@@ -1,0 +1,189 @@
+"""Joins a run's events with its journal: what happened, and what the steps around it showed."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record import EVENTS, History, Series, read_history
+from fieldwatch.report.growth.entry import FALL, Kind, LedgerEntry
+
+Floats = NDArray[np.float64]
+KINDS: tuple[Kind, ...] = ("growth", "prune", "reset")
+AROUND = 20
+"""Steps before and after an event whose means are compared."""
+RECOVERY = 200
+"""Steps within which PSNR is looked for a recovery."""
+LEAST_PAIRS = 5
+"""Photos with a visit on both sides, below which the plain means are compared."""
+_TAGS = ("Loss/total", "Train/PSNR", "Memory/allocated_MB", "Memory/parameters_MB")
+_COUNTS = ("cloned", "split", "children", "pruned", "relocated", "drawn", "held_back", "lowered")
+
+
+def growth_ledger(folder: Path | str) -> tuple[LedgerEntry, ...]:
+    """Return every growth, prune and reset of a run in order; none if there was none.
+
+    An event happens after the update of its step: that step still counts as before it. Of several in one step the last
+    one has what came after; the others have NaN there, as nobody can tell whose it was.
+
+    Args:
+        folder: the run's.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        CorruptRecord: a line of the record cannot be read.
+        ValueError: an event's count is not a whole number of 0 or more.
+    """
+    history = read_history(folder)
+    events: list[tuple[Kind, Mapping[str, Any]]] = [(kind, event) for kind in KINDS for event in history.events(kind)]
+    events.sort(key=lambda pair: (pair[1]["step"], KINDS.index(pair[0])))
+    around = _Around(history)
+    entries: list[LedgerEntry] = []
+    for place, (kind, event) in enumerate(events):
+        same = bool(entries) and entries[-1].step == event["step"]
+        last = place + 1 == len(events) or events[place + 1][1]["step"] > event["step"]
+        entries.append(_entry(event, kind, around, came=entries[-1].after if same else None, last=last))
+    return tuple(entries)
+
+
+def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int | None, last: bool) -> LedgerEntry:
+    """Make an entry.
+
+    Args:
+        event: what happened.
+        kind: of the event.
+        around: what was recorded around it.
+        came: Gaussians that an earlier event of the same step left; None where there was none.
+        last: whether no other event followed in that step: what came after the step is the last one's.
+    """
+    step = int(event["step"])
+    counts = {name: _count(event, name) for name in _COUNTS}
+    sizes = around.sizes(step)
+    before = _count(event, "before", sizes[0] if came is None else came)
+    after = _count(event, "after", before if kind == "reset" else sizes[1])
+    removed = _count(event, "removed", max(before - after, 0) if kind == "prune" else 0)
+    if kind == "prune":
+        counts["pruned"] = removed
+    change, recovered = around.quality(step) if last else (math.nan, None)
+    loss, psnr, memory, parameters = (around.means(tag, step, behind=last) for tag in _TAGS)
+    return LedgerEntry(
+        step=step,
+        kind=kind,
+        before=before,
+        after=after,
+        removed=removed,
+        psnr_change=change,
+        recovered_after=recovered,
+        watched=around.watched(step) if last else 0,
+        loss_before=loss[0],
+        loss_after=loss[1],
+        psnr_before=psnr[0],
+        psnr_after=psnr[1],
+        memory_before=memory[0],
+        memory_after=memory[1],
+        parameters_before=parameters[0],
+        parameters_after=parameters[1],
+        **counts,
+    )
+
+
+def _count(event: Mapping[str, Any], name: str, default: int = 0) -> int:
+    value = event.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(
+            f"{EVENTS}: the event '{event['kind']}' of step {event['step']} has {name} {value!r}: wanted a whole "
+            "number of 0 or more; the file was changed by hand, or written by another program"
+        )
+    return value
+
+
+class _Around:
+    """What the steps around an event recorded."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._last = history.step
+        named = "Train/PSNR" in history
+        self._psnr = history["Train/PSNR"] if named else None
+        self._owners = None if self._psnr is None else _photos(history, self._psnr)
+
+    def means(self, tag: str, step: int, *, behind: bool) -> tuple[float, float]:
+        """Mean of a metric over the steps up to an event, and (where asked for) over those behind it, else NaN."""
+        if tag not in self._history:
+            return math.nan, math.nan
+        series = self._history[tag]
+        after = _mean(series, step, step + AROUND) if behind else math.nan
+        return _mean(series, step - AROUND, step), after
+
+    def sizes(self, step: int) -> tuple[int, int]:
+        """Gaussians at the event's step and at the next recording, 0 where that is not recorded."""
+        if "Model/size" not in self._history:
+            return 0, 0
+        series = self._history["Model/size"]
+        at = int(np.searchsorted(series.steps, step, side="right"))
+        before = series.values[at - 1] if at else math.nan
+        after = series.values[at] if at < len(series) else before
+        return _number(before), _number(after)
+
+    def watched(self, step: int) -> int:
+        """Steps on record behind an event, as far as a recovery is looked for."""
+        return max(min(self._last - step, RECOVERY), 0)
+
+    def quality(self, step: int) -> tuple[float, int | None]:
+        """Change of PSNR by an event, and how many steps a fall of more than 1 dB lasted."""
+        if self._psnr is None:
+            return math.nan, None
+        steps, changes = self._changes(self._psnr, step)
+        near = changes[steps <= step + AROUND]
+        if not len(near):
+            return math.nan, None
+        change = float(near.mean())
+        if change >= -FALL or len(changes) < AROUND:
+            return change, None
+        sums = np.concatenate(([0.0], np.cumsum(changes)))
+        means = (sums[AROUND:] - sums[:-AROUND]) / AROUND
+        back = np.flatnonzero(means >= -FALL)
+        return change, int(steps[back[0] + AROUND - 1]) - step if len(back) else None
+
+    def _changes(self, series: Series, step: int) -> tuple[Floats, Floats]:
+        """Steps behind an event, and their PSNR against before: of the same photo, or of all where too few compare."""
+        steps, values = series.steps, series.values
+        before = (steps <= step) & np.isfinite(values)
+        behind = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
+        if self._owners is not None:
+            known = np.full(int(self._owners.max(initial=-1)) + 2, np.nan)  # the last place is nobody's
+            known[self._owners[before]] = values[before]  # of several visits the last one stays
+            known[-1] = np.nan
+            paired = values[behind] - known[self._owners[behind]]
+            told = np.isfinite(paired)
+            if np.count_nonzero(told & (steps[behind] <= step + AROUND)) >= LEAST_PAIRS:
+                return steps[behind][told], paired[told]
+        return steps[behind], values[behind] - _mean(series, step - AROUND, step)
+
+
+def _photos(history: History, series: Series) -> NDArray[np.intp] | None:
+    """Return which photo each recording is of, -1 where a step has none or several; None if no step names any."""
+    losses = history.sample_losses()
+    steps, counts = np.unique(losses.visits.steps, return_counts=True)
+    if not len(steps):
+        return None
+    order = np.argsort(losses.visits.steps, kind="stable")
+    first = losses.owners[order][np.cumsum(counts) - counts]
+    owners = np.where(counts == 1, first, -1)
+    places = np.minimum(np.searchsorted(steps, series.steps), len(steps) - 1)
+    return np.where(steps[places] == series.steps, owners[places], -1)
+
+
+def _number(size: float) -> int:
+    return int(size) if math.isfinite(size) and size > 0 else 0
+
+
+def _mean(series: Series, after: float, until: float) -> float:
+    """Mean of the finite values of the steps in (after, until]; NaN if there are none."""
+    first, last = np.searchsorted(series.steps, (after, until), side="right")
+    values = series.values[first:last]
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else math.nan

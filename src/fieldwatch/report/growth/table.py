@@ -1,0 +1,117 @@
+"""The ledger for people: a table that fits 80 columns, its sums, and a CSV file."""
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.report.growth.entry import LedgerEntry, Totals
+
+MOST = 40
+"""Lines of the table, where not all are asked for."""
+_COLOURS = {"growth": "", "prune": "magenta", "reset": "cyan"}
+_Column = tuple[str, Callable[[LedgerEntry], str]]
+
+
+def chosen_entries(entries: Sequence[LedgerEntry], most: int = MOST) -> list[LedgerEntry]:
+    """Return at most so many entries in order: prunes, resets and lasting falls first, then the largest growths."""
+    if len(entries) <= most:
+        return list(entries)
+    ranked = sorted(
+        entries, key=lambda entry: (not entry.lasting, entry.kind == "growth", -abs(entry.after - entry.before))
+    )
+    kept = {id(entry) for entry in ranked[:most]}
+    return [entry for entry in entries if id(entry) in kept]
+
+
+def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
+    """Return the table; columns that would be empty throughout are left out."""
+    columns = list(_columns(entries))
+    table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name == "event" else "right", no_wrap=True)
+    for entry in entries:
+        style = "bold red" if entry.lasting else _COLOURS[entry.kind]
+        table.add_row(*(Text(cell(entry)) for _, cell in columns), style=style)
+    return table
+
+
+def totals_text(totals: Totals) -> Text:
+    """Return the sums as some lines."""
+    kinds = ((totals.growths, "growth step"), (totals.prunes, "prune"), (totals.resets, "reset"))
+    happened = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in kinds if count)
+    moves = ("cloned", "split", "pruned", "relocated", "drawn")
+    parts = [f"{getattr(totals, name):,} {name}" for name in moves if getattr(totals, name)]
+    lines = [f"{happened}: {', '.join(parts) or 'no Gaussian came or went'}"]
+    if totals.last:
+        peak = f", at most {totals.most:,}" if totals.most > max(totals.first, totals.last) else ""
+        lines.append(f"Gaussians: {totals.first:,} -> {totals.last:,}{peak}")
+    if totals.held_back:
+        lines.append(f"held back by the cap: {totals.held_back:,} times a Gaussian")
+    text = Text("\n".join(lines))
+    if totals.lasting:
+        steps = ", ".join(map(str, totals.lasting[:8])) + (" ..." if len(totals.lasting) > 8 else "")
+        fell = f"\nPSNR fell by more than 1 dB and was not back within 200 steps, after: {steps}"
+        text.append(fell, style="bold red")
+    return text
+
+
+def write_csv(entries: Sequence[LedgerEntry], path: Path) -> None:
+    """Write one line per event, all columns; what is not known is empty.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    names = [field.name for field in fields(LedgerEntry)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*names, "lasting"])
+        for entry in entries:
+            values = asdict(entry)
+            writer.writerow([*(_plain(values[name]) for name in names), int(entry.lasting)])
+
+
+def _plain(value: object) -> object:
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def _columns(entries: Sequence[LedgerEntry]) -> Iterator[_Column]:
+    yield "step", lambda entry: str(entry.step)
+    yield "event", lambda entry: entry.kind
+    short = {"cloned": "cloned", "split": "split", "pruned": "pruned", "relocated": "moved", "drawn": "drawn"}
+    for name, head in (short | {"held_back": "held"}).items():
+        if any(getattr(entry, name) for entry in entries):
+            yield head, lambda entry, name=name: _amount(getattr(entry, name))
+    yield "left", lambda entry: _amount(entry.after) or "-"
+    yield "loss", lambda entry: _percent(entry.loss_before, entry.loss_after)
+    yield "PSNR", lambda entry: _signed(entry.psnr_change, 2)
+    if any(entry.lasting or entry.recovered_after for entry in entries):
+        yield "back", lambda entry: "never" if entry.lasting else str(entry.recovered_after or "")
+    if any(math.isfinite(entry.memory_after - entry.memory_before) for entry in entries):
+        yield "MiB", lambda entry: _mebibytes(entry.memory_after - entry.memory_before)
+
+
+def _percent(before: float, after: float) -> str:
+    """Change of a loss: in percent, beyond its fivefold as a factor."""
+    if not (before > 0 and math.isfinite(after)):
+        return "-"
+    return f"{100 * (after / before - 1):+.0f}%" if after < 5 * before else f"x{after / before:.0f}"
+
+
+def _mebibytes(change: float) -> str:
+    return _signed(change, 1 if abs(change) < 100 else 0)
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}" if math.isfinite(value) else "-"
+
+
+def _amount(count: int) -> str:
+    """A count in six characters at most; nothing for none."""
+    if count < 100_000:
+        return f"{count:,}" if count else ""
+    return f"{count / 1e3:.0f}k" if count < 1_000_000 else f"{count / 1e6:.2f}M"

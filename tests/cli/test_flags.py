@@ -1,0 +1,40 @@
+"""What the lines of training commands have in common."""
+
+import pytest
+
+from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.flags import dashed, new_run, preset_of, renamed
+
+NAMES = {"--scene-path": "--data", "-s": "--data"}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["-s", "x"], ["--data", "x"]),
+        (["--scene_path=x_y"], ["--data=x_y"]),
+        (["--scene-path", "a=b"], ["--data", "a=b"]),
+        (["--other_flag", "x_y"], ["--other_flag", "x_y"]),
+    ],
+)
+def test_flags_are_renamed_and_values_are_not(given, meant):
+    assert renamed(given, NAMES) == meant
+
+
+def test_only_long_flags_get_dashes():
+    assert [dashed(word) for word in ("--a_b", "a_b", "-a_b")] == ["--a-b", "a_b", "-a_b"]
+
+
+@pytest.mark.parametrize("words", [["--preset", "b"], ["--preset=b"], ["--preset", "a", "--preset=b"]])
+def test_the_last_preset_wins(words):
+    assert preset_of(words, {"default": lambda: 0, "a": lambda: 1, "b": lambda: 2}) == 2
+
+
+def test_presets_are_named_where_one_is_unknown():
+    assert preset_of(["--preset"], {"default": lambda: 7}) == 7
+    with pytest.raises(BadInput, match="--preset 'c' is not known: choose one of default, a"):
+        preset_of(["--preset", "c"], {"default": lambda: 0, "a": lambda: 1})
+
+
+def test_runs_without_a_folder_lie_by_their_pipeline():
+    assert new_run("splats").parts[:2] == ("runs", "splats")

@@ -1,0 +1,50 @@
+"""Runs with planted growth: what each event did is known."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fieldwatch.record import Block, Events, Journal, Manifest
+
+PHOTOS = 10
+
+
+def written(folder: Path, columns: Mapping[str, np.ndarray], events: Sequence[Mapping], *, names: bool, first: int):
+    """Write journal, events and manifest of a run; photo k is drawn at every tenth step from k on."""
+    count = len(next(iter(columns.values())))
+    steps = first + np.arange(count)
+    block = Block(
+        axis="step",
+        columns=tuple(columns),
+        steps=steps,
+        seconds=0.1 * steps,
+        positions=steps,
+        values=np.stack([np.asarray(column, float) for column in columns.values()], axis=1),
+        samples=tuple((f"photo_{step % PHOTOS}",) for step in steps) if names else (),
+    )
+    with Journal(folder) as journal:
+        journal.append(block)
+    with Events(folder) as record:
+        for event in events:
+            record.append(event)
+    Manifest(config={}).write(folder)
+    return folder
+
+
+@pytest.fixture
+def ledger_run(tmp_path) -> Callable[..., Path]:
+    """Make a run of 600 steps whose photos differ by 9 dB and which falls after some steps, for so long, by so much."""
+
+    def make(events=(), *, falls=(), count=600, names=True, first=0, columns=(), without=()):
+        steps = np.arange(count)
+        psnr = 20.0 + (first + steps) % PHOTOS
+        for at, length, depth in falls:
+            psnr = psnr - depth * ((first + steps > at) & (first + steps <= at + length))
+        own = {"Loss/total": 2.0 - psnr / 100, "Train/PSNR": psnr, "Memory/allocated_MB": 100 + steps / 10}
+        own |= {"Memory/parameters_MB": np.full(count, 8.0), "Model/size": np.full(count, 5000.0), **dict(columns)}
+        kept = {name: values for name, values in own.items() if name not in without}
+        return written(tmp_path / "run", kept, events, names=names, first=first)
+
+    return make

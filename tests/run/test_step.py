@@ -1,0 +1,29 @@
+"""What a step may show beside numbers."""
+
+import torch
+
+from fieldwatch import Run, Terms
+
+
+class Shown:
+    """A sink that keeps the texts it is given."""
+
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, block):
+        pass
+
+    def text(self, name, position, markdown):
+        self.texts.append((name, position, markdown))
+
+
+def test_a_text_reaches_every_sink_that_can_show_it(tmp_path):
+    weight, sink = torch.nn.Parameter(torch.zeros(1)), Shown()
+    with Run(tmp_path, rules=(), sinks=(sink, lambda _: None), checkpoint_every=None) as run:
+        run.watch(weight=[weight])
+        for step in run.steps(2):
+            step.observe(Terms(one=(1.0, weight.sum())))
+            step.text("Training_Guide", f"# {step.index}")
+        step.text("Training_Guide", "later", position=7)
+    assert sink.texts == [("Training_Guide", 0, "# 0"), ("Training_Guide", 1, "# 1"), ("Training_Guide", 7, "later")]
