@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 BUNNY = "../shared/data/video_bunny"
 """Big Buck Bunny, where the project's own data lies; a stranger's clone measures the built-in clip."""
+PLUSH = "../shared/data/colmap_snowmiku"
+"""Photos of a plush figure, where the project's own data lies; a stranger's clone measures the built-in scene alone."""
 COMMANDS = {
     "overhead": ["overhead.py"],
     "memory_truth": ["memory_truth.py"],
@@ -27,9 +29,14 @@ COMMANDS = {
     "memory_flat": ["memory_flat.py", "--steps", "1500"],
     "forecast": ["forecast.py", "--seeds", "24"],
     "splats_kernels": ["splats_kernels.py"],
+    "splats_cpu": ["splats_cpu.py"],
+    "splats_gpu": ["splats_gpu.py"],
+    "splats_quality": ["splats_quality.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1"]
     + (["--data", BUNNY] if (ROOT / BUNNY).is_dir() else []),
 }
+if (ROOT / PLUSH).is_dir():
+    COMMANDS["splats_photos"] = ["splats_quality.py", "--scene", PLUSH]
 HEAD = """# Benchmarks
 
 Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has
@@ -56,7 +63,10 @@ def section(name: str, printed: str) -> str:
 
 
 def put(name: str, printed: str) -> None:
-    """Replace or append the section of a benchmark."""
+    """Replace or append the section of a benchmark; one that printed nothing could not be run here, and stays."""
+    if not printed.strip():
+        print(f"{name} could not be run here: its section of {PAGE} stays as it is")
+        return
     page = PAGE.read_text() if PAGE.exists() else HEAD
     pattern = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->\n", re.DOTALL)
     new = section(name, printed)

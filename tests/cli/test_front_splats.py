@@ -32,7 +32,7 @@ def test_without_held_out_photos_the_table_says_so():
     lines = shown({"Test/psnr": 31.0, "Test/num_gaussians_K": 12.345})
     assert any("training photos (none is held out)" in line for line in lines)
     assert "PSNR (dB) 31.00" in lines
-    assert "Gaussians (thousands) 12.345" in lines
+    assert "Gaussians 12,345" in lines
 
 
 def test_the_surface_is_shown_where_it_is_known():

@@ -30,7 +30,6 @@ QUALITY = (
 )
 """Rows of the quality table that depend on the photos: label, tag, how its value is written."""
 OF_THE_GAUSSIANS = (
-    ("Gaussians (thousands)", "Test/num_gaussians_K", "{:,.3f}"),
     ("distance to the true surface, mean", "Surface/mean_distance", "{:.4f}"),
     ("distance to the true surface, median", "Surface/median_distance", "{:.4f}"),
     ("nearer to it than 1 % of the extent", "Surface/within_1_percent", "{:.1%}"),
@@ -115,6 +114,8 @@ def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | 
             beside = [written.format(others[tag]) if tag in others else "-"] if held_out else []
             table.add_row(label, written.format(metrics[tag]), *beside)
     table.add_section()
+    if "Test/num_gaussians_K" in metrics:
+        table.add_row("Gaussians", f"{1e3 * metrics['Test/num_gaussians_K']:,.0f}")
     for label, tag, written in OF_THE_GAUSSIANS:
         if tag in metrics:
             table.add_row(label, written.format(metrics[tag]))

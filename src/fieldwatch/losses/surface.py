@@ -66,11 +66,12 @@ def near_depth(
 
     These are the ones to draw samples from when `sdf_from_depth` is the estimate.
     """
+    rotations = ellipsoids.rotations  # computed once for all terms: not where no graph is kept
     with torch.no_grad():
         distance, valid = sdf_from_depth(ellipsoids.means, depth, camera)
         offsets = ellipsoids.means - camera.position.to(ellipsoids.means)
         rays = offsets / offsets.norm(dim=-1, keepdim=True).clamp_min(_SMALLEST_THICKNESS)
-        along = (ellipsoids.rotations.transpose(-1, -2) * rays[:, None, :]).sum(-1)
+        along = (rotations.transpose(-1, -2) * rays[:, None, :]).sum(-1)
         return valid & (distance.abs() < deviations * (ellipsoids.scales * along).norm(dim=-1))
 
 
