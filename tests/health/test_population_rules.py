@@ -12,6 +12,7 @@ from fieldwatch.health import (
     NonFiniteGaussians,
     ParameterDrift,
     PopulationCollapse,
+    PruneRefused,
     SampleSpike,
     SlowStart,
 )
@@ -114,6 +115,14 @@ def test_a_declared_prune_may_take_most_but_not_nearly_all(make):
     assert found.message == "a prune took 98% of the Gaussians: 50,000 became 1,000."
     late = [{"kind": "prune", "step": 20}]
     assert len(rule(sizes(make, 50_000, 10_000, events=late))) == 1
+
+
+def test_a_prune_that_was_not_done_is_said(make):
+    facts = {"kind": "prune", "step": 39, "before": 50_000, "below": 0.5}
+    (found,) = PruneRefused()(sizes(make, 50_000, 50_000, events=[{**facts, "removed": 0, "refused": 49_900}]))
+    assert (found.step, found.severity, found.subject) == (39, "warning", "prune")
+    assert "opacity 0.5 would have taken 49,900 of 50,000 Gaussians and was not done" in found.message
+    assert PruneRefused()(sizes(make, 50_000, 20_000, events=[{**facts, "removed": 30_000, "refused": 0}])) == ()
 
 
 def test_a_fall_at_a_phase_border_is_seen_in_the_new_phase(make):

@@ -21,6 +21,7 @@ from fieldwatch.pipelines.splats import (
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
+    ("PSNR without colour maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
     ("PSNR, colour map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
     ("SSIM", "Test/ssim", "{:.4f}"),
     ("SSIM, colour map fitted", "Test/ssim_fitted", "{:.4f}"),

@@ -93,6 +93,7 @@ SPLATS: tuple[HealthRule, ...] = (
     rules.DegenerateGaussians(),
     rules.NonFiniteGaussians(),
     rules.PopulationCollapse(),
+    rules.PruneRefused(),
     rules.GrowthCapBinds(),
 )
 

@@ -22,10 +22,11 @@ class Recorder:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._ring: Ring | None = None
+        self._settled = False
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Keep one row, and hand the collected rows over when they are due."""
-        ring = self._ring or self._make_ring(device_values)
+        ring = self._ring_for(device_values)
         if device_values or host_values:
             try:
                 ring.write(heading, device_values, host_values)
@@ -48,9 +49,13 @@ class Recorder:
         self.hand_over()
         self._writer.drain()
 
-    def _make_ring(self, device_values: Mapping[str, Tensor]) -> Ring:
+    def _ring_for(self, device_values: Mapping[str, Tensor]) -> Ring:
+        """The ring; the first values of a device decide where it lies, rows of host numbers alone do not."""
+        if self._ring is not None and (self._settled or not device_values):
+            return self._ring
+        self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
-        self._ring = Ring(device)
+        self._ring, self._settled = Ring(device), bool(device_values)
         return self._ring
 
 

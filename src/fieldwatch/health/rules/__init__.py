@@ -19,6 +19,7 @@ from fieldwatch.health.rules.population import (
     GrowthCapBinds,
     NonFiniteGaussians,
     PopulationCollapse,
+    PruneRefused,
 )
 from fieldwatch.health.rules.quality import (
     Collapse,
@@ -61,6 +62,7 @@ __all__ = [
     "ParameterDrift",
     "PoorSemantics",
     "PopulationCollapse",
+    "PruneRefused",
     "RayStarvation",
     "RefusedUpdates",
     "SampleSpike",

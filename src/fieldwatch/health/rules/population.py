@@ -150,6 +150,30 @@ class PopulationCollapse(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PruneRefused(HealthRule):
+    """A planned prune would have left next to nothing, and was not done: opacities had not settled."""
+
+    kind: str = "prune"
+    remedy: ClassVar[str] = (
+        "Give the opacities longer before the prune (a larger --schedule-scale, no opacity reset shortly before), or "
+        "prune less (--prune-below)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return each prune that was refused."""
+        found: list[Finding] = []
+        for event in history.events(self.kind):
+            refused, before = _count(event, "refused"), _count(event, "before")
+            if refused:
+                text = (
+                    f"the prune below opacity {event.get('below', 0):g} would have taken {refused:,.0f} of "
+                    f"{before:,.0f} Gaussians and was not done."
+                )
+                found.append(self.finding(int(event["step"]), text, subject=self.kind))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GrowthCapBinds(HealthRule):
     """The cap holds back Gaussians that wanted to grow, long before growth ends.
 

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import torch
 
-from fieldwatch import Finding, Run, Shuffled, Step
+from fieldwatch import Finding, Run, Shuffled, Step, read_history
 from fieldwatch.losses import find_lpips
 from fieldwatch.pipelines.splats.beginning import first_model
 from fieldwatch.pipelines.splats.changes import Changes
@@ -158,7 +158,13 @@ def finished(
     config: SplatsConfig, scene: Scene, model: SplatModel, learning: Learning, folder: Path
 ) -> Mapping[str, Path]:
     """Write what the run gives to others."""
-    total = scene.plan.total
+    losses = read_history(folder.parent)["Loss/total"].values[:: config.stats_every]
     return write_products(
-        model, scene, folder, iteration=total, turntable=config.turntable, optimizer=learning.gaussians
+        model,
+        scene,
+        folder,
+        iteration=scene.plan.total,
+        turntable=config.turntable,
+        losses=losses.tolist(),
+        optimizer=learning.gaussians,
     )

@@ -36,6 +36,7 @@ def first_model(config: SplatsConfig, scene: Scene) -> SplatModel:
         scene.background,
         mip=SharpestDetail(scene.training_views, gaussians.means) if config.mip else None,
         exposures=_exposures(scene) if config.exposure else None,
+        antialiased=config.antialiased,
         log_beta=nn.Parameter(thickness.log()) if learnable else None,
     )
 

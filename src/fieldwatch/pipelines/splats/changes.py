@@ -11,7 +11,9 @@ from fieldwatch.pipelines.splats.growth import (
     prune_opacity,
     resample,
     reset_opacity,
+    restart,
     shake,
+    transparent,
 )
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
@@ -19,6 +21,8 @@ from fieldwatch.render import ScreenTally, Splatted, View
 
 PULLS = {"signed": 2e-4, "absolute": 1e-3}
 """Gradients on the image from which Gaussians grow: 3DGS's, and what suits AbsGS's on short runs."""
+LEAST_LEFT = 0.02
+"""Share of the Gaussians that has to stay when the transparent ones go: with fewer, opacities have not settled yet."""
 LARGE_AFTER = 3000
 """Iteration after which Gaussians that are too large are pruned (3DGS: after the first opacity reset)."""
 
@@ -93,11 +97,16 @@ class Changes:
         run.event("growth", **record.facts(until))
 
     def _prune(self, run: Run) -> None:
+        """Remove transparent Gaussians; refused, and said, where too few would stay to go on with."""
         gaussians = self._model.gaussians
         before = len(gaussians)
-        prune_opacity(gaussians, self._below, self.tally if len(self.tally.pulls) == before else None)
-        after = len(gaussians)
-        run.event("prune", before=before, after=after, removed=before - after, below=self._below)
+        doomed = int(transparent(gaussians, self._below).sum())
+        if before - doomed < LEAST_LEFT * before:
+            run.event("prune", before=before, after=before, removed=0, refused=doomed, below=self._below)
+            return
+        prune_opacity(gaussians, self._below)
+        restart(self.tally, len(gaussians))
+        run.event("prune", before=before, after=len(gaussians), removed=doomed, refused=0, below=self._below)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return what growth has seen since the last time."""

@@ -203,6 +203,8 @@ class SplatsConfig:
         degree_every: iterations until the next degree is used; 0 uses all from the start.
         dssim: weight of 1 - SSIM in the rendering term; L1 has the rest.
         exposure: learn a colour map for every training photo, for photos of uneven exposure.
+        antialiased: keep the light of Gaussians that drawing widens to a pixel's size (Mip-Splatting's 2D filter, Yu
+            2024); without it everything is drawn about a pixel too large, and lies that much below its surface.
         mip: Mip-Splatting's 3D filter: no Gaussian finer than the photos can show (Yu 2024).
         stats_every: steps between statistics of the parameters.
         turntable: seconds of the turntable video at the end; 0 makes none.
@@ -241,6 +243,7 @@ class SplatsConfig:
     degree_every: int = 1000
     dssim: float = 0.2
     exposure: bool = False
+    antialiased: bool = False
     mip: bool = False
     stats_every: int = 10
     turntable: float = 4.0

@@ -27,7 +27,7 @@ _LOSSES = (
     _of("Share of the total", "Loss/share_[^/]+"),
 )
 _QUALITY = (
-    _chart("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/train_psnr"),
+    _chart("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/psnr_as_drawn", "Test/train_psnr"),
     _chart("PSNR gap", "Test/psnr_gap"),
     _chart("SSIM", "Test/ssim", "Test/ssim_fitted"),
     _chart("LPIPS", "Test/lpips"),

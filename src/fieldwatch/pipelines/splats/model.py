@@ -21,20 +21,23 @@ class SplatModel:
         background: behind everything, red, green, blue.
         mip: Mip-Splatting's 3D filter; None draws the Gaussians as they are.
         exposures: colour maps of the training photos; None leaves colours as they are drawn.
+        antialiased: keep the light of Gaussians that drawing widens, see `splat`.
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is one thing that drawing may need
         self,
         gaussians: Gaussians,
         background: Float[Tensor, "3"],
         *,
         mip: SharpestDetail | None = None,
         exposures: Exposures | None = None,
+        antialiased: bool = False,
         log_beta: nn.Parameter | None = None,
     ) -> None:
         self.gaussians, self.background = gaussians, background
         self.mip, self.exposures, self.log_beta = mip, exposures, log_beta
+        self.antialiased = antialiased
 
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
         """Return scales and opacities as they are drawn: under the 3D filter, where there is one."""
@@ -72,6 +75,7 @@ class SplatModel:
             background=_padded(self.background),
             depth=depth,
             normals=normals,
+            compensated=self.antialiased,
             magnitudes=magnitudes,
         )
 

@@ -35,11 +35,12 @@ class ViewScore:
 
     Attributes:
         name: of the photo.
-        psnr: dB, of the image as it was drawn.
+        psnr: dB; with exposure compensation, of the image under the colour map of the training photos beside it.
         ssim: of the same.
         l1: of the same.
         lpips: of the same.
         ms: to draw it, milliseconds.
+        psnr_as_drawn: dB, without any colour map; only with exposure compensation.
         psnr_fitted: dB, under the cross-fitted colour map.
         ssim_fitted: of the same.
     """
@@ -50,6 +51,7 @@ class ViewScore:
     l1: float
     lpips: float | None
     ms: float
+    psnr_as_drawn: float | None
     psnr_fitted: float | None
     ssim_fitted: float | None
 

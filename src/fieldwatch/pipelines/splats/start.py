@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 
-from fieldwatch import Profile, Retention, Run
+from fieldwatch import ConfigMismatch, Profile, Retention, Run
 from fieldwatch.data import (
     PhotoOptions,
     PhotoSet,
@@ -26,7 +26,7 @@ from fieldwatch.pipelines.splats.model import view_of
 from fieldwatch.pipelines.splats.scene import Distance, Scene
 from fieldwatch.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.record import TOOLKIT
+from fieldwatch.record import TOOLKIT, holds_run, read_manifest
 from fieldwatch.render import native_available
 from fieldwatch.run import Sinks, default_sinks
 
@@ -108,7 +108,12 @@ def start_run(  # noqa: PLR0913  the run's subjects, and the caller's choices
     resume: Literal["auto", "never", "must"] = "auto",
     profile: Profile | None = None,
 ) -> Run:
-    """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy.
+
+    Raises:
+        ConfigMismatch: the folder holds a run with another config, or on other photos.
+    """
+    _refuse_other_photos(folder, scene)
     plan = scene.plan
     return Run(
         folder,
@@ -126,6 +131,16 @@ def start_run(  # noqa: PLR0913  the run's subjects, and the caller's choices
         layout=SPLATS_LAYOUT,
         about=about(config, scene),
     )
+
+
+def _refuse_other_photos(folder: Path, scene: Scene) -> None:
+    """A run goes on with the very photos, cameras and points that it began with."""
+    began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    if began is not None and began != scene.photos.digest:
+        raise ConfigMismatch(
+            f"{folder} was trained on other photos than those of {scene.photos.source} (names, cameras, points or "
+            "split have changed since): bring back what it began with, or train in another folder with --out"
+        )
 
 
 def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     items = checkpoints.read(saved.step)
     scene = prepare_scene(replace(config, device=device or config.device))
     try:
-        model = model_from(items, scene)
+        model = model_from(items, scene, antialiased=config.antialiased)
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"{saved.path} does not hold the Gaussians of {folder / 'run.json'} ({error}): restore the one or the other"
@@ -95,7 +95,7 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     return StoredRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
 
 
-def model_from(items: Mapping[str, Any], scene: Scene) -> SplatModel:
+def model_from(items: Mapping[str, Any], scene: Scene, *, antialiased: bool = False) -> SplatModel:
     """Make the model that a checkpoint's items hold, on the scene's device.
 
     Raises:
@@ -112,4 +112,6 @@ def model_from(items: Mapping[str, Any], scene: Scene) -> SplatModel:
         exposures.load_state_dict(items["exposures"])
         exposures.to(scene.device)
     log_beta = nn.Parameter(items["beta"]["log_beta"].to(scene.device)) if "beta" in items else None
-    return SplatModel(gaussians, scene.background, mip=mip, exposures=exposures, log_beta=log_beta)
+    return SplatModel(
+        gaussians, scene.background, mip=mip, exposures=exposures, antialiased=antialiased, log_beta=log_beta
+    )
