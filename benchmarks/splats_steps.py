@@ -57,8 +57,17 @@ class Shown:
     """What a step has before its update."""
 
     terms: Terms
-    drawn: Splatted
-    shot: Shot
+    one: Pass
+
+    @property
+    def drawn(self) -> Splatted:
+        """The picture."""
+        return self.one.drawn
+
+    @property
+    def shot(self) -> Shot:
+        """The photo."""
+        return self.one.shot
 
 
 class Steps:
@@ -120,7 +129,7 @@ class Steps:
         with span("tally"):
             self.tally.add(drawn, shot.view)
         self.optimizer.visible = drawn.ids  # pyright: ignore[reportAttributeAccessIssue]  VisibleAdam's, ignored by Adam
-        return Shown(terms=terms, drawn=drawn, shot=shot)
+        return Shown(terms=terms, one=one)
 
     def take(self, span: Span) -> None:
         """One whole step without instruments."""
@@ -140,9 +149,8 @@ def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, No
             step.observe(shown.terms, sample=shown.shot.name)
             with step.span("optimizer"):
                 step.update(steps.optimizer)
-            error = (shown.drawn.features.detach() - shown.shot.image).square().mean()
             sizes = {"Model/size": len(steps.gaussians), "Model/work": len(shown.drawn.ids)}
-            step.record({"Train/PSNR": -10 * error.log10(), **sizes})
+            step.record({**sizes, "Train/PSNR": shown.one.psnr()})
             instruments.after_update(run, step, shown.drawn)
             yield
 

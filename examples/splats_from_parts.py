@@ -1,6 +1,6 @@
 """Gaussian splats from the parts, in a loop of one screen: grown, recorded, profiled, guarded, resumable.
 
-The command `fieldwatch train splats` is not in this version; the parts are. Kerbl 2023, on the built-in scene.
+What `fieldwatch train splats` does in its first stage (Kerbl 2023), for loops of your own; on the built-in scene.
 
     python examples/splats_from_parts.py [FOLDER] [STEPS]
 """

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -44,6 +45,32 @@ def test_parameter_statistics_use_the_sample_standard_deviation():
     found = parameter_statistics(watched)
     assert float(found["Parameters/head_mean"]) == 3.0
     torch.testing.assert_close(found["Parameters/head_std"], weights.detach().std())
+
+
+def test_the_deviation_far_from_zero_keeps_its_digits_and_one_entry_has_none():
+    generator = torch.Generator().manual_seed(0)
+    far, single = 1000 + torch.randn(40, 50, generator=generator), torch.tensor(2.5)
+    watched = Watched()
+    watched.add(far=[nn.Parameter(far[:10]), nn.Parameter(far[10:])], single=[nn.Parameter(single)])
+    found = parameter_statistics(watched)
+    torch.testing.assert_close(found["Parameters/far_std"], far.double().std().float(), rtol=1e-5, atol=0)
+    assert (float(found["Parameters/single_mean"]), float(found["Parameters/single_std"])) == (2.5, 0.0)
+
+
+def test_update_ratio_of_a_group_of_several_and_of_one_that_changed_shape():
+    group = [nn.Parameter(torch.tensor([3.0])), nn.Parameter(torch.tensor([[0.0, 4.0]]))]
+    grown = {"means": nn.Parameter(torch.ones(2))}
+    watched = Watched()
+    watched.add(group=group, grown=grown)
+    sizes = UpdateSizes(watched)
+    with torch.no_grad():
+        group[0] += 0.3
+        group[1] += torch.tensor([[0.4, 0.0]])
+    grown["means"] = nn.Parameter(torch.ones(3))
+    found = sizes.ratios()
+    assert list(found) == ["Gradients/update_ratio_group"]
+    torch.testing.assert_close(found["Gradients/update_ratio_group"], torch.tensor(0.1))
+    assert [parameter.tolist() for parameter in group] == [[pytest.approx(3.3)], [[pytest.approx(0.4), 4.0]]]
 
 
 def test_update_ratio_is_the_move_over_the_size():

@@ -50,6 +50,16 @@ def test_it_grows_in_both_directions():
     assert last.values[0].tolist() == list(range(200))
 
 
+def test_rows_of_many_widths_in_turn():
+    ring = Ring(CPU)
+    widths = [1 + (7 * step) % 23 for step in range(100)]
+    for part in range(2):
+        for step, width in enumerate(widths):
+            ring.write(heading(step), {f"m{i}": torch.tensor(float(100 * part + step + i)) for i in range(width)}, {})
+        rows = [row for block in ring.take().blocks() for row in block.values.tolist()]
+        assert rows == [[float(100 * part + step + i) for i in range(width)] for step, width in enumerate(widths)]
+
+
 def test_other_dtypes_and_graphs_are_taken():
     ring = Ring(CPU)
     value = (torch.ones(3, requires_grad=True) * 2).sum()

@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched, gradient_norms
+from fieldwatch.measure import Watched, gradient_norms, largest_gradient
 
 
 def model():
@@ -32,6 +34,42 @@ def test_a_nan_stays_in_the_group_that_made_it():
     assert torch.isfinite(norms.groups["sdf"])
     assert torch.isnan(norms.groups["pose"])
     assert torch.isnan(norms.total)
+
+
+def test_groups_of_one_gradient_each_beside_one_of_several():
+    watched = Watched()
+    parts = {"a": [(3.0, 4.0)], "b": [(5.0, 12.0), (0.0, 84.0)], "c": [(8.0, 15.0)]}
+    for name, entries in parts.items():
+        parameters = [nn.Parameter(torch.zeros(2)) for _ in entries]
+        for parameter, values in zip(parameters, entries, strict=True):
+            parameter.grad = torch.tensor(values)
+        watched.add(**{name: parameters})
+    norms = gradient_norms(watched)
+    assert [float(norm) for norm in norms.groups.values()] == [5.0, 85.0, 17.0]
+    assert float(norms.total) == pytest.approx(math.hypot(5.0, 85.0, 17.0))
+    watched.read("b")[1].grad = None
+    assert [float(norm) for norm in gradient_norms(watched).groups.values()] == [5.0, 13.0, 17.0]
+
+
+@pytest.mark.parametrize(
+    ("entries", "largest"),
+    [([[1.0, -7.0], [3.0]], 7.0), ([[2.0], [0.5, 6.0]], 6.0), ([[1.0, -math.inf], [3.0]], math.inf)],
+    ids=str,
+)
+def test_the_largest_gradient_counts_without_its_sign(entries, largest):
+    assert float(largest_gradient([torch.tensor(values) for values in entries])) == largest
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_nan_makes_the_largest_gradient_nan(place):
+    gradients = [torch.ones(5000), -torch.ones(7, 3)]
+    gradients[place].view(-1)[3] = math.nan
+    assert math.isnan(float(largest_gradient(gradients)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64], ids=str)
+def test_the_largest_gradient_of_other_dtypes(dtype):
+    assert float(largest_gradient([torch.tensor([1.0, -8.0], dtype=dtype)])) == 8.0
 
 
 def test_a_group_without_gradients_is_absent():

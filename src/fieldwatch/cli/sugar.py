@@ -65,6 +65,12 @@ _ELSEWHERE = {
     "--gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
     "--use-gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
     "--export-ply": "leave it out: the Gaussians are always written as PLY, into products/ of the run folder",
+    "--delete-first": "nothing is ever deleted: choose another folder with --out, or remove the old one yourself",
+    "--normal-consistency-factor": "it belongs to meshes, which are made in a later step; for Gaussians there is "
+    "--depth-normal-weight",
+    "--enable-lpips": "LPIPS is measured whenever its weights are on the disk: $FIELDWATCH_LPIPS names their folder",
+    "--eval-split": "use --held-out N (every N-th photo by name; 0 for none)",
+    "--gs-output-dir": "give the folder of the 3DGS model with -c, or leave it out to train one from the photos",
     "--full-res-normals": "leave it out: normals are always compared at the resolution of the photos (--longer-side)",
 }
 _YES, _NO = ("true", "1", "yes", "y", "on"), ("false", "0", "no", "n", "off")

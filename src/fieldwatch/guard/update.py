@@ -64,8 +64,11 @@ def _reading(optimizer: Optimizer, refused: Tensor) -> None:
 
 def _first_of_any(optimizer: Optimizer) -> bool:
     known = _stepped.get(optimizer, frozenset())
-    parameters = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
-    return any(parameters[new].grad is not None for new in parameters.keys() - known)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in known and parameter.grad is not None:
+                return True
+    return False
 
 
 def _choosable(optimizer: Optimizer, refused: Tensor) -> bool:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.measure.norms import norm, norms
+from fieldwatch.measure.norms import largest_entries, norm, norms
 from fieldwatch.measure.watched import Watched
 
 MAX_TAG = "Gradients/max"
@@ -30,21 +30,28 @@ class GradientNorms(NamedTuple):
 def gradient_norms(watched: Watched) -> GradientNorms | None:
     """Norm of every watched group and of all gradients together; None when there is no gradient at all.
 
-    Two fused calls do the work: one over all gradients, one over the per-group slices of the result. Nothing is summed
-    over a group border, so a NaN stays in the group that made it. Squares overflow float32 above about 1.8e19: such a
-    norm reads as infinite, and its step is refused.
+    Two fused calls do the work: one over all gradients, one over the per-group slices of the result, where a group has
+    several gradients. Nothing is summed over a group border, so a NaN stays in the group that made it. Squares overflow
+    float32 above about 1.8e19: such a norm reads as infinite, and its step is refused.
     """
     names, counts, gradients = watched.gradients()
     if not gradients:
         return None
     with torch.no_grad():
-        each = torch.stack(norms(gradients))
+        parts = norms(gradients)
+        each = torch.stack(parts)
         total = norm(each)
-        by_group = [total] if len(names) == 1 else norms(torch.split(each, counts))
-        return GradientNorms(total, dict(zip(names, by_group, strict=True)), gradients, counts)
+        groups = dict(zip(names, _by_group(parts, each, counts, total), strict=True))
+        return GradientNorms(total, groups, gradients, counts)
 
 
 def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
     """Largest absolute entry of all gradients."""
     with torch.no_grad():
-        return torch.stack(norms(gradients, float("inf"))).max()
+        return torch.stack(largest_entries(gradients)).max()
+
+
+def _by_group(parts: list[Tensor], each: Float[Tensor, " gradients"], counts: list[int], total: Tensor) -> list[Tensor]:
+    if len(counts) == 1:
+        return [total]
+    return parts if len(counts) == len(parts) else norms(torch.split(each, counts))

@@ -17,6 +17,16 @@ def norm(values: Tensor) -> Float[Tensor, ""]:
     return cast("Tensor", _linalg.vector_norm(values))
 
 
-def norms(tensors: Sequence[Tensor], order: float = 2.0) -> list[Tensor]:
-    """Norm of each tensor, in one call per device and dtype; ``order`` infinity is the largest absolute entry."""
-    return list(_foreach_norm(list(tensors), order))
+def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Norm of each tensor, in one call per device and dtype."""
+    return list(_foreach_norm(list(tensors), 2.0))
+
+
+def largest_entries(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Largest absolute entry of each tensor; NaN where one is.
+
+    On a CPU the fused call compares entry by entry, and takes twenty times as long as looking for both ends.
+    """
+    if any(tensor.device.type != "cpu" or tensor.is_complex() or not tensor.numel() for tensor in tensors):
+        return list(_foreach_norm(list(tensors), float("inf")))
+    return [torch.stack(torch.aminmax(tensor)).abs_().amax() for tensor in tensors]

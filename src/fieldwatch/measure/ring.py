@@ -16,6 +16,9 @@ from fieldwatch.record import Axis, Block
 ROWS = 64
 """Steps between two transfers."""
 
+WIDTHS = 8
+"""Widths of rows that are kept cut out, since steps that record more than usual come again and again."""
+
 PATIENCE_SECONDS = 1.0
 """A slow run is shown at least this often."""
 
@@ -102,8 +105,7 @@ class Ring:
         self.device = device
         self._width = 64
         self._values = self._fresh()
-        self._rows: Sequence[Tensor] = ()
-        self._count = 0
+        self._rows: dict[int, Sequence[Tensor]] = {}
         self._lines: list[_Line] = []
         self._handed_over = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -143,21 +145,26 @@ class Ring:
         arrived = torch.cuda.Event()
         arrived.record(self._stream)
         rows.record_stream(self._stream)
-        self._values, self._rows = self._fresh(), ()
+        self._values = self._fresh()
+        self._rows.clear()
         return RingTransfer(host, lines, arrived)
 
     def _row(self, count: int) -> Tensor:
         place = len(self._lines)
-        if place >= len(self._rows) or count != self._count:
-            if count > self._width or place >= len(self._values):
-                self._enlarge(count)
-            self._rows, self._count = self._values[:, :count].unbind(), count
-        return self._rows[place]
+        if count > self._width or place >= len(self._values):
+            self._enlarge(count)
+        rows = self._rows.get(count)
+        if rows is None:
+            if len(self._rows) >= WIDTHS:
+                self._rows.clear()
+            self._rows[count] = rows = self._values[:, :count].unbind()
+        return rows[place]
 
     def _enlarge(self, count: int) -> None:
         kept, self._width = self._values, self._width if count <= self._width else max(count, 2 * self._width)
         self._values = self._fresh(2 * len(self._lines))
         self._values[: len(kept), : kept.shape[1]] = kept
+        self._rows.clear()
 
     def _fresh(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
         return torch.zeros(max(rows, 2 * ROWS), self._width, device=self.device)

@@ -1,5 +1,6 @@
 """Renderers: Gaussian splats, with the native kernels that make them fast on a CPU."""
 
+from fieldwatch.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
 from fieldwatch.render.native import NativeUnavailable, native_available
 from fieldwatch.render.similarity import Similarity, similarity, similarity_reference
 from fieldwatch.render.splats import Backend, DepthMode, ScreenTally, Splatted, View, rotations, splat, widened
@@ -14,6 +15,8 @@ __all__ = [
     "Splatted",
     "View",
     "VisibleAdam",
+    "depth_normal_consistency",
+    "depth_normal_consistency_reference",
     "native_available",
     "rotations",
     "similarity",

@@ -1,4 +1,4 @@
-"""Growth, resets and the prune: done when they are due, each with its event; a prune that would leave nothing is not."""
+"""Growth, resets and the prune: done when due, each with its event; a prune that would leave nothing is not done."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+
 from fieldwatch import Run
 from fieldwatch.pipelines.splats import GrowthOptions, Scene, SplatModel, SplatsConfig, prepare_scene
 from fieldwatch.pipelines.splats.beginning import first_model
 from fieldwatch.pipelines.splats.changes import Changes
 from fieldwatch.record import read_history
 
-SHORT = SplatsConfig(views=3, held_out=0, schedule_scale=0.01, growth_options=GrowthOptions(reset_every=3000))
+SHORT = SplatsConfig(
+    views=3, held_out=0, schedule_scale=0.01, regularization="density", growth_options=GrowthOptions(reset_every=3000)
+)
 """Growth after steps 4 .. 69, every 20th; resets at 30 and 60; prune after step 89; 150 steps."""
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from fieldwatch.data import Picture
 from fieldwatch.losses import Lpips
 from fieldwatch.pipelines.splats.evaluate import evaluate, surface_metrics
-from fieldwatch.pipelines.splats.exposure import Exposures
+from fieldwatch.pipelines.splats.exposure import Exposures, exposed
 from fieldwatch.pipelines.splats.gaussians import Gaussians
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.rates import Rates, make_optimizer
@@ -125,9 +125,21 @@ def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, t
     tiny_model.exposures = exposures_of(darker)
     found = evaluate(tiny_model, darker).metrics
     assert found["Test/psnr_fitted"] > found["Test/psnr"] + 1
-    assert found["Test/psnr_gap"] == pytest.approx(found["Test/train_psnr"] - found["Test/psnr_fitted"])
+    assert found["Test/psnr"] == found["Test/psnr_as_drawn"]  # the maps are still identity
+    assert found["Test/psnr_gap"] == pytest.approx(found["Test/train_psnr"] - found["Test/psnr"])
     tiny_model.exposures.raw.data[:] = torch.rand_like(tiny_model.exposures.raw)
-    assert evaluate(tiny_model, tiny_scene).metrics["Test/psnr"] == before.metrics["Test/psnr"]
+    assert evaluate(tiny_model, tiny_scene).metrics["Test/psnr_as_drawn"] == before.metrics["Test/psnr"]
+    assert "Test/psnr_as_drawn" not in before.metrics
+
+
+def test_held_out_photos_are_drawn_under_the_mean_map_of_their_neighbours(tiny_scene, tiny_model):
+    exposures = tiny_model.exposures = exposures_of(tiny_scene)
+    exposures.raw.data += 0.1 * torch.rand_like(exposures.raw)
+    row = evaluate(tiny_model, tiny_scene).rows[1]
+    shot = tiny_scene.shot(tiny_scene.photos.names.index(row.name))
+    with torch.no_grad():
+        image = exposed(tiny_model.draw(shot.view).features, exposures.between(row.name)).clamp(0, 1)
+    assert row.psnr == pytest.approx(-10 * math.log10((image - shot.image).square().mean()), abs=1e-3)
 
 
 def test_training_photos_are_scored_under_their_own_map(tiny_scene, tiny_model):

@@ -1,9 +1,12 @@
 """Speeds and times to come, from looks at a known clock."""
 
+import time
+
+import psutil
 import pytest
 import torch
 
-from fieldwatch.pipelines.splats.loop_clock import LOOKS, LoopClock
+from fieldwatch.pipelines.splats.loop_clock import LOOKS, MACHINE_SECONDS, LoopClock
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 
 
@@ -47,6 +50,17 @@ def test_a_cpu_has_no_vram_and_every_name_is_declared(clock):
     assert not any(name.startswith("VRAM/") for name in values)
     assert 0 < values["System/RAM_percent"] <= 100
     assert [name for name in values if name not in SPLATS_METRICS] == []
+
+
+def test_looks_close_together_repeat_what_the_machine_said(clock, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(psutil, "cpu_percent", iter([10.0, 20.0, 30.0]).__next__)
+    seen = []
+    for later in (0.0, 0.9 * MACHINE_SECONDS, 0.2 * MACHINE_SECONDS, 0.5 * MACHINE_SECONDS, MACHINE_SECONDS):
+        now[0] += later
+        seen.append(clock.metrics(len(seen), now[0])["System/CPU_percent"])
+    assert seen == [10.0, 10.0, 20.0, 20.0, 30.0]
 
 
 def test_on_a_gpu_the_process_is_measured_and_not_the_device(monkeypatch):

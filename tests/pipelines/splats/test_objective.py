@@ -61,11 +61,7 @@ def with_surface(regularization: Any, **changed: Any) -> SplatsConfig:
         ("none", {5: set(), 15: set(), 25: set()}),
         (
             "planar",
-            {
-                5: set(),
-                15: {"entropy_regularization", "depth_normal_consistency"},
-                25: {"depth_normal_consistency"},
-            },
+            {5: set(), 15: {"depth_normal_consistency"}, 25: {"depth_normal_consistency"}},
         ),
         ("density", {5: set(), 15: {"entropy_regularization"}, 25: {"sdf_density", "better_normal"}}),
         ("sdf", {5: set(), 15: {"entropy_regularization"}, 25: {"sdf_estimation", "better_normal"}}),

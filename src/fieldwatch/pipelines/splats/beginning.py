@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fieldwatch.data import PhotoSet
-from fieldwatch.pipelines.splats.config import SplatsConfig
+from fieldwatch.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
 from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.filling import Filling, fill_gaps
 from fieldwatch.pipelines.splats.gaussians import Gaussians
@@ -16,6 +16,9 @@ from fieldwatch.pipelines.splats.scene import Scene
 
 SCATTERED = 20_000
 """Gaussians of random places for scenes without points."""
+
+GAP = 0.03
+"""Distance to the nearest known point, in shares of a photo's longer side, from which on a place is filled."""
 
 
 def first_model(config: SplatsConfig, scene: Scene) -> SplatModel:
@@ -28,7 +31,7 @@ def first_model(config: SplatsConfig, scene: Scene) -> SplatModel:
         scene.device
     )
     if scene.cloud is not None and config.prune_on_load:
-        prune_opacity(gaussians, config.surface.prune_below)
+        prune_opacity(gaussians, prune_below(config))
     learnable = config.surface.beta == "learnable"
     thickness = gaussians.scales.detach().amin(1).mean()
     return SplatModel(
@@ -47,14 +50,14 @@ def _exposures(scene: Scene) -> Exposures:
 
 def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     photos = scene.photos
-    cap = config.growth_options.growth_cap
+    cap = growth_cap(config)
     if not len(photos.points):
         low, high = looked_at(photos)
         count = SCATTERED if cap is None else min(SCATTERED, cap)
         return Gaussians.in_box(max(count, 2), low, high, degree=config.degree)
     points, colours = photos.points, photos.colours
     if config.growth_options.fill_points:
-        more, shades = fill_gaps(photos, Filling(count=config.growth_options.fill_points))
+        more, shades = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
         points, colours = torch.cat([points, more]), torch.cat([colours, shades])
     if cap is not None and len(points) > cap:
         kept = torch.randperm(len(points))[:cap]

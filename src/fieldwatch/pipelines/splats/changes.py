@@ -1,14 +1,17 @@
 """Where the number of Gaussians changes: growth, the opacity reset, SuGaR's prune; each leaves an event."""
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from fieldwatch import Run, Step
-from fieldwatch.pipelines.splats.config import SplatsConfig
+from fieldwatch.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
+from fieldwatch.pipelines.splats.contribution import largest_share
 from fieldwatch.pipelines.splats.growth import (
     DensityControl,
     Sampling,
     grow,
-    prune_opacity,
+    prune,
     resample,
     reset_opacity,
     restart,
@@ -39,15 +42,18 @@ class Changes:
     def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
         options = config.growth_options
         self._scene, self._model, self._growth = scene, model, options.growth
-        self._below = config.surface.prune_below
+        cap = growth_cap(config)
+        longer_side = max(max(camera.width, camera.height) for camera in scene.photos.cameras)
+        self._below, self._least_light = prune_below(config), config.surface.prune_hidden
         self._control = DensityControl(
             pull=options.growth_pull or PULLS[options.growth_gradient],
+            split_radius=options.split_size * longer_side or None,
             least_opacity=options.least_opacity,
             twins=options.growth_twins,
             large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
-            cap=options.growth_cap,
+            cap=cap,
         )
-        self._sampling = Sampling() if options.growth_cap is None else Sampling(cap=options.growth_cap)
+        self._sampling = Sampling() if cap is None else Sampling(cap=cap)
         self._absolute = options.growth_gradient == "absolute"
         self.tally = ScreenTally(len(model.gaussians), scene.device)
 
@@ -100,18 +106,28 @@ class Changes:
         """Remove transparent Gaussians; refused, and said, where too few would stay to go on with."""
         gaussians = self._model.gaussians
         before = len(gaussians)
-        doomed = int(transparent(gaussians, self._below).sum())
-        if before - doomed < LEAST_LEFT * before:
-            run.event("prune", before=before, after=before, removed=0, refused=doomed, below=self._below)
+        clear, hidden = transparent(gaussians, self._below), self._hidden()
+        doomed = clear | hidden
+        facts = {"transparent": int(clear.sum()), "hidden": int((hidden & ~clear).sum()), "below": self._below}
+        removed = int(doomed.sum())
+        if before - removed < LEAST_LEFT * before:
+            run.event("prune", before=before, after=before, removed=0, refused=removed, **facts)
             return
-        prune_opacity(gaussians, self._below)
+        gaussians.refuse_not_finite()
+        prune(gaussians, doomed)
         restart(self.tally, len(gaussians))
-        run.event("prune", before=before, after=len(gaussians), removed=doomed, refused=0, below=self._below)
+        run.event("prune", before=before, after=len(gaussians), removed=removed, refused=0, **facts)
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def _hidden(self) -> Bool[Tensor, " n"]:
+        """Tell which Gaussians add next to nothing to any training photo."""
+        if not self._least_light:
+            return torch.zeros(len(self._model.gaussians), dtype=torch.bool, device=self._scene.device)
+        return largest_share(self._model, self._scene.training_views) < self._least_light
+
+    def state_dict(self) -> dict[str, Tensor]:
         """Return what growth has seen since the last time."""
         return self.tally.state_dict()
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take it over."""
         self.tally.load_state_dict(state)

@@ -13,6 +13,9 @@ Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
 """Which terms draw the Gaussians to a surface: see `fieldwatch.pipelines.splats.schedule`."""
 Growth = Literal["adaptive", "mcmc", "none"]
 
+BUILT_IN_CAP = 60_000
+"""Gaussians that the built-in scene's photos can tell apart."""
+
 Wanted = tuple[str, Callable[[float], bool], tuple[str, ...]]
 """What is wanted, whether a value is that, and of which settings."""
 
@@ -29,7 +32,7 @@ class GrowthOptions:
 
     Attributes:
         growth: "adaptive" clones, splits and prunes (Kerbl 2023); "mcmc" relocates and draws (Kheradmand 2024); "none".
-        growth_cap: Gaussians there may be at most; None for no limit (mcmc then stops at a million).
+        growth_cap: Gaussians there may be at most; None for no limit (mcmc: a million; built-in scene: 60,000).
         growth_from: first iteration after which Gaussians grow.
         growth_until: last iteration after which they grow, at most the start of the surface terms.
         growth_every: iterations between growth steps; never scaled below 20 steps.
@@ -37,6 +40,9 @@ class GrowthOptions:
             opposite pulls cancel; "absolute" sums its size (AbsGS, Ye 2024), which splits large blurred Gaussians.
         growth_pull: mean of that gradient (normalised device coordinates) from which a Gaussian grows; None takes 2e-4
             for signed, 1e-3 for absolute ones.
+        split_size: radius on a photo (three standard deviations), in shares of its longer side, from which on Gaussians
+            are split whether they pull or not; 0 splits none for that. Blended in the order of their centres, large
+            discs hide each other from the side, and training answers by sinking them below the surface.
         growth_twins: clones keep their original's opacity ("kept", 3DGS) or share it ("shared", Rota Bulo 2024).
         least_opacity: Gaussians below it are pruned while others grow.
         reset_every: iterations between opacity resets; 0 for none.
@@ -50,6 +56,7 @@ class GrowthOptions:
     growth_every: int = 100
     growth_gradient: Literal["signed", "absolute"] = "signed"
     growth_pull: float | None = None
+    split_size: float = 0.0
     growth_twins: Literal["kept", "shared"] = "kept"
     least_opacity: float = 0.005
     reset_every: int = 3000
@@ -61,7 +68,7 @@ class GrowthOptions:
             self,
             (*_COUNT, ("growth_cap", "growth_from", "growth_until", "growth_every")),
             (*_SIZE, ("growth_pull",)),
-            (*_SHARE, ("least_opacity",)),
+            (*_SHARE, ("least_opacity", "split_size")),
             (*_NATURAL, ("reset_every", "fill_points")),
         )
         if self.growth_from > self.growth_until:
@@ -78,7 +85,9 @@ class SurfaceOptions:
     Attributes:
         surface_from: start of the coarse stage: growth has ended, the first surface terms begin.
         prune_at: end of the entropy term: Gaussians less opaque than ``prune_below`` go, density and SDF terms begin.
-        prune_below: opacity; 0 prunes none.
+        prune_below: opacity; 0 prunes none. None takes SuGaR's 0.5, and 0.05 for planar, which has no entropy term.
+        prune_hidden: light, in pixels, that a Gaussian has to add to some training photo, or it goes at ``prune_at``:
+            those inside solids; 0 prunes none.
         entropy_weight: of the binary entropy of the visible opacities, from ``surface_from`` to ``prune_at``.
         depth_normal_weight: of 1 - cosine between drawn normals and those of the drawn depth.
         depth_normal_from: iteration at which that term begins.
@@ -98,7 +107,8 @@ class SurfaceOptions:
 
     surface_from: int = 7000
     prune_at: int = 9000
-    prune_below: float = 0.5
+    prune_below: float | None = None
+    prune_hidden: float = 0.5
     entropy_weight: float = 0.1
     depth_normal_weight: float = 0.05
     depth_normal_from: int = 7000
@@ -122,7 +132,7 @@ class SurfaceOptions:
             self,
             (*_NATURAL, ("surface_from", "prune_at", "depth_normal_from")),
             (*_COUNT, ("samples", "density_every", "neighbours", "neighbours_every")),
-            (*_WEIGHT, weights + options),
+            (*_WEIGHT, (*weights, *options, "prune_hidden")),
             (*_SHARE, ("prune_below",)),
         )
         if not self.surface_from < self.prune_at:
@@ -270,6 +280,20 @@ class SplatsConfig:
     def name(self) -> str:
         """What the scene is called in logs."""
         return self.data.resolve().name if self.data else "built-in scene"
+
+
+def growth_cap(config: SplatsConfig) -> int | None:
+    """Gaussians there may be at most; None for no limit."""
+    built_in = config.data is None and config.checkpoint_path is None
+    return BUILT_IN_CAP if built_in and config.growth_options.growth_cap is None else config.growth_options.growth_cap
+
+
+def prune_below(config: SplatsConfig) -> float:
+    """Opacity below which Gaussians go at the prune; 0 where there is none."""
+    if config.regularization == "none":
+        return 0.0
+    usual = 0.05 if config.regularization == "planar" else 0.5
+    return usual if config.surface.prune_below is None else config.surface.prune_below
 
 
 def refuse_out_of_bounds(options: object, *wanted: Wanted) -> None:

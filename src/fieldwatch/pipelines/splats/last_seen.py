@@ -51,7 +51,7 @@ class LastSeen:
         """Share of the Gaussians that no step of the last two rounds showed; None before there were two."""
         if not len(self._steps) or self._now - self._since + 1 < self.window:
             return None
-        return (self._steps <= self._now - self.window).float().mean()
+        return torch.count_nonzero(self._steps <= self._now - self.window) / len(self._steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the steps, for a checkpoint."""

@@ -1,5 +1,6 @@
 """How fast the loop runs, how long it will take, and what process and machine use meanwhile."""
 
+import time
 from collections import deque
 
 import psutil
@@ -8,6 +9,9 @@ import torch
 GIB = 2**30
 LOOKS = 32
 """Looks at the clock whose mean speed the remaining time is reckoned with."""
+MACHINE_SECONDS = 0.5
+"""Looks that follow each other faster repeat what the machine said last: asking it costs more than all the rest, and
+how busy processors were says little about less time."""
 
 
 class LoopClock:
@@ -22,10 +26,12 @@ class LoopClock:
         self._total, self._device = total, device
         self._looks: deque[tuple[int, float]] = deque(maxlen=LOOKS)
         self._room = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+        self._machine: dict[str, float] = {}
+        self._asked = time.monotonic()
         psutil.cpu_percent()
 
     def metrics(self, step: int, seconds: float) -> dict[str, float]:
-        """Values of a step, on the host: no device is waited for, nothing blocks (60 us). For every tenth step or so.
+        """Values of a step, on the host: no device is waited for, nothing blocks. For every tenth step or so.
 
         Args:
             step: 0-based, the one that is ending; higher than at the last look.
@@ -35,8 +41,15 @@ class LoopClock:
             ``Time/...``, ``Performance/...``, ``VRAM/...`` and ``System/...``; speeds from the second look on.
         """
         values = {"Time/elapsed_minutes": seconds / 60} | self._speeds(step, seconds) | self._memory()
-        memory = psutil.virtual_memory()
-        return values | {"System/RAM_percent": memory.percent, "System/CPU_percent": psutil.cpu_percent()}
+        return values | self._use()
+
+    def _use(self) -> dict[str, float]:
+        now = time.monotonic()
+        if not self._machine or now - self._asked > MACHINE_SECONDS:
+            memory = psutil.virtual_memory()
+            self._machine = {"System/RAM_percent": memory.percent, "System/CPU_percent": psutil.cpu_percent()}
+            self._asked = now
+        return self._machine
 
     def _speeds(self, step: int, seconds: float) -> dict[str, float]:
         self._looks.append((step, seconds))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from fieldwatch import Terms
 from fieldwatch.geometry import Camera, normals_from_depth
@@ -25,7 +26,6 @@ from fieldwatch.losses import (
     flatness_error,
     ideal_density,
     near_depth,
-    normal_consistency_error,
     opacity_entropy,
     projected_distance,
     rederived_normals,
@@ -41,7 +41,7 @@ from fieldwatch.pipelines.splats.growth import Sampling, mean_opacity, mean_scal
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.pipelines.splats.scene import Scene, Shot
-from fieldwatch.render import DepthMode, Splatted, similarity
+from fieldwatch.render import DepthMode, Splatted, depth_normal_consistency, similarity
 
 Span = Callable[[str], AbstractContextManager[None]]
 OPAQUE = 0.5
@@ -95,8 +95,7 @@ class Pass:
     @torch.no_grad()
     def psnr(self) -> Float[Tensor, ""]:
         """PSNR of the picture against the photo, dB, on the device."""
-        error = (self.drawn.features.detach() - self.shot.image).square()
-        return -10 / math.log(10) * error.mean().log()
+        return -10 / math.log(10) * functional.mse_loss(self.drawn.features.detach(), self.shot.image).log()
 
     def visible(self) -> Bool[Tensor, " n"]:
         """Tell which Gaussians the picture shows."""
@@ -169,12 +168,12 @@ def depth_normal(config: SplatsConfig, camera: Camera, one: Pass) -> Float[Tenso
     if surface.literal:
         from_depth, _ = normals_from_depth(depth, eye)
         return depth_normal_error(rederived_normals(blended), from_depth)
-    opaque = drawn.alpha.detach() > OPAQUE
-    if one.shot.mask is not None:
-        opaque = opaque & (one.shot.mask[..., 0] > OPAQUE)
-    from_depth, valid = normals_from_depth(drawn.expected_depth(), eye, mask=opaque)
+    mask = None if one.shot.mask is None else one.shot.mask[..., 0] > OPAQUE
     if config.regularization == "planar":
-        return normal_consistency_error(blended, drawn.alpha, from_depth, valid)
+        return depth_normal_consistency(blended, drawn.alpha, depth, camera, opaque=OPAQUE, mask=mask)
+    opaque = drawn.alpha.detach() > OPAQUE
+    opaque = opaque if mask is None else opaque & mask
+    from_depth, valid = normals_from_depth(drawn.expected_depth(), eye, mask=opaque)
     return depth_normal_error(blended, from_depth, drawn.alpha.detach() * valid)
 
 

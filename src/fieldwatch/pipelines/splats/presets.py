@@ -1,7 +1,6 @@
 """Where a configuration starts from."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from fieldwatch.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
 
@@ -9,8 +8,10 @@ from fieldwatch.pipelines.splats.config import GrowthOptions, RateOptions, Splat
 def default() -> SplatsConfig:
     """Any scene at the papers' numbers of iterations; the built-in one in a few minutes on two CPU cores."""
     return SplatsConfig(
+        antialiased=True,
         rates=RateOptions(lr_iterations=None),
-        growth_options=GrowthOptions(reset_every=0, growth_gradient="absolute"),
+        growth_options=GrowthOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
+        surface=SurfaceOptions(flatness_weight=10.0),
     )
 
 
@@ -20,6 +21,7 @@ def cpu() -> SplatsConfig:
         longer_side=256,
         schedule_scale=0.2,
         degree_every=1500,
+        antialiased=True,
         rates=RateOptions(lr_means=2.1e-4, lr_iterations=None, lr_factor=3.0, lr_fall=0.05),
         growth_options=GrowthOptions(
             reset_every=0,
@@ -29,17 +31,18 @@ def cpu() -> SplatsConfig:
             growth_every=500,
             fill_points=10_000,
         ),
+        surface=SurfaceOptions(flatness_weight=10.0),
     )
 
 
 def full() -> SplatsConfig:
     """A capture at up to 1600 pixels on a GPU, all Gaussians that it asks for, harmonics and resets as in 3DGS."""
-    return replace(SplatsConfig(), device="cuda")
+    return SplatsConfig(device="cuda", antialiased=True, surface=SurfaceOptions(flatness_weight=10.0))
 
 
 def parity() -> SplatsConfig:
     """The public SuGaR fork: its windows, its formulas, its weights on every fifth step."""
-    surface = SurfaceOptions(literal=True, depth_normal_from=9000, density_every=5, samples=250_000)
+    surface = SurfaceOptions(literal=True, depth_normal_from=9000, density_every=5, samples=250_000, prune_hidden=0.0)
     return SplatsConfig(regularization="dn_consistency", longer_side=1920, degree_every=0, surface=surface)
 
 

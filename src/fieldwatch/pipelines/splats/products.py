@@ -127,6 +127,7 @@ def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any
         "white_background": config.background == "white",
         "data_device": scene.device.type,
         "eval": bool(scene.photos.test),
+        "antialiased": config.antialiased,
     }
     if config.data is not None:
         return usual | {"source_path": str(config.data.resolve())}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fieldwatch import Phase, Window
-from fieldwatch.pipelines.splats.config import Regularization, SplatsConfig
+from fieldwatch.pipelines.splats.config import Regularization, SplatsConfig, prune_below
 from fieldwatch.pipelines.splats.growth import GrowthSchedule
 
 COARSE_START = 7000
@@ -20,7 +20,7 @@ NEIGHBOUR_TERMS = ("sdf_density", "sdf_estimation", "better_normal", "samples_on
 _DENSITY = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_estimation")
 _SDF = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_density")
 _TERMS: dict[Regularization, tuple[str, ...]] = {
-    "planar": ("depth_normal_consistency", "flatness", "entropy_regularization"),
+    "planar": ("depth_normal_consistency", "flatness"),
     "dn_consistency": ("depth_normal_consistency", "flatness", "entropy_regularization", *_DENSITY),
     "density": ("flatness", "entropy_regularization", *_DENSITY),
     "sdf": ("flatness", "entropy_regularization", *_SDF),
@@ -182,7 +182,8 @@ def _phases(config: SplatsConfig, clock: _Clock, first: int, total: int) -> tupl
     if config.regularization == "none":
         return (Phase("3dgs", Window(first, total - 1)),)
     borders = [0, clock.steps(config.surface.surface_from), clock.steps(config.surface.prune_at), total]
-    named = zip(("3dgs", "entropy", "surface"), borders, borders[1:], strict=False)
+    second = "planar" if config.regularization == "planar" else "entropy"
+    named = zip(("3dgs", second, "surface"), borders, borders[1:], strict=False)
     stretches = ((name, max(begin, first), min(end, total)) for name, begin, end in named)
     return tuple(Phase(name, Window(begin, end - 1)) for name, begin, end in stretches if begin < end)
 
@@ -206,7 +207,7 @@ def _growing_until(config: SplatsConfig, clock: _Clock, total: int) -> int:
 
 
 def _prune_after(config: SplatsConfig, clock: _Clock, first: int, total: int) -> int | None:
-    if config.regularization == "none" or not config.surface.prune_below:
+    if config.regularization == "none" or not (prune_below(config) or config.surface.prune_hidden):
         return None
     at = clock.steps(config.surface.prune_at)
     return at - 1 if first < at < total else None
@@ -229,10 +230,10 @@ def _notes(config: SplatsConfig, loaded: int | None, clock: _Clock, *, count: bo
         )
     surface = config.surface
     at = surface.prune_at + clock.shift
-    if config.regularization != "none" and loaded is not None and loaded >= at and surface.prune_below:
+    if config.regularization != "none" and loaded is not None and loaded >= at and prune_below(config):
         remedy = "pruned at the start" if config.prune_on_load else "add --prune-on-load for the prune"
         notes.append(
-            f"iteration {loaded} lies behind the entropy phase and the prune at {at}: both are skipped; {remedy}, or "
+            f"iteration {loaded} lies behind the prune at {at} and what comes before it: that is skipped; {remedy}, or "
             "--schedule-origin relative for the whole coarse stage"
         )
     if clock.scale != 1:

@@ -94,7 +94,7 @@ def prepare_scene(config: SplatsConfig) -> Scene:
         cloud=cloud,
         loaded=loaded,
         distance=source.distance,
-        notes=(*photos.notes, *plan.notes, *_device_notes(device)),
+        notes=(*photos.notes, *plan.notes, *_drawing_notes(config, folder), *_device_notes(device)),
     )
 
 
@@ -214,6 +214,15 @@ def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source
     solid = SolidScene(seed)
     photos = solid_photos(solid, views=views, size=size, held_out=config.held_out, seed=seed)
     return _Source(photos=photos.having(memory_budget=round(config.memory_gb * _GIBIBYTE)), distance=solid.distance)
+
+
+def _drawing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
+    """Gaussians fit the way they were drawn in training: as other trainers do it, unless the folder says otherwise."""
+    drawn = False if folder is None else bool(folder.settings.get("antialiased", False))
+    if folder is None or drawn == config.antialiased:
+        return []
+    ways = ("--antialiased", "--no-antialiased") if drawn else ("--no-antialiased", "--antialiased")
+    return [f"{folder.folder} was trained with {ways[0]}, this run draws with {ways[1]}: it begins by adapting"]
 
 
 def _device_notes(device: torch.device) -> list[str]:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fieldwatch.render.native.build import NativeUnavailable, built
 
-_P, _L, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+_P, _L, _I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+_F, _D = ctypes.c_float, ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_project": (_L, [_P, _L, *[_P] * 4, _I, *[_P] * 8]),
     "fw_project_backward": (None, [_P, _L, _L, *[_P] * 12, _I, *[_P] * 4]),
@@ -17,10 +18,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_harmonics_backward": (None, [_L, _L, *[_P] * 4, _L, _I, _P, _P, _I, *[_P] * 3]),
     "fw_rank": (_L, [_L, *[_P] * 4, _I, _I, _I, *[_P] * 4]),
     "fw_fill": (None, [_L, _P, _I, _I, _I, *[_P] * 3]),
-    "fw_blend": (None, [_L, _L, _L, _I, _I, *[_P] * 4, _I, *[_P] * 3]),
-    "fw_blend_backward": (None, [_L, _L, _L, _L, _I, _I, _P, _L, *[_P] * 8, _I, *[_P] * 6]),
+    "fw_blend": (None, [_L, _L, _L, _I, _I, *[_P] * 4, _I, *[_P] * 4]),
+    "fw_blend_backward": (None, [_L, _L, _L, _L, _I, _I, _P, _L, *[_P] * 7, _I, *[_P] * 6]),
     "fw_similarity_scratch": (_L, [_L, _L, _L]),
     "fw_similarity": (None, [_L, _L, _L, _P, _P, _I, *[_P] * 4]),
+    "fw_depth_normals": (None, [_L, _L, *[_D] * 5, *[_P] * 4, _I, *[_P] * 7]),
     "fw_adam": (None, [_L, _P, _L, _P, *[_F] * 6, _I, *[_P] * 3]),
 }
 

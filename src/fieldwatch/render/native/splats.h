@@ -10,16 +10,16 @@
 #define CEILING 0.99f             /* no larger alpha */
 #define OPAQUE 1e-4f              /* behind a smaller transmittance nothing contributes */
 
-/* A pinhole camera in OpenCV axes; mirrored by `CameraStruct` in project.py. */
+/* A pinhole camera in OpenCV axes; mirrored by `CameraStruct` in splats/native.py. */
 typedef struct {
-    float rotation[9];    /* camera_from_world, row by row */
-    float translation[3]; /* of camera_from_world */
-    float position[3];    /* of the camera, in the world */
-    float fx, fy, cx, cy, width, height;
-    float near_plane;
-    float blur;                         /* added to the variance on the image, px^2 */
-    float left, right, top, bottom;     /* the affine map is taken inside these x / z, y / z */
-    int32_t compensated;                /* whether opacity is lowered as the blur widens the Gaussian */
+    double rotation[9];    /* camera_from_world, row by row */
+    double translation[3]; /* of camera_from_world */
+    double position[3];    /* of the camera, in the world */
+    double fx, fy, cx, cy, width, height;
+    double near_plane;
+    double blur;                     /* added to the variance on the image, px^2 */
+    double left, right, top, bottom; /* the affine map is taken inside these x / z, y / z */
+    int32_t compensated;             /* whether opacity is lowered as the blur widens the Gaussian */
 } Camera;
 
 /* Zeroes the rows of a gradient between two visible Gaussians. */

@@ -14,6 +14,7 @@ from fieldwatch.render.splats.view import View
 
 _TILE = 16
 _RANKED_WORDS = 12  # of struct Ranked, native/tiles.h
+_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterise.c
 _GEOMETRY = 8  # gradients per pair beside the channels, native/rasterise.c
 
 
@@ -21,11 +22,11 @@ class CameraStruct(ctypes.Structure):
     """Mirrors `Camera` of native/splats.h."""
 
     _fields_ = [
-        ("rotation", ctypes.c_float * 9),
-        ("translation", ctypes.c_float * 3),
-        ("position", ctypes.c_float * 3),
-        *[(name, ctypes.c_float) for name in ("fx", "fy", "cx", "cy", "width", "height", "near", "blur")],
-        *[(name, ctypes.c_float) for name in ("left", "right", "top", "bottom")],
+        ("rotation", ctypes.c_double * 9),
+        ("translation", ctypes.c_double * 3),
+        ("position", ctypes.c_double * 3),
+        *[(name, ctypes.c_double) for name in ("fx", "fy", "cx", "cy", "width", "height", "near", "blur")],
+        *[(name, ctypes.c_double) for name in ("left", "right", "top", "bottom")],
         ("compensated", ctypes.c_int32),
     ]
 
@@ -33,9 +34,9 @@ class CameraStruct(ctypes.Structure):
 def _camera(view: View, options: Options) -> CameraStruct:
     world = view.camera_from_world.detach()
     return CameraStruct(
-        (ctypes.c_float * 9)(*world[:3, :3].flatten().tolist()),
-        (ctypes.c_float * 3)(*world[:3, 3].tolist()),
-        (ctypes.c_float * 3)(*view.position.detach().tolist()),
+        (ctypes.c_double * 9)(*world[:3, :3].flatten().tolist()),
+        (ctypes.c_double * 3)(*world[:3, 3].tolist()),
+        (ctypes.c_double * 3)(*view.position.detach().tolist()),
         *(view.fx, view.fy, view.cx, view.cy, view.width, view.height, view.near, options.blur),
         *view.bounds,
         int(options.compensated),
@@ -143,8 +144,10 @@ class _Blend(torch.autograd.Function):
         size = (view.width, view.height, packed.shape[1], columns, rows)
         features, alpha = (packed.new_empty((view.height, view.width, *more)) for more in ((packed.shape[1],), ()))
         half = torch.empty((view.height, view.width), dtype=torch.int32) if median else None
-        call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), features, alpha, half)
-        ctx.save_for_backward(ranked, members, places, starts, packed, features, alpha)
+        ends = packed.new_empty((columns * rows, _ENDS_WORDS))
+        drawn = (features, alpha, ends, half)
+        call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), *drawn)
+        ctx.save_for_backward(ranked, members, places, starts, packed, ends)
         ctx.size, ctx.magnitudes = size, magnitudes
         ctx.set_materialize_grads(False)
         if half is not None:
@@ -154,14 +157,14 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        ranked, members, places, starts, packed, features, alpha = ctx.saved_tensors
-        count, channels = packed.shape
+        ranked, members, places, starts, packed, ends = ctx.saved_tensors
+        (count, channels), image = packed.shape, (ctx.size[1], ctx.size[0])
         rows = packed.new_empty((len(members), channels + _GEOMETRY))
         outputs = [packed.new_empty((count, *more)) for more in ((channels,), (2,), (3,), ())]
         call(
             "fw_blend_backward",
-            *(count, *ctx.size, ranked, len(members), members, places, starts, packed, features, alpha),
-            *(_dense(gradients[0], features.shape), _dense(gradients[1], alpha.shape), torch.get_num_threads()),
+            *(count, *ctx.size, ranked, len(members), members, places, starts, packed, ends),
+            *(_dense(gradients[0], (*image, channels)), _dense(gradients[1], image), torch.get_num_threads()),
             *(rows, *outputs, ctx.magnitudes),
         )
         return (*outputs, None, None, None, None)

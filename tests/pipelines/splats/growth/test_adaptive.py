@@ -147,6 +147,14 @@ def test_radii_count_where_they_are_asked_for():
     assert grow(made([0.05, 0.05]), tally, control, step=0, extent=1.0).pruned == 1
 
 
+def test_what_is_drawn_wide_is_split_whether_it_pulls_or_not():
+    control = DensityControl(pull=1.0, split_above=0.1, split_radius=3.0)
+    record = grow(made([0.05, 0.05]), pulled([0.0, 5.0], radii=3.5), control, step=0, extent=1.0)
+    assert (record.split, record.cloned, record.after) == (2, 0, 4)
+    record = grow(made([0.05, 0.05]), pulled([0.0, 5.0], radii=2.5), control, step=0, extent=1.0)
+    assert (record.split, record.cloned, record.after) == (0, 1, 3)
+
+
 def test_nothing_to_do_leaves_the_parameters_alone():
     gaussians = made([0.05, 0.05])
     means = gaussians.means
@@ -198,7 +206,15 @@ def test_moments_go_with_survivors_and_are_zero_for_the_new():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"pull": 0.0}, {"split_above": math.nan}, {"least_opacity": 1.0}, {"cap": 0}, {"largest_radius": -1.0}]
+    "wrong",
+    [
+        {"pull": 0.0},
+        {"split_above": math.nan},
+        {"least_opacity": 1.0},
+        {"cap": 0},
+        {"largest_radius": -1.0},
+        {"split_radius": 0.0},
+    ],
 )
 def test_thresholds_out_of_bounds_are_refused(wrong):
     with pytest.raises(ValueError, match=r"wanted are finite numbers above 0|must be 1 or more"):

@@ -27,6 +27,8 @@ class DensityControl:
     Attributes:
         pull: mean gradient on the image, in normalised device coordinates, from which a Gaussian grows.
         split_above: standard deviation, in shares of the extent, above which it is split instead of cloned.
+        split_radius: radius on the image, pixels (three standard deviations), from which on a Gaussian is split whether
+            it pulls or not; None splits none for its size alone.
         least_opacity: a Gaussian below it is pruned.
         largest: standard deviation, in shares of the extent, above which it is pruned.
         largest_radius: radius on the image, pixels, above which it is pruned; None prunes none. 3DGS says 20, but its
@@ -42,6 +44,7 @@ class DensityControl:
 
     pull: float = 2e-4
     split_above: float = 0.01
+    split_radius: float | None = None
     least_opacity: float = 0.005
     largest: float = 0.1
     largest_radius: float | None = None
@@ -52,11 +55,12 @@ class DensityControl:
     def __post_init__(self) -> None:
         """Check the bounds."""
         sizes = (self.pull, self.split_above, self.largest, self.largest_radius or 1.0)
+        sizes += (1.0 if self.split_radius is None else self.split_radius,)
         if not (all(0 < size < math.inf for size in sizes) and 0 <= self.least_opacity < 1):
             raise ValueError(
-                f"density control by pull {self.pull}, split_above {self.split_above}, largest {self.largest}, "
-                f"largest_radius {self.largest_radius}, least_opacity {self.least_opacity}: wanted are finite numbers "
-                "above 0, and an opacity from 0 up to 1"
+                f"density control by pull {self.pull}, split_above {self.split_above}, split_radius "
+                f"{self.split_radius}, largest {self.largest}, largest_radius {self.largest_radius}, least_opacity "
+                f"{self.least_opacity}: wanted are finite numbers above 0, and an opacity from 0 up to 1"
             )
         if self.cap is not None and self.cap < 1:
             raise ValueError(f"the cap is {self.cap} Gaussians: it must be 1 or more, or None for no limit")
@@ -95,6 +99,9 @@ def grow(  # noqa: PLR0913  what grows, by which rules, and the facts of this st
     before, late = len(gaussians), step + 1 > control.large_after
     growing = tally.mean_pull() >= control.pull
     large = oversized(gaussians, control.split_above * extent)
+    if control.split_radius is not None:
+        wide = tally.radii > control.split_radius
+        growing, large = growing | wide, large | wide
     doomed = transparent(gaussians, control.least_opacity)
     if late:  # too large even when split, or too large and not to be split
         doomed |= oversized(gaussians, control.largest * extent * SHRINK)
