@@ -200,6 +200,14 @@ def test_counts_of_the_last_recordings():
     assert trailing_count(np.array([True, False, True, True, True]), 3).tolist() == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.parametrize("count", range(12))
+def test_trailing_counts_are_right_for_windows_of_any_length(count):
+    mask = np.arange(count) % 3 != 1
+    for width in range(1, 15):
+        wanted = [int(mask[max(0, i - width + 1) : i + 1].sum()) for i in range(count)]
+        assert trailing_count(mask, width).tolist() == wanted
+
+
 def test_values_at_the_steps_of_another_metric(make):
     history = make({"a": np.arange(6.0)}, ({"b": [10, 20, 30]}, {"stride": 2}))
     assert on_steps(history["b"], history["a"].steps).tolist() == pytest.approx(

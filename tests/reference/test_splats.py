@@ -20,7 +20,7 @@ TOLERANCE = 1e-5  # of the largest entry
 DELICATE = 3  # times the error that single precision costs plain torch, where that is more
 ROUNDING = 2e-6  # relative, of an alpha or a transmittance in single precision
 MOST_UNDECIDED = 2  # pixels of a picture
-RANDOM_CASES = int(os.environ.get("FIELDWATCH_SPLAT_CASES", "150"))
+RANDOM_CASES = int(os.environ.get("FIELDWATCH_SPLAT_CASES", "110"))
 OUTPUTS = ("features", "alpha", "depth", "normals", "median_depth")
 
 
@@ -135,6 +135,9 @@ CASES = [
     Case("degree 0", degree=0),
     Case("degree 2", degree=2),
     Case("planar", options={"depth": "planar"}),
+    Case(
+        "opaque ones near the camera", 101, (29, 18), sizes=(-1.78, 0.94), deep=(-0.9, 3.1), opacity=0.8, seed=147633724
+    ),
     Case("planar and flat", options={"depth": "planar"}, change=flat),
 ]
 
@@ -176,12 +179,12 @@ def undecided(case):
     """
     parts = [part.detach() for part in case.gaussians(torch.float64).values()][:4]
     view = case.view()
-    flat_ones = project(Gaussians(*parts), view, Options(compensated=case.options.get("compensated", False)))
+    projected = project(Gaussians(*parts), view, Options(compensated=case.options.get("compensated", False)))
     y, x = torch.meshgrid(torch.arange(view.height) + 0.5, torch.arange(view.width) + 0.5, indexing="ij")
-    dx, dy = (torch.stack([x, y], -1)[:, :, None] - flat_ones.means2d).unbind(-1)
-    l1, l2, l3 = flat_ones.whitening.unbind(-1)
-    alphas = flat_ones.alphas * torch.exp(-((l1 * dx + l2 * dy).square() + (l3 * dy).square()) / 2)
-    alphas = alphas[..., torch.argsort(flat_ones.depths, stable=True)]
+    dx, dy = (torch.stack([x, y], -1)[:, :, None] - projected.means2d).unbind(-1)
+    l1, l2, l3 = projected.whitening.unbind(-1)
+    alphas = projected.alphas * torch.exp(-((l1 * dx + l2 * dy).square() + (l3 * dy).square()) / 2)
+    alphas = alphas[..., torch.argsort(projected.depths, stable=True)]
     light = (1 - torch.where(alphas >= 1 / 255, alphas.clamp_max(0.99), 0)).cumprod(-1)
     distances = [
         (values / cut - 1).abs() for values, cut in ((alphas, 1 / 255), (alphas, 0.99), (light, 1e-4), (light, 0.5))
@@ -239,7 +242,9 @@ def test_native_is_the_reference_on_gaussians_drawn_at_random(  # noqa: PLR0917 
 ):
     """The same ones always, but for pixels that rounding may decide either way.
 
-    SWEEP
+    With FIELDWATCH_SPLAT_CASES=2000 none was off. Of 2,000 others, drawn evenly, eight were off by 1.0e-5 to 1.3e-5 in
+    one gradient, where plain torch in single precision is off by 4e-6 to 4e-5. There rounding could decide 33 of 2.4
+    million pixels, at most two to a picture, and in one of them it did: which Gaussian is the median.
     """
     deep = (nearest, nearest + 4.0)
     case = Case("random", count, size, sizes=sizes, deep=deep, opacity=opacity, options=mode, seed=seed)

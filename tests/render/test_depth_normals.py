@@ -144,7 +144,7 @@ def test_a_normal_that_is_not_finite_is_seen(where):
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_a_depth_that_is_not_finite_hides_its_pixel(bad):
+def test_a_depth_that_is_not_finite_passes_no_gradient(bad):
     normals, alpha, depth = maps(64, 48)
     depth[20, 30] = bad
     ours = outcome(depth_normal_consistency, (normals, alpha, depth), camera(64, 48))

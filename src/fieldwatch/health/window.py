@@ -148,7 +148,7 @@ def trailing_count(mask: NDArray[np.bool_], width: int) -> NDArray[np.float64]:
     """Return, for each recording, how often the condition held in the ``width`` recordings up to it."""
     sums = _running_sum(mask)
     counts = sums[1:].copy()
-    counts[width:] -= sums[1 : len(sums) - width]
+    counts[width:] -= sums[1 : max(len(sums) - width, 1)]
     return counts
 
 

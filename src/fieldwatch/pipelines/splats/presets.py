@@ -11,7 +11,7 @@ def default() -> SplatsConfig:
         antialiased=True,
         rates=RateOptions(lr_iterations=None),
         growth_options=GrowthOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
-        surface=SurfaceOptions(flatness_weight=10.0),
+        surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
     )
 
 

@@ -32,7 +32,7 @@ FW_INLINE double direction_y(const Maps *m, int64_t y) { return ((double)y + 0.5
 static void expect_row(const Maps *m, int64_t y) {
     for (int64_t at = y * m->width; at < (y + 1) * m->width; at++) {
         double alpha = m->alpha[at], depth = m->depth[at] / (alpha > LEAST_ALPHA ? alpha : LEAST_ALPHA);
-        int seen = (alpha > m->opaque) & (depth > 0) & (depth < INFINITY) & (!m->mask || m->mask[at]);
+        int seen = (alpha > m->opaque) & (depth > 0) & (!m->mask || m->mask[at]);
         m->expected[at] = seen ? depth : 0;
     }
 }
@@ -109,7 +109,7 @@ static void gather_row(const Maps *m, int64_t y, float *ddepth, float *dalpha) {
         if (from_below) given += from_below[x];
         double alpha = m->alpha[first + x], over = given / (alpha > LEAST_ALPHA ? alpha : LEAST_ALPHA);
         ddepth[first + x] = (float)over;
-        dalpha[first + x] -= (float)(over * m->expected[first + x]);
+        dalpha[first + x] -= given != 0 ? (float)(over * m->expected[first + x]) : 0; /* 0, though it may be infinite */
     }
 }
 
