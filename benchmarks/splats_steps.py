@@ -116,7 +116,7 @@ class Steps:
             shot = scene.shot(scene.photos.train[self.taken % len(scene.photos.train)])
         with span("render"):
             geometry = geometry_at(config, scene, number)
-            drawn = self.model.draw(shot.view, depth=geometry.depth, normals=geometry.normals)
+            drawn = self.model.draw(shot.view, **geometry)
         with span("loss"):
             one = Pass.of(number, self.model, drawn, shot)
             terms = rendering_term(config, one)

@@ -37,7 +37,7 @@ def drawn_at(config: SplatsConfig, step: int) -> tuple[Scene, SplatModel, Pass]:
         model.gaussians.log_scales.add_(0.3 * torch.randn(len(model.gaussians), 3))
         model.gaussians.opacity_logits.fill_(1.5)  # else no depth is that of a surface
     wanted, shot = geometry_at(config, scene, step), scene.shot(0)
-    drawn = model.draw(shot.view, depth=wanted.depth, normals=wanted.normals)
+    drawn = model.draw(shot.view, **wanted)
     return scene, model, Pass.of(step, model, drawn, shot)
 
 

@@ -46,6 +46,12 @@ class Outcome:
     findings: tuple[Finding, ...]
     exit_code: int
 
+    @classmethod
+    def of(cls, run: Run, evaluation: Evaluation | None, products: Mapping[str, Path]) -> "Outcome":
+        """Gather it from a run that has ended."""
+        found = tuple(run.findings)
+        return cls(folder=run.folder, evaluation=evaluation, products=products, findings=found, exit_code=run.exit_code)
+
 
 def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
     """Train Gaussians on photos, in a run folder; a run found there is continued.
@@ -74,13 +80,8 @@ def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack
                 shot = next_shot()
             wanted = geometry_at(config, scene, step.index)
             with step.span("render"):
-                drawn = model.draw(
-                    shot.view,
-                    degree=gaussians.degree_at(step.index, every=plan.degree_every),
-                    depth=wanted.depth,
-                    normals=wanted.normals,
-                    magnitudes=changes.magnitudes(step.index),
-                )
+                degree = gaussians.degree_at(step.index, every=plan.degree_every)
+                drawn = model.draw(shot.view, degree=degree, magnitudes=changes.magnitudes(step.index), **wanted)
             with step.span("loss"):
                 one = Pass.of(step.index, model, drawn, shot)
                 terms = rendering_term(config, one)
@@ -110,13 +111,8 @@ def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack
                 run.save_after_step()
             test.after(run, step)
     neighbourhood.close()
-    return Outcome(
-        folder=folder,
-        evaluation=test.evaluation,
-        products=finished(config, scene, model, learning, folder / PRODUCTS),
-        findings=tuple(run.findings),
-        exit_code=run.exit_code,
-    )
+    products = finished(config, scene, model, learning, folder / PRODUCTS)
+    return Outcome.of(run, test.evaluation, products)
 
 
 class Test:

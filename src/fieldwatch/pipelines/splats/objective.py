@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -51,8 +52,7 @@ LITERAL_SHARE = 1 / 16
 SAMPLES_PER_GAUSSIAN = 0.25
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(TypedDict):
     """What a step draws beside colours.
 
     Attributes:
@@ -60,8 +60,8 @@ class Geometry:
         normals: whether normals are drawn.
     """
 
-    depth: DepthMode | None = None
-    normals: bool = False
+    depth: DepthMode | None
+    normals: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +108,7 @@ def geometry_at(config: SplatsConfig, scene: Scene, step: int) -> Geometry:
     plan = scene.plan
     if plan.acts("depth_normal_consistency", step):
         return Geometry(depth="planar" if config.regularization == "planar" else "centre", normals=True)
-    return Geometry(depth="centre" if plan.acts("sdf_estimation", step) else None)
+    return Geometry(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
 def rendering_term(config: SplatsConfig, one: Pass) -> Terms:

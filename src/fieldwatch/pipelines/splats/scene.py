@@ -1,7 +1,7 @@
 """What a splats run trains on: photos, the cameras they were taken through, and where the Gaussians begin."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from fieldwatch import Shuffled
-from fieldwatch.data import GaussianCloud, PhotoSet
+from fieldwatch.data import GaussianCloud, PhotoSet, PhotoStream
 from fieldwatch.data import Photo as StoredPhoto
 from fieldwatch.pipelines.splats.schedule import Plan
 from fieldwatch.render import View
@@ -96,15 +96,22 @@ class Scene:
                 self.photos[index]
             yield lambda: self.shot(train[int(next(order))])
             return
-        ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
-        ahead.load_state_dict(order.state_dict())
-        with self.photos.stream((train[int(next(ahead))] for _ in iter(int, 1)), ahead=AHEAD) as stream:
+        with ExitStack() as open_streams:
+            streams: list[PhotoStream] = []
 
             def draw() -> Shot:
+                if not streams:  # only now: a run that is resumed has put the order back by now
+                    streams.append(open_streams.enter_context(self.photos.stream(self._ahead_of(order), ahead=AHEAD)))
                 next(order)
-                return self._on_device(next(stream))
+                return self._on_device(next(streams[0]))
 
             yield draw
+
+    def _ahead_of(self, order: Shuffled) -> Iterator[int]:
+        """The photos that an order will give, without drawing from it."""
+        ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
+        ahead.load_state_dict(order.state_dict())
+        return (self.photos.train[int(next(ahead))] for _ in iter(int, 1))
 
     @cached_property
     def _places(self) -> dict[int, int]:
