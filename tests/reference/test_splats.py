@@ -242,10 +242,11 @@ def test_native_is_the_reference_on_gaussians_drawn_at_random(  # noqa: PLR0917 
 ):
     """The same ones always, but for pixels that rounding may decide either way.
 
-    Of 2,000 drawn evenly none was off: eight by 1.0e-5 to 1.3e-5 in one gradient, where plain torch in single precision
-    is off by 4e-6 to 4e-5. Rounding could decide 33 of their 2.4 million pixels, at most two to a picture, and in one it
-    did: which Gaussian is the median. FIELDWATCH_SPLAT_CASES=2000 (other ones whenever this function's text changes):
-    once none, once one gradient of opacity off by 1.4e-5, where all pixels' pulls at two Gaussians add up to 0.01.
+    Of 2,000 drawn evenly all held. In eight a gradient was off by 1.0e-5 to 1.3e-5, where plain torch in single
+    precision is off by 4e-6 to 4e-5. Rounding could decide 33 of their 2.4 million pixels, at most two to a picture,
+    and in one it did: which Gaussian is the median. FIELDWATCH_SPLAT_CASES=2000, which draws others whenever this
+    function's text changes: once all held, once one gradient of opacity was off by 1.4e-5, of two Gaussians whose
+    pixels' pulls all but cancel, to 0.01.
     """
     deep = (nearest, nearest + 4.0)
     case = Case("random", count, size, sizes=sizes, deep=deep, opacity=opacity, options=mode, seed=seed)

@@ -8,8 +8,8 @@ import psutil
 from fieldwatch.record import read_events, read_memory_log
 
 SCHEDULE = "--schedule-scale 1 --growth-from 20 --growth-until 200 --growth-every 20 --surface-from 200 --prune-at 250"
-STEPS, GROWN, SETTLED = 3400, 300, 400
-"""Growth and the prune are over at 250; at 300 held-out photos have been evaluated, too."""
+STEPS, GROWN, SETTLED = 3700, 300, 600
+"""Growth and the prune are over at 250, the evaluation at 300; at 600 every instrument has looked."""
 
 
 def resident(process, journal):

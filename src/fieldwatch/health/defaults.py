@@ -219,6 +219,7 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "grace": _of(300, "steps after a reset, or after a fading term's end, until the next prunes have passed"),
     },
     "NonFiniteGaussians": {},
+    "PruneRefused": {},
     "PopulationCollapse": {
         "drop": _of(0.5, "growth never takes half; opacities that were just reset and not yet trained do"),
         "most": _of(0.95, "SuGaR's prune at opacity 0.5 keeps a fifth (5 to 1 million)", "spec/sugar.md, section 0"),
