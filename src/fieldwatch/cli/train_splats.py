@@ -25,7 +25,7 @@ class Arguments:
 
     --data is COLMAP's folder (images/ and sparse/0/), or one with transforms.json; -c starts from a trained 3DGS model.
     Iterations count as in the papers: Gaussians grow until 7000, the terms of --regularization draw them to the surface
-    from there on, entropy acts until 9000. --schedule-scale 0.2 makes all of that five times shorter.
+    from there on, a prune comes at 9000. --schedule-scale 0.2 makes all of that five times shorter.
 
     The run folder holds everything: run.json, journal.jsonl, events.jsonl, log.txt, tensorboard/, checkpoints/,
     evaluations/ (every held-out photo), 3dgs/ (as 3DGS leaves it at 7000), and in products/ the Gaussians as PLY for
