@@ -22,7 +22,7 @@ def _integers() -> "array[int]":
 
 @dataclass
 class _Lines:
-    """What was read so far. Corners are triples: numbers of place, texture and normal from 0; -1 where there is none."""
+    """What was read so far. Corners are triples: place, texture and normal, numbered from 0; -1 where there is none."""
 
     places: "array[float]" = field(default_factory=_doubles)
     colours: "array[float]" = field(default_factory=_doubles)
@@ -32,7 +32,7 @@ class _Lines:
     counts: "array[int]" = field(default_factory=_integers)
 
     def place(self, words: list[str]) -> None:
-        """x y z, then perhaps a weight, which is left out, then perhaps a colour."""
+        """Read x y z, then perhaps a weight, which is left out, then perhaps a colour."""
         if len(words) not in {3, 4, 6, 7}:
             msg = f"a place has {len(words)} numbers, not x y z with or without r g b"
             raise ValueError(msg)

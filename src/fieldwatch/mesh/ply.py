@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +45,7 @@ class _Element:
         return [item.name for item in self.properties if item.counted]
 
 
+@runtime_checkable
 class _Body(Protocol):
     """What follows the header, read from front to back."""
 
@@ -68,9 +68,11 @@ class _Bytes:
         kind = np.dtype([(name, self.order + kind, *size) for name, kind, *size in columns])
         there = len(self.data) - self.place
         if there < kind.itemsize * count:
-            msg = f"{count} rows of {kind.itemsize} bytes were wanted, {there} bytes are left: it is cut short, copy it again"
+            msg = (
+                f"{count} rows of {kind.itemsize} bytes are due, {there} bytes are left: it is cut short, copy it again"
+            )
             raise MeshError(msg)
-        return np.frombuffer(self.data, kind, count, self.place)
+        return np.frombuffer(self.data, kind, count, self.place) if count else np.empty(0, kind)
 
     def skip(self, table: Table) -> None:
         self.place += table.nbytes
@@ -108,7 +110,7 @@ def _check_whole(name: str, code: str, values: NDArray[np.float64]) -> None:
     limits = np.iinfo(code)
     good = np.isfinite(values) & (values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)
     if not good.all():
-        msg = f"{name} holds {float(values[~good][0]):g}, its header promises {limits.dtype}: it is damaged, copy it again"
+        msg = f"{name} holds {float(values[~good][0]):g}, not {limits.dtype} as its header promises: copy it again"
         raise MeshError(msg)
 
 
@@ -162,7 +164,7 @@ def _header(data: bytes) -> tuple[str, list[_Element], int]:
             continue
         if words[0] == "format" and len(words) > 1 and words[1] in _ORDERS:
             order = words[1]
-        elif words[0] == "element" and len(words) == 3 and words[2].isdecimal():
+        elif words[0] == "element" and len(words) == 3 and words[2].isdecimal() and len(words[2]) < 19:
             elements.append(_Element(words[1], int(words[2])))
         elif words[0] == "property" and elements and (column := _property(words, elements[-1])):
             elements[-1].properties.append(column)
@@ -215,8 +217,8 @@ def _element(body: _Body, element: _Element) -> tuple[Table, dict[str, list[Tabl
         table = _alike(body, columns, element, left)
         body.skip(table)
         left -= len(table)
-        for name in found:
-            found[name].append(table[name])
+        for name, blocks in found.items():
+            blocks.append(table[name])
     return np.empty(0), found
 
 
@@ -237,7 +239,7 @@ def _layout(body: _Body, element: _Element) -> list[Column]:
 
 
 def _alike(body: _Body, columns: list[Column], element: _Element, left: int) -> Table:
-    """Return the rows from here on whose lists are as long as those of the first; quickly doubled, so that it is fast."""
+    """Return the rows from here on whose lists are as long as those of the first, found in growing strides."""
     taken, tried = body.rows(columns, 1), 1
     counts = [f"{name} count" for name in element.lists]
     while len(taken) == tried < left:

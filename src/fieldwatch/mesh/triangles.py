@@ -153,9 +153,7 @@ class Triangles:
 
 
 def _check_form(name: str, values: np.ndarray, kind: type[np.generic], shape: tuple[int | None, ...]) -> None:
-    fits = values.ndim == len(shape) and all(
-        want in (None, got) for want, got in zip(shape, values.shape, strict=True)
-    )
+    fits = values.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, values.shape, strict=True))
     if fits and values.dtype == kind:
         return
     wanted = ", ".join("n" if size is None else str(size) for size in shape)
