@@ -173,9 +173,9 @@ def test_on_a_cpu_what_a_span_gave_back_is_still_its_peak():
         with clock.span("render"):
             torch.ones(96 * MB, dtype=torch.uint8)
         with clock.span("optimizer"):
-            torch.ones(32 * MB, dtype=torch.uint8)
+            torch.ones(48 * MB, dtype=torch.uint8)  # above 32, malloc always asks the system anew
     taken = {name: value / MB - before for name, value in peaks.take().items()}
-    assert taken == pytest.approx({"render": 96, "optimizer": 32, "step": 96}, abs=6)
+    assert taken == pytest.approx({"render": 96, "optimizer": 48, "step": 96}, abs=6)
     assert counters.take()["Memory/peak_MB"] == pytest.approx(before, abs=6), "means the same on every step"
 
 

@@ -1,6 +1,7 @@
 """Three thousand steps after growth has ended, the memory is what it was."""
 
 import json
+import statistics
 import time
 
 import psutil
@@ -8,7 +9,7 @@ import psutil
 from fieldwatch.record import read_events, read_memory_log
 
 SCHEDULE = "--schedule-scale 1 --growth-from 20 --growth-until 200 --growth-every 20 --surface-from 200 --prune-at 250"
-STEPS, GROWN, SETTLED = 3700, 300, 600
+STEPS, GROWN, SETTLED = 3900, 300, 600
 """Growth and the prune are over at 250, the evaluation at 300; at 600 every instrument has looked."""
 
 
@@ -40,6 +41,8 @@ def test_three_thousand_steps_after_growth_hold_no_more_memory(photos, tmp_path,
     owners = {json.dumps(account["owners"], sort_keys=True) for account in later}
     assert len(owners) == 1  # of every owner, not a byte more or less
 
-    sizes = [size for written, size in seen if SETTLED <= written < STEPS - 100]
-    assert len(sizes) > 10
-    assert abs(sizes[-1] - sizes[0]) < 0.01 * sizes[0]
+    early = [size for written, size in seen if SETTLED <= written < SETTLED + 300]
+    late = [size for written, size in seen if STEPS - 300 <= written < STEPS]
+    assert min(len(early), len(late)) > 3
+    before, after = statistics.median(early), statistics.median(late)  # now and then the heap gives some MB back
+    assert abs(after - before) < 0.01 * before
