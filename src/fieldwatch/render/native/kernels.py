@@ -23,6 +23,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_similarity_scratch": (_L, [_L, _L, _L]),
     "fw_similarity": (None, [_L, _L, _L, _P, _P, _I, *[_P] * 4]),
     "fw_depth_normals": (None, [_L, _L, *[_D] * 5, *[_P] * 4, _I, *[_P] * 7]),
+    "fw_cast_triangles": (None, [_L, _P, _L, *[_P] * 3, _L, _L, _I, *[_P] * 6]),
     "fw_adam": (None, [_L, _P, _L, _P, *[_F] * 6, _I, *[_P] * 3]),
 }
 

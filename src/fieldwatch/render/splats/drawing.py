@@ -31,6 +31,7 @@ class Splatted:
         depth: view z summed with the blending weights (divide by alpha: `expected_depth`), metres; None if not asked.
         normals: thinnest axes in camera axes, towards the camera, summed with the weights; None if not asked.
         median_depth: depth of the Gaussian at which half the light is gone, 0 where it never is; None if not asked.
+        median_ids: which Gaussian that is, -1 where there is none; None if not asked.
         ids: which Gaussians are visible, ascending.
         radii: three standard deviations along the longer axis on the image, pixels, one per id.
         means2d: centres on the image, pixels, one per id; keeps its gradient (`means2d.grad`) after backward.
@@ -42,6 +43,7 @@ class Splatted:
     depth: Float[Tensor, "height width"] | None
     normals: Float[Tensor, "height width 3"] | None
     median_depth: Float[Tensor, "height width"] | None
+    median_ids: Int[Tensor, "height width"] | None
     ids: Int[Tensor, " visible"]
     radii: Float[Tensor, " visible"]
     means2d: Float[Tensor, "visible 2"]
@@ -196,6 +198,7 @@ def _assembled(
         depth=flat,
         normals=normals if projected.normals is not None else None,
         median_depth=None if blended.median is None else _median_depth(blended.median, projected, view),
+        median_ids=None if blended.median is None else _median_ids(blended.median, projected),
         ids=projected.ids,
         radii=projected.radii,
         means2d=projected.means2d,
@@ -213,3 +216,10 @@ def _median_depth(rows: Int[Tensor, "height width"], projected: Projected, view:
         pixels = torch.stack(torch.broadcast_tensors(across, down), -1)[found] + _centre(view, depths)
         depths = depths + (projected.slopes[chosen] * (pixels - projected.means2d[chosen])).sum(-1)
     return depths.new_zeros(rows.shape).masked_scatter(found, depths)
+
+
+def _median_ids(rows: Int[Tensor, "height width"], projected: Projected) -> Int[Tensor, "height width"]:
+    """Rows of what was packed, as numbers of the Gaussians."""
+    found = rows >= 0
+    ids = projected.ids.new_full(rows.shape, -1)
+    return ids.masked_scatter(found, projected.ids[rows[found].long()])
