@@ -1,12 +1,22 @@
 """A config that was written as plain JSON comes back as it was; what no version knows is refused by name."""
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from fieldwatch.record import Manifest, config_differences, config_from_plain, plain, preset_values
+from fieldwatch.record import (
+    Manifest,
+    NotARun,
+    config_differences,
+    config_from_plain,
+    config_of_run,
+    plain,
+    preset_of_run,
+    preset_values,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +92,31 @@ def test_the_preset_is_the_config_with_its_differences_undone():
     assert config_from_plain(Outer, undone).inner == preset.inner
     assert config_from_plain(Outer, {k: v for k, v in undone.items() if k != "other"}).at == (9,)
     assert manifest.config == before
+
+
+def test_config_and_preset_of_a_run_come_back(tmp_path):
+    preset = replace(FULL, name="preset", inner=Inner(cap=3), data=None)
+    difference = config_differences(plain(preset), plain(FULL))
+    Manifest(config=plain(FULL), preset_difference=difference, about={"pipeline": "lines"}).write(tmp_path)
+    assert config_of_run(tmp_path, "lines", Outer) == FULL
+    assert preset_of_run(tmp_path, "lines", Outer) == preset
+
+
+@pytest.mark.usefixtures("unchecked")  # the damage is of a type that no annotation allows
+@pytest.mark.parametrize("open_", [config_of_run, preset_of_run])
+@pytest.mark.parametrize(
+    ("about", "config", "message"),
+    [
+        ({"pipeline": "dots"}, {}, "holds a run of dots: this command opens lines runs"),
+        ({}, {}, "a run of a loop of your own"),
+        ([1], {}, "a run of a loop of your own"),
+        ({"pipeline": "lines"}, {"of_the_future": 1}, "is not a lines run's .*of_the_future.*restore the file"),
+        ({"pipeline": "lines"}, [1], "is not a lines run's"),
+    ],
+)
+def test_runs_of_others_and_damaged_ones_are_refused(tmp_path, open_, about, config, message):
+    Manifest(config={}).write(tmp_path)
+    stored = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(stored | {"about": about, "config": config}))
+    with pytest.raises(NotARun, match=message):
+        open_(tmp_path, "lines", Outer)

@@ -1,5 +1,6 @@
 """Record: what happened during a run, written once and read back by rules, reports and sinks."""
 
+from fieldwatch.record.bounds import Bounds, refuse_out_of_bounds
 from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
 from fieldwatch.record.derive import derive_block, trend
 from fieldwatch.record.events import EVENTS, Events
@@ -40,7 +41,7 @@ from fieldwatch.record.sink import (
     Sink,
     TakesEvents,
 )
-from fieldwatch.record.stored_config import config_from_plain, preset_values
+from fieldwatch.record.stored_config import config_from_plain, config_of_run, preset_of_run, preset_values
 from fieldwatch.record.tensor_log import LargeTensor, TensorLog, TensorSnapshot, format_snapshot
 from fieldwatch.record.tensor_reading import NotATensorLog, read_tensor_log
 from fieldwatch.record.tensor_table import TensorLogTable, standing
@@ -57,6 +58,7 @@ __all__ = [
     "Axis",
     "Better",
     "Block",
+    "Bounds",
     "Catalogue",
     "Chart",
     "Closable",
@@ -99,6 +101,7 @@ __all__ = [
     "WriterFailed",
     "config_differences",
     "config_from_plain",
+    "config_of_run",
     "default_layout",
     "derive_block",
     "flat",
@@ -107,6 +110,7 @@ __all__ = [
     "holds_run",
     "new_segment",
     "plain",
+    "preset_of_run",
     "preset_values",
     "read_blocks",
     "read_events",
@@ -116,6 +120,7 @@ __all__ = [
     "read_segments",
     "read_tensor_log",
     "refuse_mismatch",
+    "refuse_out_of_bounds",
     "shown_columns",
     "standing",
     "trend",

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from fieldwatch.record.manifest import Manifest
+from fieldwatch.record.manifest import Manifest, NotARun, read_manifest
 
 Config = TypeVar("Config")
 
@@ -46,6 +46,45 @@ def preset_values(manifest: Manifest) -> dict[str, Any]:
             inner = inner[part]
         inner[name] = original
     return values
+
+
+def config_of_run(folder: Path, pipeline: str, kind: type[Config]) -> Config:
+    """Return the config that a pipeline's run was started with.
+
+    Args:
+        folder: the run folder.
+        pipeline: whose run it has to be.
+        kind: its config dataclass.
+
+    Raises:
+        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+    """
+    manifest = read_manifest(folder)
+    about = cast("Mapping[str, Any] | list[Any]", manifest.about)  # a damaged run.json may hold anything there
+    found = about.get("pipeline") if isinstance(about, Mapping) else None
+    if found != pipeline:
+        raise NotARun(f"{folder} holds a run of {found or 'a loop of your own'}: this command opens {pipeline} runs")
+    try:
+        return config_from_plain(kind, manifest.config)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NotARun(
+            f"the config in {folder / 'run.json'} is not a {pipeline} run's ({error}): restore the file"
+        ) from error
+
+
+def preset_of_run(folder: Path, pipeline: str, kind: type[Config]) -> Config:
+    """Return the preset that a pipeline's run was derived from: its config with what differs undone.
+
+    Args:
+        folder: the run folder.
+        pipeline: whose run it has to be.
+        kind: its config dataclass.
+
+    Raises:
+        NotARun: as in :func:`config_of_run`.
+    """
+    config_of_run(folder, pipeline, kind)
+    return config_from_plain(kind, preset_values(read_manifest(folder)))
 
 
 def _typed(annotation: Any, value: Any, name: str) -> Any:

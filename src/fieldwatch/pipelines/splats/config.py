@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch.losses import BetaMode
+from fieldwatch.record import refuse_out_of_bounds
 
 Device = Literal["auto", "cpu", "cuda"]
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
@@ -15,9 +16,6 @@ Growth = Literal["adaptive", "mcmc", "none"]
 
 BUILT_IN_CAP = 60_000
 """Gaussians that the built-in scene's photos can tell apart."""
-
-Wanted = tuple[str, Callable[[float], bool], tuple[str, ...]]
-"""What is wanted, whether a value is that, and of which settings."""
 
 _COUNT: tuple[str, Callable[[float], bool]] = ("at least 1", lambda value: value >= 1)
 _NATURAL: tuple[str, Callable[[float], bool]] = ("0 or more", lambda value: value >= 0)
@@ -218,6 +216,7 @@ class SplatsConfig:
         mip: Mip-Splatting's 3D filter: no Gaussian finer than the photos can show (Yu 2024).
         stats_every: steps between statistics of the parameters.
         turntable: seconds of the turntable video at the end; 0 makes none.
+        extract_test_meshes: make a mesh at every evaluation and record its quality (`Mesh/...`); some seconds each.
         threads: CPU threads; 0 leaves torch's own choice.
         device: where to train.
         seed: of everything random.
@@ -257,6 +256,7 @@ class SplatsConfig:
     mip: bool = False
     stats_every: int = 10
     turntable: float = 4.0
+    extract_test_meshes: bool = False
     threads: int = 0
     device: Device = "auto"
     seed: int = 0
@@ -294,15 +294,6 @@ def prune_below(config: SplatsConfig) -> float:
         return 0.0
     usual = 0.05 if config.regularization == "planar" else 0.5
     return usual if config.surface.prune_below is None else config.surface.prune_below
-
-
-def refuse_out_of_bounds(options: object, *wanted: Wanted) -> None:
-    """Raise ValueError, naming flag, value and bounds, for the first setting out of its bounds; None is in bounds."""
-    for words, fits, names in wanted:
-        for name in names:
-            value = getattr(options, name)
-            if value is not None and not fits(value):
-                raise ValueError(f"--{name.replace('_', '-')} is {value}: wanted {words}")
 
 
 def _refuse_without_data(config: SplatsConfig) -> None:

@@ -16,7 +16,7 @@ from fieldwatch.pipelines.splats.mip import SharpestDetail
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.record import NotARun, config_from_plain, preset_values, read_manifest
+from fieldwatch.record import config_of_run, preset_of_run
 
 Which = int | Literal["last", "best"]
 
@@ -46,16 +46,7 @@ def stored_config(folder: Path) -> SplatsConfig:
     Raises:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
-    manifest = read_manifest(folder)
-    pipeline = manifest.about.get("pipeline") if isinstance(manifest.about, Mapping) else None
-    if pipeline != "splats":
-        raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens splats runs")
-    try:
-        return config_from_plain(SplatsConfig, manifest.config)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise NotARun(
-            f"the config in {folder / 'run.json'} is not a splats run's ({error}): restore the file"
-        ) from error
+    return config_of_run(folder, "splats", SplatsConfig)
 
 
 def stored_preset(folder: Path) -> SplatsConfig:
@@ -64,8 +55,7 @@ def stored_preset(folder: Path) -> SplatsConfig:
     Raises:
         NotARun: as in :func:`stored_config`.
     """
-    stored_config(folder)
-    return config_from_plain(SplatsConfig, preset_values(read_manifest(folder)))
+    return preset_of_run(folder, "splats", SplatsConfig)
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:

@@ -1,26 +1,25 @@
 """Everything a video run depends on, in one frozen value."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fieldwatch.pipelines.video.models import ModelName, ModelOptions
+from fieldwatch.record import Bounds, refuse_out_of_bounds
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
 _NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")
-_BOUNDS: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
+_BOUNDS: tuple[Bounds, ...] = (
     ("at least 1", lambda value: value >= 1, _COUNTS),
     ("0 or more", lambda value: value >= 0, _NATURALS),
     ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf, ("clip_loss_weight", "between_weight")),
     ("a finite number above 0", lambda value: 0 < value < math.inf, ("lr", "pixel_weight", "clip_norm")),
     ("a decay from 0 up to (not including) 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
 )
-"""What is wanted, whether a value is that, and of which settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +111,7 @@ class VideoConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for wanted, fits, names in _BOUNDS:
-            for name in names:
-                value = getattr(self, name)
-                if value is not None and not fits(value):
-                    raise ValueError(f"--{name.replace('_', '-')} is {value}: wanted {wanted}")
+        refuse_out_of_bounds(self, *_BOUNDS)
 
     @property
     def name(self) -> str:

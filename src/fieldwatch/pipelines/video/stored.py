@@ -1,6 +1,5 @@
 """A video run opened again: its config, its scene and the network of one of its checkpoints."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
 from fieldwatch.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import NotARun, config_from_plain, preset_values, read_manifest
+from fieldwatch.record import config_of_run, preset_of_run, read_manifest
 
 Which = int | Literal["last", "best"]
 
@@ -45,16 +44,7 @@ def stored_config(folder: Path) -> VideoConfig:
     Raises:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
-    manifest = read_manifest(folder)
-    pipeline = manifest.about.get("pipeline") if isinstance(manifest.about, Mapping) else None
-    if pipeline != "video":
-        raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens video runs")
-    try:
-        return config_from_plain(VideoConfig, manifest.config)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise NotARun(
-            f"the config in {folder / 'run.json'} is not a video run's ({error}): restore the file"
-        ) from error
+    return config_of_run(folder, "video", VideoConfig)
 
 
 def stored_preset(folder: Path) -> VideoConfig:
@@ -63,8 +53,7 @@ def stored_preset(folder: Path) -> VideoConfig:
     Raises:
         NotARun: as in :func:`stored_config`.
     """
-    stored_config(folder)
-    return config_from_plain(VideoConfig, preset_values(read_manifest(folder)))
+    return preset_of_run(folder, "video", VideoConfig)
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
