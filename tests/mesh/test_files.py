@@ -1,9 +1,10 @@
-"""Meshes in PLY and OBJ files: written and read, real ones, and all that can be wrong with them."""
+"""Meshes in PLY, OBJ and GLB files: written and read, real ones, and all that can be wrong with them."""
 
 import struct
 
 import numpy as np
 import pytest
+import trimesh
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,67 @@ def test_every_form_of_corner(tmp_path, faces):
 def test_numbers_from_the_end_count_from_their_line(tmp_path):
     mesh = read_mesh(saved(tmp_path / "a.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf -3 -2 -1\nv 5 5 5\nf -3 -2 -1\n"))
     assert mesh.faces.tolist() == [[0, 1, 2], [1, 2, 3]]
+
+
+UVS = np.array([[[0, 0], [1, 0], [1, 1]], [[0.5, 0.5], [0.25, 0.5], [1 / 3, 1]]])
+PICTURE = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+TEXTURED = "mtllib a.mtl\nusemtl one\n" + SQUARE + "vt 0 0\nvt 1 0\nvt 1 1\nf 1/1 2/2 3/3\n"
+
+
+def test_an_obj_has_its_texture_in_files_beside_it(tmp_path):
+    path = write_mesh(tmp_path / "my mesh.obj", square(uvs=UVS, texture=PICTURE))
+    assert {one.name for one in tmp_path.iterdir()} == {"my mesh.obj", "my_mesh.mtl", "my_mesh.png"}
+    again = read_mesh(path)
+    assert np.array_equal(again.texture, PICTURE)
+    assert np.array_equal(again.uvs, UVS)
+    assert read_mesh(path, texture=False).texture is None
+
+
+def test_trimesh_finds_the_texture_of_an_obj(tmp_path):
+    path = write_mesh(tmp_path / "a.obj", square(uvs=UVS, texture=PICTURE))
+    found = trimesh.load_mesh(path, process=False)
+    assert np.array_equal(np.asarray(found.visual.material.image.convert("RGB")), PICTURE)
+    assert np.allclose(found.visual.uv[found.faces], UVS)
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        (None, "its material library .*a.mtl is missing"),
+        ("newmtl one\nmap_Kd gone.png\n", "its texture .*gone.png is missing"),
+        ("newmtl one\nmap_Kd a.mtl\n", "the texture .*a.mtl cannot be read as a picture"),
+    ],
+)
+def test_a_missing_texture_is_named_and_can_be_left_out(tmp_path, library, said):
+    path = saved(tmp_path / "a.obj", TEXTURED)
+    if library is not None:
+        saved(tmp_path / "a.mtl", library)
+    with pytest.raises(MeshError, match=said):
+        read_mesh(path)
+    assert len(read_mesh(path, texture=False).faces) == 1
+
+
+def test_several_pictures_are_refused_and_an_unused_one_is_not_missed(tmp_path):
+    saved(tmp_path / "a.mtl", "newmtl one\nKd 1 0 0\nnewmtl other\nmap_Kd -s 1 1 1 gone.png\n")
+    assert read_mesh(saved(tmp_path / "a.obj", TEXTURED)).texture is None
+    both = TEXTURED + "usemtl other\nf 1/1 2/2 3/3\n"
+    with pytest.raises(MeshError, match=r"several pictures \(gone.png, none\)"):
+        read_mesh(saved(tmp_path / "b.obj", both))
+
+
+def test_a_texture_needs_coordinates_and_size():
+    with pytest.raises(MeshError, match="no uvs that refer to it"):
+        square(texture=PICTURE)
+    with pytest.raises(MeshError, match="0 x 2 texels"):
+        square(uvs=UVS, texture=PICTURE[:, :0])
+
+
+def test_a_texture_stays_with_what_is_made_of_a_mesh(forms):
+    mesh = square(uvs=UVS, texture=PICTURE)
+    kept = mesh.chosen(np.array([False, True]))
+    assert kept.texture is PICTURE
+    assert np.array_equal(kept.uvs, UVS[1:])
+    assert mesh.turned().texture is mesh.welded().texture is PICTURE
 
 
 BODY = "0 0 0\n1 0 0\n1 1 0\n0 1 0\n"
@@ -133,8 +195,8 @@ def test_a_missing_file_and_an_empty_mesh_are_refused(tmp_path):
     empty = Triangles(vertices=np.zeros((0, 3)), faces=np.zeros((0, 3), np.int64))
     with pytest.raises(MeshError, match="was not written: the mesh has no faces"):
         write_mesh(tmp_path / "a.ply", empty)
-    with pytest.raises(MeshError, match=r"ends in '\.glb'"):
-        write_mesh(tmp_path / "a.glb", square())
+    with pytest.raises(MeshError, match=r"ends in '\.stl'.*\.ply, \.obj, \.glb"):
+        write_mesh(tmp_path / "a.stl", square())
 
 
 @pytest.fixture(scope="module")

@@ -1,48 +1,73 @@
 """Meshes from and to files, by the ending of their names."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fieldwatch.mesh.error import MeshError
+from fieldwatch.mesh.glb import write_glb
+from fieldwatch.mesh.glb_reader import read_glb
+from fieldwatch.mesh.materials import material_library, obj_texture
 from fieldwatch.mesh.obj import read_obj, write_obj
+from fieldwatch.mesh.pictures import png_bytes
 from fieldwatch.mesh.ply import read_ply, write_ply
 from fieldwatch.mesh.triangles import Triangles
 
-_READERS: dict[str, Callable[[bytes], Triangles]] = {".ply": read_ply, ".obj": read_obj}
-_WRITERS: dict[str, Callable[[Triangles], bytes]] = {".ply": write_ply, ".obj": write_obj}
+_ENDINGS = (".ply", ".obj", ".glb")
+_WRITERS: dict[str, Callable[[Triangles], bytes]] = {".ply": write_ply, ".obj": write_obj, ".glb": write_glb}
 _LFS = b"version https://git-lfs"
 
 
-def read_mesh(path: Path | str) -> Triangles:
-    """Read a mesh from a .ply file (binary or ASCII) or a .obj file; polygons become fans of triangles.
+def read_mesh(path: Path | str, *, texture: bool = True) -> Triangles:
+    """Read a mesh from a .ply file (binary or ASCII), a .obj file or a .glb file; polygons become fans of triangles.
 
-    Vertices come as they stand in the file, repeated ones too: `Triangles.welded` makes them one.
+    Vertices of .ply and .obj come as they stand in the file, repeated ones too: `Triangles.welded` makes them one. The
+    format .glb repeats them along seams, so they are made one. The picture that a .obj names beside it, or that a .glb
+    holds, becomes the mesh's texture.
+
+    Args:
+        path: of the file.
+        texture: False leaves pictures out, and does not miss them where they are gone.
 
     Raises:
         MeshError: the file is missing, a Git LFS pointer, of another kind, damaged, cut short, without faces, or holds
-            values that are not finite or faces of vertices that are not there; the message says which.
+            values that are not finite or faces of vertices that are not there, or its picture is missing, damaged or
+            not one for all; the message says which.
     """
     path = Path(path).expanduser()
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        msg = f"{path} ends in {path.suffix!r}: meshes are read from {' and '.join(_READERS)} files; convert it"
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        msg = f"{path} ends in {path.suffix!r}: meshes are read from {', '.join(_ENDINGS)} files; convert it"
         raise MeshError(msg)
     if not path.is_file():
-        msg = f"{path} does not exist (or is no file): give the .ply or .obj file of a mesh"
+        msg = f"{path} does not exist (or is no file): give the {', '.join(_ENDINGS)} file of a mesh"
         raise MeshError(msg)
     data = path.read_bytes()
     if data.startswith(_LFS):
         msg = f"{path} is a Git LFS pointer, not the mesh itself: run 'git lfs pull' in that repository, or download it"
         raise MeshError(msg)
     try:
-        return reader(data)
+        return _read(data, path, texture=texture)
     except MeshError as error:
         msg = f"{path} cannot be read: {error}"
         raise MeshError(msg) from error
 
 
+def _read(data: bytes, path: Path, *, texture: bool) -> Triangles:
+    if path.suffix.lower() == ".ply":
+        return read_ply(data)
+    if path.suffix.lower() == ".glb":
+        return read_glb(data, texture=texture)
+    mesh = read_obj(data)
+    picture = obj_texture(data, path.parent) if texture and mesh.uvs is not None else None
+    return mesh if picture is None else replace(mesh, texture=picture)
+
+
 def write_mesh(path: Path | str, mesh: Triangles) -> Path:
-    """Write a mesh as .ply (places, faces, colours) or .obj (and texture coordinates); whole or not at all.
+    """Write a mesh; each file whole or not at all.
+
+    As .ply: places, faces, colours, in double precision. As .obj: texture coordinates, too; a texture goes into
+    NAME.png with NAME.mtl beside it, both written before the .obj that names them. As .glb: see `write_glb`.
 
     Raises:
         MeshError: the name has another ending, or the mesh has no faces.
@@ -50,13 +75,21 @@ def write_mesh(path: Path | str, mesh: Triangles) -> Path:
     path = Path(path).expanduser()
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
-        msg = f"{path} ends in {path.suffix!r}: meshes are written as {' and '.join(_WRITERS)}; choose one of these"
+        msg = f"{path} ends in {path.suffix!r}: meshes are written as {', '.join(_WRITERS)}; choose one of these"
         raise MeshError(msg)
     if not len(mesh.faces):
         msg = f"{path} was not written: the mesh has no faces; what made it found no surface"
         raise MeshError(msg)
-    data = writer(mesh)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == ".obj" and mesh.texture is not None:
+        stem = "_".join(path.stem.split())  # many readers end a name at a space
+        _save(path.with_name(f"{stem}.png"), png_bytes(mesh.texture))
+        _save(path.with_name(f"{stem}.mtl"), material_library(f"{stem}.png"))
+        return _save(path, write_obj(mesh, library=f"{stem}.mtl"))
+    return _save(path, writer(mesh))
+
+
+def _save(path: Path, data: bytes) -> Path:
     draft = path.with_name(f".{path.name}.draft")
     try:
         draft.write_bytes(data)

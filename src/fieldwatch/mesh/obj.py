@@ -11,6 +11,9 @@ from fieldwatch.mesh.error import MeshError
 from fieldwatch.mesh.polygons import fans
 from fieldwatch.mesh.triangles import Triangles
 
+MATERIAL = "surface"
+"""What the one material of a written mesh is called."""
+
 
 def _doubles() -> "array[float]":
     return array("d")
@@ -125,13 +128,19 @@ def _bytes(colours: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.rint(colours * scale).clip(0, 255).astype(np.uint8)
 
 
-def write_obj(mesh: Triangles) -> bytes:
-    """Return a mesh as OBJ: places in full precision, colours after them, each texture coordinate once."""
+def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
+    """Return a mesh as OBJ: places in full precision, colours after them, each texture coordinate once.
+
+    Args:
+        mesh: its texture goes into files of its own: `fieldwatch.mesh.materials` writes them.
+        library: name of the .mtl file whose material `surface` the faces use.
+    """
     rows = [" ".join(map(repr, row)) for row in mesh.vertices.tolist()]
     if mesh.colours is not None:
         shades = (" ".join(f"{value:.6f}" for value in row) for row in (mesh.colours / 255).tolist())
         rows = [f"{row} {shade}" for row, shade in zip(rows, shades, strict=True)]
-    lines = [f"v {row}" for row in rows]
+    lines = [] if library is None else [f"mtllib {library}", f"usemtl {MATERIAL}"]
+    lines += [f"v {row}" for row in rows]
     if mesh.uvs is None:
         lines += [f"f {a} {b} {c}" for a, b, c in (mesh.faces + 1).tolist()]
         return ("\n".join(lines) + "\n").encode("ascii")

@@ -22,15 +22,18 @@ class Triangles:
         colours: of the vertices, red, green, blue.
         uvs: texture coordinates of the corners of the faces, (0, 0) at the picture's lower left. They belong to
             corners and not to vertices, so that a seam of the texture does not cut the surface.
+        texture: the picture that `uvs` refer to, red, green, blue; its first row is the upper one.
 
     Raises:
-        MeshError: a shape or a type is wrong, a place is not finite, or a face names a vertex that is not there.
+        MeshError: a shape or a type is wrong, a place is not finite, a face names a vertex that is not there, or there
+            is a texture without `uvs`.
     """
 
     vertices: Float64[np.ndarray, "n 3"]
     faces: Int64[np.ndarray, "m 3"]
     colours: UInt8[np.ndarray, "n 3"] | None = None
     uvs: Float64[np.ndarray, "m 3 2"] | None = None
+    texture: UInt8[np.ndarray, "height width 3"] | None = None
 
     def __post_init__(self) -> None:
         _check_form("vertices", self.vertices, np.float64, (None, 3))
@@ -39,6 +42,8 @@ class Triangles:
             _check_form("colours", self.colours, np.uint8, (len(self.vertices), 3))
         if self.uvs is not None:
             _check_form("uvs", self.uvs, np.float64, (len(self.faces), 3, 2))
+        if self.texture is not None:
+            _check_texture(self.texture, mapped=self.uvs is not None)
         _check_values(self.vertices, self.faces, self.uvs)
 
     @cached_property
@@ -149,6 +154,7 @@ class Triangles:
             faces=(np.cumsum(used) - 1)[self.faces[which]],
             colours=None if self.colours is None else self.colours[used],
             uvs=None if self.uvs is None else self.uvs[which],
+            texture=self.texture,
         )
 
 
@@ -159,6 +165,15 @@ def _check_form(name: str, values: np.ndarray, kind: type[np.generic], shape: tu
     wanted = ", ".join("n" if size is None else str(size) for size in shape)
     msg = f"{name} are {values.dtype} {values.shape}, wanted are {kind.__name__} ({wanted}): convert them first"
     raise MeshError(msg)
+
+
+def _check_texture(texture: np.ndarray, *, mapped: bool) -> None:
+    _check_form("texture", texture, np.uint8, (None, None, 3))
+    if not mapped:
+        raise MeshError("there is a texture, but no uvs that refer to it: give both, or lay the mesh out (unwrapped)")
+    if not texture.size:
+        msg = f"the texture has {texture.shape[1]} x {texture.shape[0]} texels: at least one is wanted; leave it out"
+        raise MeshError(msg)
 
 
 def _check_values(vertices: np.ndarray, faces: np.ndarray, uvs: np.ndarray | None) -> None:
