@@ -32,6 +32,7 @@ COMMANDS = {
     "splats_cpu": ["splats_cpu.py"],
     "splats_gpu": ["splats_gpu.py"],
     "splats_quality": ["splats_quality.py"],
+    "mesh_quality": ["mesh_quality.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1"]
     + (["--data", BUNNY] if (ROOT / BUNNY).is_dir() else []),
 }

@@ -38,9 +38,20 @@ def test_flags_get_the_name_they_have_here(given, meant):
     assert in_our_words(given.split()) == meant.split()
 
 
-@pytest.mark.parametrize("flag", ["-l", "--surface_level", "-v", "--low_poly", "--refinement_time", "--square-size=8"])
-def test_flags_of_the_mesh_say_where_meshes_are_made(flag):
-    with pytest.raises(BadInput, match=r"`fieldwatch mesh ...`, which is not in this version; leave the flag out"):
+@pytest.mark.parametrize(
+    ("flag", "command"),
+    [
+        ("-l", "extract"),
+        ("--surface_level", "extract"),
+        ("-v", "extract"),
+        ("--low_poly", "extract"),
+        ("--refinement_time", "refine"),
+        ("--normal_consistency_factor", "refine"),
+        ("--square-size=8", "texture"),
+    ],
+)
+def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
+    with pytest.raises(BadInput, match=rf"leave it out here, and then run `fieldwatch mesh {command} RUN`"):
         in_our_words(["-s", "X", *flag.split("="), "1"])
 
 

@@ -1,7 +1,5 @@
 """A copy in another pose and size is brought back, from anywhere and from nearby."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,8 +8,6 @@ from scipy.spatial.transform import Rotation
 from fieldwatch.geometry import Similarity
 from fieldwatch.mesh import Triangles, align_mesh, read_mesh
 from fieldwatch.mesh.alignment import moved
-
-SPOT = "/work/shared/data/meshes/spot/spot_triangulated.obj"
 
 
 def change_of(scale, turn, shift):
@@ -82,10 +78,8 @@ def test_none_is_the_identity(forms):
 
 
 @pytest.fixture(scope="module")
-def spot():
-    if not Path(SPOT).is_file():
-        pytest.skip(f"{SPOT} is not on this machine")
-    return read_mesh(SPOT).welded()
+def spot(shared_data):
+    return read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
 
 
 def test_spot_is_brought_back(spot):

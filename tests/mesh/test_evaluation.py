@@ -1,7 +1,5 @@
 """A mesh against the truth: spheres of known distance, protocols, what cameras see, colours and the picture."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,8 +18,6 @@ from fieldwatch.mesh import (
     thinned,
     visible_points,
 )
-
-SPOT = Path("/work/shared/data/meshes/spot/spot_triangulated.obj")
 
 
 def camera_at(position, size=48):
@@ -175,10 +171,8 @@ def test_the_picture_has_bars_where_the_errors_are(forms):
     assert 70 + 860 * 0.36 < columns.min() <= columns.max() < 70 + 860 * 0.44
 
 
-def test_spot_against_itself_decimated():
-    if not SPOT.is_file():
-        pytest.skip(f"{SPOT} is not on this machine")
-    spot = read_mesh(SPOT).welded()
+def test_spot_against_itself_decimated(shared_data):
+    spot = read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
     found = evaluate_mesh(decimated(spot, triangles=1000), spot, samples=4000)
     assert 0.01 < found.chamfer_percent < 0.3
     assert found.scores[1].f_score > 0.999

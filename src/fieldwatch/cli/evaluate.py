@@ -20,8 +20,8 @@ class Arguments(RunFlags):
     Example: fieldwatch eval runs/bunny --checkpoint best
 
     Of a video: quality of every patch and frame, of places between the patches, a report and a map of the embeddings,
-    the worst frames as pictures. Of splats: quality of every photo, drawings of them with their errors. Both write CSV
-    and metrics.json. The run itself is not changed.
+    the worst frames as pictures. Of splats and refined meshes: quality of every photo, drawings of them with their
+    errors. All write CSV and metrics.json. The run itself is not changed.
     """
 
     out: Path | None = None
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch eval", args=arguments)
     if chosen.positions_frames < 0:
         raise BadInput(f"--positions-frames is {chosen.positions_frames}: wanted a number of frames, 0 for none")
-    pipeline = by_pipeline(chosen.run, {name: name for name in ("video", "splats")})
+    pipeline = by_pipeline(chosen.run, {name: name for name in ("video", "splats", "refined")})
     if pipeline == "video":
         return evaluate_video(chosen, chosen.out, chosen.positions_frames)
     refuse_set(chosen, ("positions_frames",), f"{chosen.run} holds splats, which have no patches")

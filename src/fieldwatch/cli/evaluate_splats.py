@@ -15,7 +15,7 @@ from fieldwatch.pipelines.splats import (
     Evaluation,
     StoredRun,
     evaluate,
-    open_run,
+    open_drawn_run,
     save_picture,
     worst_views,
     write_geometry,
@@ -34,7 +34,7 @@ def evaluate_splats(chosen: RunFlags, out: Path | None) -> int:
     Raises:
         BadInput: the run cannot be opened, or nothing can be written.
     """
-    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = out or chosen.run / "products" / f"eval-{stored.step}"
     console = Console(stderr=chosen.json)
     with reading_input():

@@ -14,7 +14,7 @@ from fieldwatch.cli.opening import RunFlags, refuse_set
 from fieldwatch.cli.pipeline import by_pipeline
 from fieldwatch.pipelines.video.bitstream import CodecOptions
 
-TARGETS = {"video": ("bitstream",), "splats": ("ply", "3dgs", "pt")}
+TARGETS = {"video": ("bitstream",), "splats": ("ply", "3dgs", "pt"), "refined": ("ply", "3dgs", "pt")}
 """What there is to write of the runs of each pipeline."""
 _CODEC = ("bits", "embedding_bits", "psnr_drop", "clip_head")
 
@@ -31,7 +31,8 @@ class Arguments(RunFlags):
     that `fieldwatch infer video` needs. Exits with 1 when --psnr-drop could not be kept.
 
     Of splats: ply, for viewers; 3dgs, the output folder of a 3DGS training (-c of `fieldwatch train splats` and other
-    tools read it); pt, the checkpoint of the original SuGaR.
+    tools read it); pt, the checkpoint of the original SuGaR. Of a refined mesh the same, of
+    the Gaussians bound to it; its pt also holds the mesh.
     """
 
     to: Literal["bitstream", "ply", "3dgs", "pt"]

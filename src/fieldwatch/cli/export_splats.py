@@ -10,7 +10,15 @@ from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_in
 from fieldwatch.cli.opening import RunFlags, open_stored
 from fieldwatch.cli.training import check_writable
 from fieldwatch.data import write_gaussian_ply
-from fieldwatch.pipelines.splats import StoredRun, fused_cloud, open_run, write_coarse_file, write_stage0
+from fieldwatch.pipelines.splats import (
+    RefinedRun,
+    StoredRun,
+    fused_cloud,
+    open_drawn_run,
+    write_coarse_file,
+    write_refined_file,
+    write_stage0,
+)
 
 NAMES = {"ply": "splats-{}.ply", "3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
 """What is written where no name is given, the step left open."""
@@ -27,7 +35,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None) -> int:
     Raises:
         BadInput: the run cannot be opened, or the file not be written.
     """
-    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or chosen.run / "products" / NAMES[to].format(stored.step)
     check_kind(path, to)
     with reading_input():
@@ -71,4 +79,7 @@ def write(stored: StoredRun, to: str, path: Path) -> Path:
         return write_gaussian_ply(path, fused_cloud(model))
     if to == "3dgs":
         return write_stage0(model, scene, path, iteration, config=stored.config)
-    return write_coarse_file(path, model, iteration=iteration, epoch=stored.step // len(scene.photos.train))
+    epoch = stored.step // len(scene.photos.train)
+    if isinstance(stored, RefinedRun):
+        return write_refined_file(path, stored.bound, iteration=iteration, epoch=epoch)
+    return write_coarse_file(path, model, iteration=iteration, epoch=epoch)

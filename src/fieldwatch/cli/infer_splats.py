@@ -20,7 +20,7 @@ from fieldwatch.data import read_splat_cameras
 from fieldwatch.pipelines.splats import (
     Scene,
     SplatModel,
-    open_run,
+    open_drawn_run,
     render_path,
     render_view,
     save_picture,
@@ -86,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch infer splats", args=arguments)
     check_wishes(chosen)
-    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = chosen.out or chosen.run / "products" / f"infer-{stored.step}"
     console = Console(stderr=chosen.json)
     with reading_input():

@@ -32,6 +32,12 @@ COMMANDS = {
     "infer splats": Command(
         "infer_splats", "draw a trained scene: its photos' views, new cameras, paths; depth, normals"
     ),
+    "mesh extract": Command("mesh_extract", "from a splats run to a mesh: surface points, Poisson or fusion, clean-up"),
+    "mesh refine": Command("mesh_refine", "train a mesh with Gaussians bound to its triangles, on the run's photos"),
+    "mesh texture": Command("mesh_texture", "a texture atlas from the photos: OBJ with MTL and PNG, and GLB"),
+    "mesh quality": Command("mesh_quality", "how good a mesh is: 37 figures, a grade, the reasons for it"),
+    "mesh evaluate": Command("mesh_evaluate", "a mesh against the true one: Chamfer, F-score, normals, error picture"),
+    "mesh view": Command("mesh_view", "stills, a turntable film, and a page that opens without network"),
     "export": Command("export", "a run's products for others: bitstream (video); PLY, 3DGS folder, .pt (splats)"),
     "gpu": Command("gpu", "watch the machine: GPUs, their processes, the runs on it"),
     "nsys snapshot": Command("nsys_snapshot", "some seconds of a running command with Nsight Systems"),

@@ -10,7 +10,7 @@ from fieldwatch.record import read_manifest
 
 Thing = TypeVar("Thing")
 
-RULES: dict[str, tuple[HealthRule, ...]] = {"video": VIDEO, "splats": SPLATS}
+RULES: dict[str, tuple[HealthRule, ...]] = {"video": VIDEO, "splats": SPLATS, "refined": SPLATS}
 """The rules each pipeline trains under."""
 
 

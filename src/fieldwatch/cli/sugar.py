@@ -24,39 +24,25 @@ SEED_FLAGS = {
 }
 """Flags of the original scripts, by the name they have here."""
 
-_MESH = (
-    "-l",
-    "--surface-level",
-    "-v",
-    "--n-vertices-in-mesh",
-    "--n-vertices-in-fg",
-    "--project-mesh-on-surface-points",
-    "-b",
-    "--bboxmin",
-    "-B",
-    "--bboxmax",
-    "--center-bbox",
-    "-g",
-    "--gaussians-per-triangle",
-    "-f",
-    "--refinement-iterations",
-    "--refinement-time",
-    "-t",
-    "--export-uv-textured-mesh",
-    "--export-obj",
-    "--square-size",
-    "--postprocess-mesh",
-    "--postprocess-density-threshold",
-    "--postprocess-iterations",
-    "--low-poly",
-    "--high-poly",
-    "--mesh-extraction-resolution-factor",
-    "--extract-test-meshes",
-    "--use-poisson-center",
-    "--use-marching-cubes",
-    "--skip-training",
-)
-"""Flags of the original's later stages, from Gaussians to a mesh."""
+_EXTRACT, _REFINE, _TEXTURE = (f"`fieldwatch mesh {command} RUN`" for command in ("extract", "refine", "texture"))
+_MESH = {
+    **dict.fromkeys(("-l", "--surface-level", "-v", "--n-vertices-in-mesh", "-b", "--bboxmin", "-B"), _EXTRACT),
+    **dict.fromkeys(("--bboxmax", "--center-bbox", "--project-mesh-on-surface-points"), _EXTRACT),
+    **dict.fromkeys(("-g", "--gaussians-per-triangle", "-f", "--refinement-iterations", "--refinement-time"), _REFINE),
+    "--normal-consistency-factor": f"{_REFINE} (--normal-consistency-weight)",
+    **dict.fromkeys(("-t", "--export-uv-textured-mesh", "--export-obj", "--square-size"), _TEXTURE),
+    "--n-vertices-in-fg": f"{_EXTRACT} (--vertices)",
+    "--low-poly": f"{_EXTRACT} --vertices 200000, then {_REFINE} --gaussians-per-triangle 6",
+    "--high-poly": f"{_EXTRACT} --vertices 1000000, then {_REFINE} --gaussians-per-triangle 1",
+    "--mesh-extraction-resolution-factor": f"{_EXTRACT} (--resolution)",
+    "--postprocess-mesh": f"{_EXTRACT} (--trim, --least-piece)",
+    "--postprocess-density-threshold": f"{_EXTRACT} (--trim)",
+    "--postprocess-iterations": f"{_EXTRACT} (--trim)",
+    "--use-poisson-center": f"{_EXTRACT} (--method)",
+    "--use-marching-cubes": f"{_EXTRACT} --method density",
+    "--skip-training": f"{_EXTRACT}, which takes any trained run",
+}
+"""Flags of the original's later stages, from Gaussians to a mesh, and what takes them here."""
 
 _ELSEWHERE = {
     "--resume-checkpoint": "a run continues by itself: give the same command with the same --out again, or "
@@ -66,8 +52,6 @@ _ELSEWHERE = {
     "--use-gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
     "--export-ply": "leave it out: the Gaussians are always written as PLY, into products/ of the run folder",
     "--delete-first": "nothing is ever deleted: choose another folder with --out, or remove the old one yourself",
-    "--normal-consistency-factor": "it belongs to meshes, which are made in a later step; for Gaussians there is "
-    "--depth-normal-weight",
     "--enable-lpips": "LPIPS is measured whenever its weights are on the disk: $FIELDWATCH_LPIPS names their folder",
     "--eval-split": "use --held-out N (every N-th photo by name; 0 for none)",
     "--gs-output-dir": "give the folder of the 3DGS model with -c, or leave it out to train one from the photos",
@@ -101,8 +85,8 @@ def in_our_words(arguments: Sequence[str]) -> list[str]:
 def _refuse_elsewhere(name: str, flag: str) -> None:
     if name in _MESH:
         raise BadInput(
-            f"{flag} is for the mesh, and this command ends with Gaussians: meshes will be made from a trained run by "
-            "`fieldwatch mesh ...`, which is not in this version; leave the flag out"
+            f"{flag} is for the mesh, and this command ends with Gaussians: leave it out here, and then run "
+            f"{_MESH[name]}"
         )
     if name in _ELSEWHERE:
         raise BadInput(f"{flag} of the original scripts is not a flag here: {_ELSEWHERE[name]}")

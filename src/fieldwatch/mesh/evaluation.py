@@ -142,16 +142,7 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
     """Compare a mesh with the true surface.
 
     Points are spread over both surfaces by area; with cameras, they are what these see (first hits), thinned so that
-    they are even again. By style:
-
-    - "plain": from the points to the other surface's triangles, exact. With cameras, from what they see of one surface
-      to the whole other one.
-    - "dtu": clouds thinned to a spacing, distances from cloud to cloud, those above a cap left out of the means.
-    - "tanks": clouds thinned to half of the first threshold, from cloud to cloud.
-    - "diligent": the first hits of all rays within the masks as they are, from cloud to cloud (the protocol of
-      SuperNormal for DiLiGenT-MV; there with 512 x 612 rays per view, and 0.5 mm as the threshold). Needs cameras.
-
-    From cloud to cloud, equal surfaces are about half a spacing apart: that is the floor of the last three.
+    they are even again. What is measured depends on the style, see :data:`fieldwatch.mesh.Style`.
 
     Args:
         mesh: to be judged.
@@ -181,34 +172,47 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
         for number, (each, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
     ]
     search = SurfaceSearch(truth)
-    if style == "plain":
-        there = gaps_to_surface(clouds[0], truth, search)
-        back = gaps_to_surface(clouds[1], aligned, SurfaceSearch(aligned))
-    else:
-        there, back = gaps_to_points(*clouds), gaps_to_points(*reversed(clouds))
-    accuracy, completeness = _mean(there, chosen), _mean(back, chosen)
-    cosines = [np.abs(there.cosines), np.abs(back.cosines)]
+    there, back = _gaps(style, clouds, (aligned, truth), search)
     return MeshEvaluation(
         style=style,
         align=align,
         alignment=change,
         aligned=aligned,
         diameter=diameter,
-        accuracy=accuracy,
-        completeness=completeness,
-        chamfer=(accuracy + completeness) / 2,
-        chamfer_percent=50 * (accuracy + completeness) / diameter,
-        chamfer_squared=float(np.square(there.distances).mean() + np.square(back.distances).mean()),
-        worst_accuracy=float(there.distances.max()),
-        worst_completeness=float(back.distances.max()),
-        normal_consistency=float(sum(each.mean() for each in cosines) / 2),
-        facing_alike=float(((there.cosines > 0).mean() + (back.cosines > 0).mean()) / 2),
+        **_summary(there, back, chosen, diameter),
         scores=tuple(_score(there, back, limit) for limit in limits),
         lengths=chosen,
         to_truth=there.distances,
         to_mesh=back.distances,
         vertex_errors=search.closest(aligned.vertices).distances,
     )
+
+
+def _gaps(
+    style: Style, clouds: list[SurfaceSamples], meshes: tuple[Triangles, Triangles], search: SurfaceSearch
+) -> tuple[Gaps, Gaps]:
+    """From the mesh's points to the truth, and back."""
+    if style != "plain":
+        return gaps_to_points(*clouds), gaps_to_points(*reversed(clouds))
+    aligned, truth = meshes
+    return gaps_to_surface(clouds[0], truth, search), gaps_to_surface(clouds[1], aligned, SurfaceSearch(aligned))
+
+
+def _summary(there: Gaps, back: Gaps, chosen: StyleLengths, diameter: float) -> dict[str, float]:
+    """The figures that are means or extremes over the points of both surfaces."""
+    accuracy, completeness = _mean(there, chosen), _mean(back, chosen)
+    cosines = [np.abs(there.cosines), np.abs(back.cosines)]
+    return {
+        "accuracy": accuracy,
+        "completeness": completeness,
+        "chamfer": (accuracy + completeness) / 2,
+        "chamfer_percent": 50 * (accuracy + completeness) / diameter,
+        "chamfer_squared": float(np.square(there.distances).mean() + np.square(back.distances).mean()),
+        "worst_accuracy": float(there.distances.max()),
+        "worst_completeness": float(back.distances.max()),
+        "normal_consistency": float(sum(each.mean() for each in cosines) / 2),
+        "facing_alike": float(((there.cosines > 0).mean() + (back.cosines > 0).mean()) / 2),
+    }
 
 
 def _diameter(truth: Triangles) -> float:

@@ -13,7 +13,17 @@ from fieldwatch.mesh.sampling import SurfaceSamples, thinned
 from fieldwatch.mesh.triangles import Triangles
 
 Style = Literal["plain", "dtu", "tanks", "diligent"]
-"""Protocols; see :func:`fieldwatch.mesh.evaluate_mesh`."""
+"""Protocols.
+
+- "plain": from the points to the other surface's triangles, exact. With cameras, from what they see of one surface to
+  the whole other one.
+- "dtu": clouds thinned to a spacing, distances from cloud to cloud, those above a cap left out of the means.
+- "tanks": clouds thinned to half of the first threshold, from cloud to cloud.
+- "diligent": the first hits of all rays within the masks as they are, from cloud to cloud (the protocol of SuperNormal
+  for DiLiGenT-MV; there with 512 x 612 rays per view, and 0.5 mm as the threshold). Needs cameras.
+
+From cloud to cloud, equal surfaces are about half a spacing apart: that is the floor of the last three.
+"""
 
 _SPACING = 0.001  # of the diameter: DTU's 0.2 mm on objects of some 20 cm
 _CAP = 100.0  # spacings: DTU's 20 mm

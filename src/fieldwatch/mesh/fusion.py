@@ -232,7 +232,7 @@ def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that f
     volume: _Volume,
     layers: int,
     views: Iterable[DepthView],
-    close: bool,  # noqa: FBT001
+    close: bool,  # noqa: FBT001  passed on by its place, as all of them are
     on_view: Callable[[int], None] | None,
     kept: list[tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[Block]:

@@ -21,7 +21,7 @@ MAGIC, VERSION = b"glTF", 2
 JSON_CHUNK, BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 FLOAT, UNSIGNED_INT, UNSIGNED_SHORT = 5126, 5125, 5123
 _VERTICES, _INDICES = 34962, 34963
-_CLAMPED, _REPEATED = 33071, 10497
+_CLAMPED, _REPEATED, _LINEAR = 33071, 10497, 9729
 _CLAY = (0.75, 0.75, 0.75, 1.0)
 
 
@@ -157,7 +157,9 @@ def _material(mesh: Triangles, binary: _Binary) -> dict[str, Any]:
         inside = mesh.uvs.min() >= 0 and mesh.uvs.max() <= 1
         surface["baseColorTexture"] = {"index": 0}
         made["images"] = [{"bufferView": binary.view(png_bytes(mesh.texture)), "mimeType": "image/png"}]
-        made["samplers"] = [dict.fromkeys(("wrapS", "wrapT"), _CLAMPED if inside else _REPEATED)]
+        # no smaller copies: in them faces that lie side by side in the picture, and nowhere else, would mix
+        smooth = dict.fromkeys(("magFilter", "minFilter"), _LINEAR)
+        made["samplers"] = [smooth | dict.fromkeys(("wrapS", "wrapT"), _CLAMPED if inside else _REPEATED)]
         made["textures"] = [{"source": 0, "sampler": 0}]
     return made
 

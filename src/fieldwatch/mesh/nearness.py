@@ -25,7 +25,7 @@ def nearest(
     row = np.empty((len(places), len(wanted)), np.int64)
     for start in range(0, len(places), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance[part], row[part] = tree.query(places[part], k=wanted)
+        distance[part], row[part] = tree.query(places[part], k=wanted, workers=-1)
     return distance, row
 
 

@@ -168,6 +168,6 @@ def _pixel_worth(
         np.abs(padded[1:-1, :-2] - 2 * middle + padded[1:-1, 2:]),
     )
     smooth = usable & (bend * depth * focal <= _JUMP)
-    far = distance_transform_edt(np.pad(smooth, 1))[1:-1, 1:-1]  # type: ignore[reportCallIssue, reportIndexIssue]
+    far = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
     worth = np.clip(far / max(margin, 1e-6), _LEAST, 1)
     return np.where(usable, worth, 0).astype(np.float32)

@@ -133,6 +133,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         source=source,
         notes=(*notes, *_described(ordered, files)),
         memory_budget=options.memory_budget,
+        masked=any(file.mask is not None or (file.straightening and not file.straightening.fills) for file in files),
     )
 
 

@@ -52,6 +52,7 @@ class PhotoSet:
         source: where it came from, for people.
         notes: what was done on the way, for people.
         memory_budget: bytes of decoded photos that are kept in memory.
+        masked: False where no photo has a mask, so that none need be read to know.
     """
 
     cameras: tuple[Camera, ...]
@@ -63,6 +64,7 @@ class PhotoSet:
     source: str
     notes: tuple[str, ...] = ()
     memory_budget: int = 2 * GIBIBYTE
+    masked: bool = True
     _store: PictureStore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -80,6 +80,7 @@ def solid_photos(  # noqa: PLR0913 - what people may want to change about it
         train=train,
         test=test,
         source=f"made-up scene, seed {seed}",
+        masked=False,
     )
 
 

@@ -14,7 +14,7 @@ uniform mat4 camera, lens;
 uniform bool flatly;
 out vec3 toEye, normal, corner;
 out vec4 tint;
-out vec2 place;
+centroid out vec2 place; /* not beyond the face's edge, where another face's texels lie */
 void main() {
   vec4 seen = camera * vec4(position, 1.0);
   toEye = -seen.xyz;
@@ -30,7 +30,7 @@ const FRAGMENT = `#version 300 es
 precision highp float;
 in vec3 toEye, normal, corner;
 in vec4 tint;
-in vec2 place;
+centroid in vec2 place;
 uniform int mode; /* 0 colours, 1 texture, 2 normals, 3 clay */
 uniform bool wired;
 uniform sampler2D picture;
@@ -115,11 +115,9 @@ async function uploadPicture(gl, blob) {
   gl.pixelStorei(gl.UNPACK_COLORSPACE_CONVERSION_WEBGL, gl.NONE);
   gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
   gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, gl.RGBA, gl.UNSIGNED_BYTE, image);
-  gl.generateMipmap(gl.TEXTURE_2D);
-  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.LINEAR_MIPMAP_LINEAR);
+  // no smaller copies: in them faces that lie side by side in the picture, and nowhere else, would mix
+  for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, filter, gl.LINEAR);
   for (const side of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, side, gl.CLAMP_TO_EDGE);
-  const sharper = gl.getExtension("EXT_texture_filter_anisotropic");
-  if (sharper) gl.texParameterf(gl.TEXTURE_2D, sharper.TEXTURE_MAX_ANISOTROPY_EXT, Math.min(8, gl.getParameter(sharper.MAX_TEXTURE_MAX_ANISOTROPY_EXT)));
 }
 
 /* Share of the window's height that the buttons take. */

@@ -14,6 +14,7 @@ from fieldwatch.pipelines.splats.changes import Changes
 from fieldwatch.pipelines.splats.config import SplatsConfig
 from fieldwatch.pipelines.splats.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.splats.learning import Learning
+from fieldwatch.pipelines.splats.meshing import mesh_metrics
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.pipelines.splats.objective import Pass, density_acts, further_terms, geometry_at, rendering_term
@@ -67,7 +68,7 @@ def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     neighbourhood = Neighbourhood(config.surface.neighbours)
     instruments = Instruments(config, scene, model)
-    test = Test(model, scene)
+    test = Test(model, scene, meshes=config.extract_test_meshes)
 
     with start_run(config, scene, folder, **how) as run, scene.drawing(order) as next_shot:
         run.watch(**model.groups())
@@ -121,6 +122,7 @@ class Test:
     Args:
         model: what is evaluated.
         scene: the photos, and the plan.
+        meshes: also make a mesh each time, and record how good it is.
 
     Attributes:
         evaluation: the last one; None before the first.
@@ -128,8 +130,8 @@ class Test:
 
     __test__ = False  # nothing for pytest
 
-    def __init__(self, model: SplatModel, scene: Scene) -> None:
-        self._model, self._scene = model, scene
+    def __init__(self, model: SplatModel, scene: Scene, *, meshes: bool = False) -> None:
+        self._model, self._scene, self._meshes = model, scene, meshes
         self._lpips, self.why_no_lpips = find_lpips()
         self.evaluation: Evaluation | None = None
 
@@ -147,6 +149,11 @@ class Test:
         with step.span("evaluation"):
             self.evaluation = evaluate(self._model, self._scene, lpips=self._lpips)
             show_evaluation(run, self.evaluation, self._scene, done)
+        if self._meshes:
+            with step.span("test_mesh"):
+                metrics, why_none = mesh_metrics(self._model, self._scene)
+            run.record(metrics, position=done)
+            run.event("test_mesh", metrics=len(metrics), why_none=why_none)
         return self.evaluation
 
 

@@ -83,6 +83,13 @@ _PERFORMANCE = (
     _chart("This process's VRAM (GiB)", "VRAM/allocated_GB", "VRAM/reserved_GB"),
     _chart("Percent in use", "VRAM/percent", "System/RAM_percent", "System/CPU_percent"),
 )
+_MESH = (
+    _chart("Vertices and triangles", "Mesh/Topology/n_vertices", "Mesh/Topology/n_faces"),
+    _chart("Closed: rim edges", "Mesh/Topology/n_boundary_edges"),
+    _chart("Form of the triangles", "Mesh/Quality/avg_aspect_ratio", "Mesh/Quality/edge_length_uniformity"),
+    _chart("Smoothness", "Mesh/Surface/avg_normal_consistency"),
+    _chart("Distance to the Gaussians", "Mesh/GaussianFit/avg_distance"),
+)
 
 SPLATS_LAYOUT = Layout(
     tabs=(
@@ -93,6 +100,7 @@ SPLATS_LAYOUT = Layout(
         Tab(title="Population", charts=_POPULATION),
         Tab(title="Growth", charts=_GROWTH),
         Tab(title="Statistics", charts=_STATISTICS),
+        Tab(title="Test mesh", charts=_MESH),
         Tab(title="Performance", charts=_PERFORMANCE),
         MEMORY_TAB,
     )

@@ -1,23 +1,25 @@
 """What is trained, as one thing to draw: the Gaussians, their 3D filter, and the photos' colours."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fieldwatch.pipelines.splats.drawable import Drawable
 from fieldwatch.pipelines.splats.exposure import Exposures
-from fieldwatch.pipelines.splats.gaussians import Gaussians
 from fieldwatch.pipelines.splats.mip import SharpestDetail
 from fieldwatch.render import DepthMode, Splatted, View, splat, widened
 
+Held = TypeVar("Held", bound=Drawable)
 
-class SplatModel:
+
+class SplatModel(Generic[Held]):
     """Gaussians and what belongs to drawing them.
 
     Args:
-        gaussians: what is drawn.
+        gaussians: what is drawn: free ones, or those that a mesh carries.
         background: behind everything, red, green, blue.
         mip: Mip-Splatting's 3D filter; None draws the Gaussians as they are.
         exposures: colour maps of the training photos; None leaves colours as they are drawn.
@@ -27,7 +29,7 @@ class SplatModel:
 
     def __init__(  # noqa: PLR0913  each is one thing that drawing may need
         self,
-        gaussians: Gaussians,
+        gaussians: Held,
         background: Float[Tensor, "3"],
         *,
         mip: SharpestDetail | None = None,

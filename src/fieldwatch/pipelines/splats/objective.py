@@ -38,6 +38,7 @@ from fieldwatch.losses import (
     smoothing_error,
 )
 from fieldwatch.pipelines.splats.config import SplatsConfig, SurfaceOptions
+from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.growth import Sampling, mean_opacity, mean_scale
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
@@ -95,12 +96,18 @@ class Pass:
     @torch.no_grad()
     def psnr(self) -> Float[Tensor, ""]:
         """PSNR of the picture against the photo, dB, on the device."""
-        return -10 / math.log(10) * functional.mse_loss(self.drawn.features.detach(), self.shot.image).log()
+        return step_psnr(self.drawn, self.shot)
 
     def visible(self) -> Bool[Tensor, " n"]:
         """Tell which Gaussians the picture shows."""
         mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.drawn.ids.device)
         return mask.index_fill_(0, self.drawn.ids, value=True)
+
+
+@torch.no_grad()
+def step_psnr(drawn: Splatted, shot: Shot) -> Float[Tensor, ""]:
+    """PSNR of a picture against its photo, dB, on the device: nothing is waited for."""
+    return -10 / math.log(10) * functional.mse_loss(drawn.features.detach(), shot.image).log()
 
 
 def geometry_at(config: SplatsConfig, scene: Scene, step: int) -> Geometry:
@@ -113,14 +120,18 @@ def geometry_at(config: SplatsConfig, scene: Scene, step: int) -> Geometry:
 
 def rendering_term(config: SplatsConfig, one: Pass) -> Terms:
     """(1 - w) L1 + w (1 - SSIM) between the drawn picture and the photo (Kerbl 2023, eq. 7)."""
-    image, shot = one.drawn.features, one.shot
-    if one.model.exposures is not None and shot.place is not None:
-        image = one.model.exposures(image, shot.place)
-    photo = shot.image
+    return Terms(rendering=(1.0, rendering_error(config.dssim, one.model.exposures, one.drawn, one.shot)))
+
+
+def rendering_error(dssim: float, exposures: Exposures | None, drawn: Splatted, shot: Shot) -> Float[Tensor, ""]:
+    """Return that term: where the photo is not masked, and under its colour map where there are any."""
+    image, photo = drawn.features, shot.image
+    if exposures is not None and shot.place is not None:
+        image = exposures(image, shot.place)
     if shot.mask is not None:
         image, photo = image * shot.mask, photo * shot.mask
     alike = similarity(image, photo)
-    return Terms(rendering=(1.0, (1 - config.dssim) * alike.l1 + config.dssim * (1 - alike.ssim)))
+    return (1 - dssim) * alike.l1 + dssim * (1 - alike.ssim)
 
 
 def further_terms(config: SplatsConfig, scene: Scene, one: Pass, neighbourhood: Neighbourhood, span: Span) -> Terms:

@@ -49,7 +49,7 @@ class Orbit:
     @classmethod
     def of(cls, cameras: Sequence[Camera]) -> Self:
         """Find the orbit of some cameras, at least one."""
-        target, up = looked_at(cameras), _upwards(cameras)
+        target, up = looked_at(cameras), upwards(cameras)
         offsets = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
         heights = offsets @ up
         level = offsets - heights[:, None] * up
@@ -121,7 +121,7 @@ def _stretch(angles: Float[Tensor, " cameras"]) -> tuple[float, float]:
     return float(ordered[(widest + 1) % len(ordered)]) + (whole - sweep) / 2, sweep
 
 
-def _upwards(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
+def upwards(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
     """Return the mean of the cameras' own upward directions, of length 1."""
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in cameras]).mean(0)
     return _unit(up, else_across=cameras[0].forward.double().cpu())

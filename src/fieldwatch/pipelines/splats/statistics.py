@@ -7,15 +7,15 @@ takes, that is 0.18 ms per step, 0.4 % of one of 45 ms.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import Run, Step
-from fieldwatch.pipelines.splats.config import SplatsConfig
-from fieldwatch.pipelines.splats.gaussians import NAMES, Gaussians
+from fieldwatch.pipelines.splats.drawable import Drawable
+from fieldwatch.pipelines.splats.gaussians import Rows
 from fieldwatch.pipelines.splats.guide import training_guide
 from fieldwatch.pipelines.splats.last_seen import LastSeen
 from fieldwatch.pipelines.splats.loop_clock import LoopClock
@@ -28,17 +28,28 @@ HISTOGRAM_EVERY = 50
 """Looks between two histograms: they are copied to the host, entry by entry."""
 
 
+@runtime_checkable
+class LookedAt(Protocol):
+    """The config of whatever is looked at."""
+
+    @property
+    def stats_every(self) -> int:
+        """Steps between two looks."""
+        ...
+
+
 class Instruments:
     """Looks at Gaussians, clock and machine at every ``stats_every``-th step; keep it in the checkpoint.
 
     Args:
-        config: how often it looks.
+        config: how often it looks, as `stats_every`.
         scene: what is trained on, and the plan.
         model: what is looked at.
     """
 
-    def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
-        self._every, self._scene, self._gaussians = config.stats_every, scene, model.gaussians
+    def __init__(self, config: LookedAt, scene: Scene, model: SplatModel[Any]) -> None:
+        self._every, self._scene = config.stats_every, scene
+        self._gaussians: Drawable = model.gaussians
         self._seen = LastSeen(len(scene.photos.train))
         self._clock = LoopClock(scene.plan.total, scene.device)
 
@@ -80,7 +91,7 @@ class Instruments:
 
 
 @torch.no_grad()
-def splat_statistics(gaussians: Gaussians, look: int, *, sampled: float | None = None) -> dict[str, Tensor | float]:
+def splat_statistics(gaussians: Drawable, look: int, *, sampled: float | None = None) -> dict[str, Tensor | float]:
     """Mean and standard deviation of each kind of parameter, and how many Gaussians are active.
 
     Args:
@@ -112,7 +123,7 @@ def splat_statistics(gaussians: Gaussians, look: int, *, sampled: float | None =
 
 @torch.no_grad()
 def population(
-    gaussians: Gaussians, look: int, *, extent: float, seen: LastSeen, visible: int
+    gaussians: Drawable, look: int, *, extent: float, seen: LastSeen, visible: int
 ) -> dict[str, Tensor | float]:
     """Shares of the Gaussians that are degenerate in one way or another, and of those that this step showed.
 
@@ -126,9 +137,10 @@ def population(
     Returns:
         ``Population/...`` as device scalars.
     """
-    longest, second = _longest_axes(gaussians.log_scales)
+    rows = gaussians.rows()
+    longest, second = _longest_axes(rows.log_scales)
     found: dict[str, Tensor | float] = {
-        "Population/transparent": _share(gaussians.opacity_logits < _logit(TRANSPARENT)),
+        "Population/transparent": _share(rows.opacity_logits < _logit(TRANSPARENT)),
         "Population/giant": _share(longest > math.log(GIANT * extent)),
         "Population/needle": _share(longest - second > math.log(NEEDLE)),
         "Population/visible": visible / len(gaussians),
@@ -137,7 +149,7 @@ def population(
     if unseen is not None:
         found["Population/never_visible"] = unseen
     if look % REST_EVERY == 0:
-        found["Population/non_finite"] = _share(~_row_sums(gaussians).isfinite())
+        found["Population/non_finite"] = _share(~_row_sums(rows).isfinite())
     return found
 
 
@@ -169,11 +181,11 @@ def _longest_axes(log_scales: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, " n"]
     return torch.maximum(higher, three), torch.maximum(lower, torch.minimum(higher, three))
 
 
-def _row_sums(gaussians: Gaussians) -> Float[Tensor, " n"]:
+def _row_sums(rows: Rows) -> Float[Tensor, " n"]:
     """Sum of all parameters of each Gaussian: not finite where any of them is not."""
-    flat = (gaussians.get_parameter(name).flatten(1) if name != "opacity_logits" else None for name in NAMES)
-    sums = (part @ part.new_ones(part.shape[1]) for part in flat if part is not None and part.shape[1])
-    return sum(sums, gaussians.opacity_logits)
+    flat = (part.flatten(1) for part in rows if part.dim() > 1)
+    sums = (part @ part.new_ones(part.shape[1]) for part in flat if part.shape[1])
+    return sum(sums, rows.opacity_logits)
 
 
 def _logit(share: float) -> float:

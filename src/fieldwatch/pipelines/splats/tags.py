@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 
+from fieldwatch.pipelines.splats.mesh_tags import MESH
 from fieldwatch.record import Better, Catalogue, Metric
 
 ACTIVE = 0.01
@@ -255,6 +256,7 @@ SPLATS_METRICS = Catalogue(
         *MACHINE,
         *PICTURES,
         *GUIDE,
+        *MESH,
     )
 )
 """Every tag of a splats run beyond the toolkit's."""

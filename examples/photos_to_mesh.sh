@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# From photos to a textured mesh, and how far it is from the true surface: the built-in scene, in a few minutes on two cores.
+# Usage: examples/photos_to_mesh.sh [RUN]      (RUN: where everything goes; default runs/photos_to_mesh)
+# Your own photos: the same, with `train splats --data FOLDER`, and `mesh evaluate` only if you have the true mesh.
+set -euo pipefail
+run=${1:-runs/photos_to_mesh}
+fieldwatch=$(dirname "$0")/../.venv/bin/fieldwatch
+[ -x "$fieldwatch" ] || fieldwatch=fieldwatch
+
+"$fieldwatch" train splats --out "$run"
+"$fieldwatch" mesh extract "$run" --triangles 40000 --no-background
+"$fieldwatch" mesh refine "$run" "$run/mesh/level0.3.ply" --preset short --out "$run/refined"
+"$fieldwatch" mesh texture "$run" "$run/refined/products/refined_mesh.ply" --out "$run/textured"
+"$fieldwatch" mesh quality "$run/textured/refined_mesh.obj" --open
+"$fieldwatch" mesh evaluate "$run/refined/products/refined_mesh.ply" --gt built-in --visible-from "$run" --out "$run/evaluated"
+"$fieldwatch" mesh view "$run/textured/refined_mesh.glb" -o "$run/mesh.html"

@@ -1,0 +1,231 @@
+"""From trained Gaussians to a mesh, in the order of SuGaR's section 4.2: points, surface, trim, decimation, snap."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from fieldwatch.geometry import Camera
+from fieldwatch.mesh import (
+    DepthView,
+    OrientedPoints,
+    Triangles,
+    cleaned,
+    decimated,
+    facing_outward,
+    fuse_depths,
+    snapped,
+    without_small_pieces,
+)
+from fieldwatch.pipelines.splats.meshing.boxes import Box, background_box, foreground_box
+from fieldwatch.pipelines.splats.meshing.budget import Budget
+from fieldwatch.pipelines.splats.meshing.density import density_surface
+from fieldwatch.pipelines.splats.meshing.options import ExtractOptions
+from fieldwatch.pipelines.splats.meshing.parts import Part, Progress, poisson_part, refuse_empty
+from fieldwatch.pipelines.splats.meshing.surface import MaskOf, OpaqueGaussians, Seen, surface_points
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.render import View
+
+_COARSEST, _FINEST = 96, 384  # cells along the longest side, where none was asked for
+_CELLS_PER_PIXEL = 1.5
+_SNAP = 2.0  # cells: farther than this no vertex is moved
+_FUSED = 0.6  # of the memory that is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """What came of it.
+
+    Attributes:
+        meshes: by name: `level0.3`, or the method where it has no levels.
+        notes: what a user should know.
+        facts: how it came to be: counts, box, seconds.
+    """
+
+    meshes: Mapping[str, Triangles]
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+def extract_mesh(
+    model: SplatModel, scene: Scene, options: ExtractOptions, *, on_progress: Progress = lambda _, __: None
+) -> Extraction:
+    """Make meshes of trained Gaussians, on the CPU.
+
+    Args:
+        model: the Gaussians.
+        scene: whose training cameras look at them.
+        options: how.
+        on_progress: told what is being done, and what share of it is done.
+
+    Raises:
+        ValueError: no Gaussian is opaque, or the memory does not suffice.
+        MeshError: neither foreground nor background has a surface, or the memory does not suffice for the grid.
+    """
+    began, budget = time.perf_counter(), Budget(options.memory)
+    gaussians, views = OpaqueGaussians.of(model), tuple(_on_cpu(view) for view in scene.training_views)
+    cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
+    foreground = foreground_box(cameras, options.bbox, centred=options.centred)
+    seen = surface_points(
+        gaussians,
+        views,
+        options.surface_level,
+        count=options.points,
+        budget=budget,
+        mask_of=_masks(scene),
+        seed=options.seed,
+        on_view=lambda done: on_progress("surface points", done / len(views)),
+    )
+    work = _Work(options, budget, gaussians, cameras, views, seen, foreground, on_progress)
+    meshes: dict[str, Triangles] = {}
+    notes: list[str] = []
+    for level, points in zip(options.surface_level, seen.levels, strict=True):
+        if options.method == "tsdf" and meshes:
+            continue  # it knows no levels
+        name = "tsdf" if options.method == "tsdf" else f"level{level:g}"
+        inside = foreground.holds(points.points)
+        far = background_box(cameras, foreground).holds(points.points) & ~inside
+        parts = work.parts(level, points.chosen(inside), points.chosen(far))
+        notes += [f"{name}: {note}" for part in parts for note in part.notes]
+        meshes[name] = work.finished(parts, points)
+    facts = {
+        "method": options.method,
+        "opaque_gaussians": len(gaussians.ellipsoids.means),
+        "views": len(views),
+        "foreground": [foreground.low.tolist(), foreground.high.tolist()],
+        "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, seen.levels, strict=True)},
+        "meshes": {
+            name: {"vertices": len(mesh.vertices), "triangles": len(mesh.faces)} for name, mesh in meshes.items()
+        },
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+    return Extraction(meshes=meshes, notes=tuple(dict.fromkeys(notes)), facts=facts)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What every level's mesh is made with."""
+
+    options: ExtractOptions
+    budget: Budget
+    gaussians: OpaqueGaussians
+    cameras: tuple[Camera, ...]
+    views: tuple[View, ...]
+    seen: Seen
+    foreground: Box
+    on_progress: Progress
+
+    def parts(self, level: float, near: OrientedPoints, far: OrientedPoints) -> list[Part]:
+        """Return foreground and, if wanted, background."""
+        parts = [self._foreground(level, near)]
+        if self.options.background:
+            parts.append(self._poisson("background", far))
+        refuse_empty(parts)
+        return parts
+
+    def _poisson(self, name: str, points: OrientedPoints) -> Part:
+        return poisson_part(
+            name,
+            points,
+            self.options,
+            resolution=self.resolution(points),
+            budget=self.budget,
+            empty=self.seen.depths.emptiness,
+            on_progress=self.on_progress,
+        )
+
+    def _foreground(self, level: float, points: OrientedPoints) -> Part:
+        if self.options.method in {"poisson", "open3d"} or not len(points):
+            return self._poisson("foreground", points)
+        box, resolution = self._around(points), self.resolution(points)
+        if self.options.method == "density":
+            mesh = density_surface(
+                self.gaussians, level, box, resolution, lambda done, of: self.on_progress("density", done / of)
+            )
+        else:
+            mesh = self._fused(box, resolution)
+        mesh = cleaned(without_small_pieces(mesh, least_share=self.options.least_piece))
+        return Part(name="foreground", mesh=mesh if len(mesh.faces) else None)
+
+    def _fused(self, box: Box, resolution: int) -> Triangles:
+        """Fuse what the cameras see of the foreground into a volume."""
+        return fuse_depths(
+            (_depth_view(self.gaussians, *pair) for pair in zip(self.cameras, self.views, strict=True)),
+            low=box.low,
+            high=box.high,
+            resolution=resolution,
+            memory=self.budget.share(_FUSED) if self.budget.limited else None,
+            close=self.options.unseen == "close",
+            on_view=lambda done: self.on_progress("fusion", done / len(self.views)),
+        )
+
+    def _around(self, points: OrientedPoints) -> Box:
+        """The points' box with some cells to spare."""
+        low, high = points.points.min(0), points.points.max(0)
+        margin = 4 * float((high - low).max()) / self.resolution(points)
+        return Box(low=low - margin, high=high + margin)
+
+    def resolution(self, points: OrientedPoints) -> int:
+        """Cells along the longest side: as asked for, or as fine as the photos resolve it."""
+        if self.options.resolution is not None or not len(points):
+            return self.options.resolution or _COARSEST
+        middle = torch.from_numpy(np.median(points.points, axis=0)).float()
+        pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
+        longest = float(np.ptp(points.points, axis=0).max())
+        return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _COARSEST, _FINEST))
+
+    def finished(self, parts: list[Part], points: OrientedPoints) -> Triangles:
+        """Join, decimate and snap; SuGaR's order."""
+        self.on_progress("finishing", 0.0)
+        meshes = [part.mesh for part in parts if part.mesh is not None]
+        mesh = joined(meshes)
+        if self.options.limit is not None:
+            mesh = cleaned(decimated(mesh, **self.options.limit))
+        if self.options.snap and self.options.method in {"poisson", "open3d"}:
+            near = points.chosen(self.foreground.holds(points.points)) if parts[0].mesh is not None else points
+            cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
+            mesh = cleaned(snapped(mesh, points, farthest=_SNAP * cell))
+        self.on_progress("finishing", 1.0)
+        return facing_outward(mesh, points)
+
+
+def joined(meshes: list[Triangles]) -> Triangles:
+    """Return several meshes as one; they keep to themselves. Colours stay where all have them."""
+    starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
+    colours = [mesh.colours for mesh in meshes if mesh.colours is not None]
+    return Triangles(
+        vertices=np.concatenate([mesh.vertices for mesh in meshes]),
+        faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
+        colours=np.concatenate(colours) if len(colours) == len(meshes) else None,
+    )
+
+
+def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> DepthView:
+    drawn = gaussians.draw(view)
+    if drawn.median_depth is None:
+        raise AssertionError("no depth was drawn, though it was asked for: a fault of the renderer")
+    colours = drawn.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
+    return DepthView(camera=camera, depth=drawn.median_depth.numpy(), colours=colours)
+
+
+def _masks(scene: Scene) -> MaskOf:
+    """The masks of the training photos, where there are any; no photo is held in memory for that."""
+    photos = scene.photos.having(memory_budget=0)
+
+    def mask_of(number: int) -> Bool[Tensor, "height width"] | None:
+        if not photos.masked:
+            return None
+        mask = photos[photos.train[number]].mask
+        return None if mask is None else mask.cpu() > 127
+
+    return mask_of
+
+
+def _on_cpu(view: View) -> View:
+    return replace(view, camera_from_world=view.camera_from_world.cpu())

@@ -1,0 +1,27 @@
+"""How good a mesh the Gaussians would give now: extracted in passing, measured, and let go."""
+
+from collections.abc import Mapping
+
+from fieldwatch.mesh import MeshError, gaussian_fit, mesh_quality
+from fieldwatch.pipelines.splats.meshing.extract import extract_mesh
+from fieldwatch.pipelines.splats.meshing.options import ExtractOptions
+from fieldwatch.pipelines.splats.meshing.surface import OPAQUE
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.pipelines.splats.scene import Scene
+
+IN_PASSING = ExtractOptions(points=200_000, resolution=128, background=False, triangles=0)
+"""Coarser than what `fieldwatch mesh extract` makes, and the foreground alone: seconds instead of minutes."""
+
+
+def mesh_metrics(model: SplatModel, scene: Scene) -> tuple[Mapping[str, float], str | None]:
+    """Return the tags `Mesh/...` of a mesh made of the Gaussians as they are now, and why there are none.
+
+    The random state is left as it is.
+    """
+    try:
+        mesh = next(iter(extract_mesh(model, scene, IN_PASSING).meshes.values()))
+    except (MeshError, ValueError) as error:  # early Gaussians need not have a surface; the message says what they have
+        return {}, str(error)
+    opaque = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE].cpu().double().numpy()
+    fit = {name: value for name, value in gaussian_fit(mesh, opaque).items() if value is not None}
+    return {**mesh_quality(mesh).metrics, **fit}, None

@@ -1,0 +1,192 @@
+"""Points on the level sets of the density, along the lines of sight of the training cameras (SuGaR, section 4.2)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from fieldwatch.geometry import nearest_neighbours
+from fieldwatch.losses import Ellipsoids
+from fieldwatch.mesh import OrientedPoints
+from fieldwatch.pipelines.splats.meshing.budget import Budget
+from fieldwatch.pipelines.splats.meshing.crossings import level_crossings
+from fieldwatch.pipelines.splats.meshing.depths import DepthMaps
+from fieldwatch.pipelines.splats.model import SplatModel
+from fieldwatch.render import Splatted, View, splat
+
+OPAQUE = 0.5
+"""Opacity from which a Gaussian is part of the surface."""
+NEIGHBOURS = 16
+MaskOf = Callable[[int], Bool[Tensor, "height width"] | None]
+"""The pixels of a view that count; None: all."""
+_DEPTHS = 0.15  # of the memory that is left, for the depth maps
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpaqueGaussians:
+    """The Gaussians of a surface, as they are drawn in their own colour.
+
+    Attributes:
+        ellipsoids: their shapes.
+        constant: their colours, as harmonics of degree 0.
+        neighbours: the nearest of each, itself first.
+        antialiased: how they are drawn.
+    """
+
+    ellipsoids: Ellipsoids
+    constant: Float[Tensor, "n 1 3"]
+    neighbours: Int[Tensor, "n k"]
+    antialiased: bool
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: SplatModel) -> Self:
+        """Choose those of a model that are opaque.
+
+        Raises:
+            ValueError: none is.
+        """
+        scales, opacities = (part.detach().cpu() for part in model.shapes())
+        chosen = opacities > OPAQUE
+        if not bool(chosen.any()):
+            raise ValueError(
+                f"none of the {len(opacities)} Gaussians is more opaque than {OPAQUE} (the most: "
+                f"{float(opacities.max()):.2f}): there is no surface; train longer, or with --regularization planar"
+            )
+        gaussians = model.gaussians
+        means = gaussians.means.detach().cpu()[chosen]
+        shapes = Ellipsoids(
+            means=means,
+            scales=scales[chosen],
+            quaternions=gaussians.quaternions.detach().cpu()[chosen],
+            opacities=opacities[chosen],
+        )
+        return cls(
+            ellipsoids=shapes,
+            constant=gaussians.constant.detach().cpu()[chosen][:, None],
+            neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
+            antialiased=model.antialiased,
+        )
+
+    @torch.no_grad()
+    def draw(self, view: View) -> Splatted:
+        """Draw colours, and the depth at which half the light is gone."""
+        shapes = self.ellipsoids
+        return splat(
+            shapes.means,
+            shapes.quaternions,
+            shapes.scales,
+            shapes.opacities,
+            view,
+            harmonics=(self.constant, self.constant[:, :0]),
+            degree=0,
+            depth="planar",
+            median=True,
+            compensated=self.antialiased,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """What the training cameras see of the surface.
+
+    Attributes:
+        levels: points on each level set of the density.
+        depths: depth maps.
+    """
+
+    levels: tuple[OrientedPoints, ...]
+    depths: DepthMaps
+
+
+def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
+    gaussians: OpaqueGaussians,
+    views: Sequence[View],
+    levels: Sequence[float],
+    *,
+    count: int,
+    budget: Budget,
+    mask_of: MaskOf = lambda _: None,
+    seed: int = 0,
+    on_view: Callable[[int], None] = lambda _: None,
+) -> Seen:
+    """Sample the level sets that the cameras see.
+
+    Args:
+        gaussians: on the CPU.
+        views: the training cameras, on the CPU.
+        levels: of the density.
+        count: points on each level, at the most; evenly over the views.
+        budget: memory.
+        mask_of: pixels of a view that count; None: all.
+        seed: of the choice of pixels; the same whatever the memory.
+        on_view: called with the number of views that are done.
+    """
+    depths = DepthMaps(len(views), budget.share(_DEPTHS))
+    found: list[list[OrientedPoints]] = [[] for _ in levels]
+    each = count // len(views) + 1
+    for number, view in enumerate(views):
+        drawn = gaussians.draw(view)
+        depth, mask = drawn.median_depth, mask_of(number)
+        if depth is None or drawn.median_ids is None:
+            raise AssertionError("no depth was drawn, though it was asked for: a fault of the renderer")
+        depths.add(view, depth.numpy() if mask is None else torch.where(mask, depth, torch.nan).numpy())
+        hit = (depth > 0) if mask is None else (depth > 0) & mask
+        pixels = _chosen_pixels(hit, 2 * each, seed + number)
+        for level, points in enumerate(_points_of(gaussians, view, drawn, pixels, levels, budget)):
+            found[level].append(points.chosen(np.arange(len(points)) < each))
+        on_view(number + 1)
+    return Seen(levels=tuple(OrientedPoints.joined(*parts) for parts in found), depths=depths)
+
+
+def _chosen_pixels(hit: Bool[Tensor, "height width"], count: int, seed: int) -> Int[Tensor, " pixels"]:
+    pixels = hit.flatten().nonzero()[:, 0]
+    order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))
+    return pixels[order[:count]]
+
+
+def _points_of(  # noqa: PLR0913, PLR0917  one view and what is asked of it
+    gaussians: OpaqueGaussians,
+    view: View,
+    drawn: Splatted,
+    pixels: Int[Tensor, " pixels"],
+    levels: Sequence[float],
+    budget: Budget,
+) -> list[OrientedPoints]:
+    """Points of one view on each level, a memory's worth of rays at a time."""
+    parts: list[list[OrientedPoints]] = [[] for _ in levels]
+    for some in pixels.split(budget.rays()):
+        origins, directions = _surface_rays(view, drawn, some)
+        hit = drawn.median_ids.flatten()[some].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+        colours = drawn.features.reshape(-1, 3)[some].clamp(0, 1).mul(255).round().to(torch.uint8)
+        crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)
+        for level, crossing in enumerate(crossings):
+            kept = crossing.found
+            parts[level].append(
+                OrientedPoints(
+                    points=crossing.points[kept].double().numpy(),
+                    normals=_unit(crossing.normals[kept]),
+                    colours=colours[kept].numpy(),
+                )
+            )
+    return [OrientedPoints.joined(*some) for some in parts]
+
+
+def _unit(normals: Float[Tensor, "n 3"]) -> np.ndarray:
+    exact = normals.double().numpy()
+    return exact / np.linalg.norm(exact, axis=1, keepdims=True)
+
+
+def _surface_rays(
+    view: View, drawn: Splatted, pixels: Int[Tensor, " pixels"]
+) -> tuple[Float[Tensor, "pixels 3"], Float[Tensor, "pixels 3"]]:
+    """Return the drawn surface's points at some pixels, and the unit directions in which they are seen."""
+    row, column = pixels // view.width, pixels % view.width
+    x, y = (column + 0.5 - view.cx) / view.fx, (row + 0.5 - view.cy) / view.fy
+    towards = torch.stack([x, y, torch.ones_like(x)], -1) @ view.rotation
+    depth = drawn.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+    return view.position + depth[:, None] * towards, torch.nn.functional.normalize(towards, dim=-1)

@@ -1,0 +1,44 @@
+"""Shares of the memory that an extraction may come to take."""
+
+import psutil
+import pytest
+
+from fieldwatch.pipelines.splats.meshing.budget import GIBIBYTE, Budget
+
+
+def taken() -> float:
+    return psutil.Process().memory_info().rss / GIBIBYTE
+
+
+def test_what_is_left_is_the_limit_less_what_is_taken() -> None:
+    limit = taken() + 1.0
+    budget = Budget(limit)
+    assert budget.limited
+    assert budget.left() / GIBIBYTE == pytest.approx(limit - taken(), abs=0.05)
+    assert budget.share(0.25) == pytest.approx(budget.left() / 4, rel=0.05)
+
+
+def test_shares_follow_what_is_taken_meanwhile() -> None:
+    budget = Budget(taken() + 1.0)
+    before = budget.left()
+    block = bytearray(b"x") * (300 << 20)
+    assert before - budget.left() > 250 << 20
+    del block
+
+
+def test_no_limit_leaves_enough_for_everything() -> None:
+    budget = Budget(None)
+    assert not budget.limited
+    assert budget.share(0.5) > 4 * GIBIBYTE
+
+
+def test_fewer_rays_at_once_with_less_memory_and_never_none() -> None:
+    assert Budget(taken() + 0.15).rays() >= 256
+    assert Budget(taken() + 0.15).rays() <= Budget(None).rays()
+
+
+def test_limit_below_what_is_taken_is_refused_with_one_that_suffices() -> None:
+    with pytest.raises(ValueError, match=r"--memory 0\.05 GiB: \d\.\d\d GiB are taken .*; give at least \d") as refused:
+        Budget(0.05)
+    wanted = float(str(refused.value).rsplit(" ", 1)[-1])
+    assert Budget(wanted + 0.1).left() > 0

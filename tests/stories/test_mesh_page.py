@@ -1,0 +1,91 @@
+"""Somebody opens the page of a mesh in a browser, without network: it draws, it listens, or it says why not."""
+
+import html
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fieldwatch.mesh import Triangles, write_mesh
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.timeout(300),
+]
+
+
+def box():
+    """A cube with a square of the texture for each side: red and green, and blue above."""
+    places = np.array([[x, y, z] for x in (-1.0, 1) for y in (-1.0, 1) for z in (-1.0, 1)])
+    sides = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    faces = np.array([face for a, b, c, d in sides for face in ((a, b, c), (a, c, d))])
+    uvs = np.repeat([[0.1, 0.1], [0.3, 0.1], [0.5, 0.1], [0.7, 0.1], [0.9, 0.1], [0.9, 0.9]], 6, axis=0)
+    texture = np.zeros((4, 5, 3), np.uint8)
+    texture[:, ::2, 0], texture[:, 1::2, 1], texture[0] = 255, 255, (0, 0, 255)
+    return Triangles(vertices=places, faces=faces, uvs=uvs.reshape(12, 3, 2), texture=texture)
+
+
+@pytest.fixture
+def page_of(tmp_path):
+    def page_of(mesh, name):
+        path = write_mesh(tmp_path / name, mesh)
+        words = [sys.executable, "-m", "fieldwatch", "mesh", "view", path, "--size", "64"]
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
+        return path.with_suffix(".html")
+
+    return page_of
+
+
+@pytest.fixture
+def browse(tmp_path):
+    def browse(page, *flags, script=""):
+        """What the page is once it came to rest: the attributes of its body, its title, and all of it."""
+        if script:
+            wait = f"(function go(){{if(document.body.dataset.state!=='drawn')return setTimeout(go,100);{script}}})()"
+            page.write_text(page.read_text().replace("</body>", f"<script>{wait}</script></body>"))
+        words = [BROWSER, "--headless", "--no-sandbox", *flags, f"--user-data-dir={tmp_path / 'profile'}"]
+        words += ["--window-size=400,300", "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
+        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=200)
+        body = re.search(r"<body([^>]*)>", done.stdout)[1]
+        title = html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1])
+        return dict(re.findall(r'data-(\w+)="([^"]*)"', body)), title, done.stdout
+
+    return browse
+
+
+def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of, browse):
+    press = "for (const key of ['w','2','ArrowLeft','+']) document.dispatchEvent(new KeyboardEvent('keydown',{key}));"
+    state, title, page = browse(page_of(box(), "box.glb"), *SOFTWARE, script=press)
+    assert state["state"] == "drawn"
+    assert state["triangles"] == "12"
+    assert 0.03 < float(state["covered"]) < 0.5
+    assert state["shading"] == "normals"
+    assert title == "box.glb"
+    assert re.search(r'id="wire"[^>]*aria-pressed="true"', page)
+
+
+def test_a_bare_mesh_is_drawn_as_clay(page_of, browse):
+    bare = replace(box(), uvs=None, texture=None)
+    state, _, page = browse(page_of(bare, "bare.ply"), *SOFTWARE)
+    assert state == {"state": "drawn", "shading": "clay", "triangles": "12", "covered": state["covered"]}
+    assert re.search(r'data-mode="colour"[^>]*disabled', page)
+
+
+def test_without_webgl2_the_page_says_so(page_of, browse):
+    state, _, page = browse(page_of(box(), "box.glb"), "--disable-3d-apis")
+    assert state == {"state": "failed"}
+    assert "This page needs WebGL2" in re.search(r'id="message"[^>]*>(.*?)</div>', page)[1]
+
+
+def test_a_damaged_page_says_so(page_of, browse):
+    page = page_of(box(), "box.glb")
+    page.write_text(re.sub(r'(id="glb">[^<]{80})[^<]*', r"\1", page.read_text()))
+    state, _, text = browse(page, *SOFTWARE)
+    assert state == {"state": "failed"}
+    assert "cut short" in re.search(r'id="message"[^>]*>(.*?)</div>', text)[1]
