@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from rich.table import Table
 
-from fieldwatch import Finding, Profile
-from fieldwatch.run import Sinks
+from fieldwatch import Finding
+from fieldwatch.run import RunChoices
 
 
 @runtime_checkable
@@ -28,22 +28,6 @@ class Settings(Protocol):
 
 
 Config = TypeVar("Config", bound=Settings)
-
-
-class How(TypedDict):
-    """What the command chooses about a run, as every pipeline takes it.
-
-    Attributes:
-        preset: the config this one was derived from.
-        sinks: what makes the places where rows go besides the journal.
-        resume: "auto", "never" or "must".
-        profile: when to account for tensor memory.
-    """
-
-    preset: Any
-    sinks: Sinks
-    resume: Literal["auto", "never", "must"]
-    profile: Profile | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +69,7 @@ class Job:
     total: int
     shown: Mapping[str, str]
     references: Mapping[str, float] = field(default_factory=dict)
-    train: Callable[[Path, How], Ended]
+    train: Callable[[Path, RunChoices], Ended]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.front import Ended, Front, How, Job
+from fieldwatch.cli.front import Ended, Front, Job
 from fieldwatch.cli.front_splats import SHOWN, quality_table
 from fieldwatch.losses import find_lpips
 from fieldwatch.pipelines.splats import (
@@ -17,6 +17,7 @@ from fieldwatch.pipelines.splats import (
     stored_refine_config,
     stored_refine_preset,
 )
+from fieldwatch.run import RunChoices
 
 
 def prepare(config: RefineConfig) -> Job:
@@ -41,7 +42,7 @@ def prepare(config: RefineConfig) -> Job:
     )
 
 
-def _train(config: RefineConfig, refinement: Refinement, folder: Path, how: How) -> Ended:
+def _train(config: RefineConfig, refinement: Refinement, folder: Path, how: RunChoices) -> Ended:
     outcome = refine_mesh(config, refinement, folder, **how)
     return Ended(
         folder=outcome.folder,

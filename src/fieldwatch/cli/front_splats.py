@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fieldwatch.cli.front import Ended, Front, How, Job
+from fieldwatch.cli.front import Ended, Front, Job
 from fieldwatch.losses import find_lpips
 from fieldwatch.pipelines.splats import (
     STAGE0,
@@ -18,6 +18,7 @@ from fieldwatch.pipelines.splats import (
     stored_preset,
     train_splats,
 )
+from fieldwatch.run import RunChoices
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
@@ -63,7 +64,7 @@ def prepare(config: SplatsConfig) -> Job:
     )
 
 
-def _train(config: SplatsConfig, scene: Scene, folder: Path, how: How) -> Ended:
+def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Ended:
     outcome = train_splats(config, scene, folder, **how)
     return Ended(
         folder=outcome.folder,

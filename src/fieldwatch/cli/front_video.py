@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fieldwatch.cli.front import Ended, Front, How, Job
+from fieldwatch.cli.front import Ended, Front, Job
 from fieldwatch.pipelines.video import (
     Scene,
     VideoConfig,
@@ -17,6 +17,7 @@ from fieldwatch.pipelines.video import (
     total_steps,
     train_video,
 )
+from fieldwatch.run import RunChoices
 
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
@@ -51,7 +52,7 @@ def prepare(config: VideoConfig) -> Job:
     )
 
 
-def _train(config: VideoConfig, scene: Scene, folder: Path, how: How) -> Ended:
+def _train(config: VideoConfig, scene: Scene, folder: Path, how: RunChoices) -> Ended:
     outcome = train_video(config, scene, folder, **how)
     return Ended(
         folder=outcome.folder,

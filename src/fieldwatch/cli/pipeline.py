@@ -40,6 +40,5 @@ def by_pipeline(folder: Path, things: Mapping[str, Thing]) -> Thing:
         name = pipeline_of(folder)
     if name is not None and name in things:
         return things[name]
-    raise BadInput(
-        f"{folder} holds a run of {name or 'a loop of your own'}: this command opens {' and '.join(things)} runs"
-    )
+    known = " and ".join(filter(None, (", ".join(list(things)[:-1]), list(things)[-1])))
+    raise BadInput(f"{folder} holds a run of {name or 'a loop of your own'}: this command opens {known} runs")

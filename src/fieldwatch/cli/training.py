@@ -15,11 +15,11 @@ from rich.text import Text
 from fieldwatch import ConfigMismatch, Diverged
 from fieldwatch.checkpoint import CheckpointError, FolderInUseError
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
-from fieldwatch.cli.front import Config, Ended, Front, How, Job
+from fieldwatch.cli.front import Config, Ended, Front, Job
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.record import MEMORY_LOG, Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
-from fieldwatch.run import Profile, check_folder, default_sinks
+from fieldwatch.run import Profile, RunChoices, check_folder, default_sinks
 
 _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "csv": lambda folder: Csv(folder / "metrics.csv"),
@@ -63,7 +63,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     def every_sink(place: Path) -> list[Sink]:
         return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
 
-    how = How(preset=preset, sinks=every_sink, resume=resume, profile=profile)
+    how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile)
     ended: Ended | None = None
     with Failure(console), bar:
         ended = job.train(folder, how)

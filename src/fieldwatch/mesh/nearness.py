@@ -8,7 +8,7 @@ from fieldwatch.mesh.error import MeshError
 from fieldwatch.mesh.points import OrientedPoints
 
 _AROUND = 10  # neighbours over which a density is taken
-_CHUNK = 1 << 16  # places asked for at a time: bounds the memory of the answers
+_CHUNK = 1 << 15  # places asked for at a time: bounds the memory of the answers
 
 
 def search_tree(points: Float64[np.ndarray, "n 3"]) -> cKDTree:
@@ -27,6 +27,16 @@ def nearest(
         part = slice(start, start + _CHUNK)
         distance[part], row[part] = tree.query(places[part], k=wanted, workers=-1)
     return distance, row
+
+
+def mean_distances(tree: cKDTree, points: Float64[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "n"]:
+    """Return the mean distance of each point of the tree to the `count` points nearest to it."""
+    means = np.empty(len(points))
+    for start in range(0, len(points), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        distance, _ = nearest(tree, points[part], count + 1)
+        means[part] = distance[:, 1:].mean(1)
+    return means
 
 
 def sample_areas(tree: cKDTree, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fieldwatch.mesh.error import MeshError
-from fieldwatch.mesh.nearness import nearest, search_tree
+from fieldwatch.mesh.nearness import mean_distances, nearest, search_tree
 from fieldwatch.mesh.points import OrientedPoints
 from fieldwatch.mesh.poisson import PoissonSurface
 from fieldwatch.mesh.triangles import Triangles
@@ -27,8 +27,7 @@ def without_outliers(points: OrientedPoints, *, neighbours: int = 20, ratio: flo
         raise MeshError(f"outliers by {neighbours} neighbours and a ratio of {ratio}: both must be above 0")
     if len(points) <= neighbours:
         return points
-    distance, _ = nearest(search_tree(points.points), points.points, neighbours + 1)
-    mean = distance[:, 1:].mean(1)
+    mean = mean_distances(search_tree(points.points), points.points, neighbours)
     return points.chosen(mean <= mean.mean() + ratio * mean.std())
 
 

@@ -1,6 +1,14 @@
 """Record: what happened during a run, written once and read back by rules, reports and sinks."""
 
-from fieldwatch.record.bounds import Bounds, refuse_out_of_bounds
+from fieldwatch.record.bounds import (
+    A_SHARE,
+    AT_LEAST_ONE,
+    FINITE_WEIGHT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Bounds,
+    refuse_out_of_bounds,
+)
 from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
 from fieldwatch.record.derive import derive_block, trend
 from fieldwatch.record.events import EVENTS, Events
@@ -49,11 +57,16 @@ from fieldwatch.record.toolkit_metrics import TOOLKIT
 from fieldwatch.record.writer import Transfer, Writer, WriterFailed
 
 __all__ = [
+    "AT_LEAST_ONE",
+    "A_SHARE",
     "BOOKKEEPING",
     "EVENTS",
+    "FINITE_WEIGHT",
     "JOURNAL",
     "MEMORY_LOG",
     "MEMORY_TAB",
+    "NOT_NEGATIVE",
+    "POSITIVE",
     "TOOLKIT",
     "Axis",
     "Better",

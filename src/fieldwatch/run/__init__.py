@@ -1,5 +1,6 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
+from fieldwatch.run.choices import RunChoices, choose_device
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.run import Run
@@ -12,9 +13,11 @@ __all__ = [
     "Profile",
     "ProfiledLoop",
     "Run",
+    "RunChoices",
     "Sinks",
     "Step",
     "check_folder",
+    "choose_device",
     "default_sinks",
     "profile_tensors",
 ]

@@ -21,8 +21,9 @@ from fieldwatch.pipelines.splats.objective import Pass, density_acts, further_te
 from fieldwatch.pipelines.splats.products import write_products, write_stage0
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.show import show_evaluation
-from fieldwatch.pipelines.splats.start import RunChoices, start_run
+from fieldwatch.pipelines.splats.start import start_run
 from fieldwatch.pipelines.splats.statistics import Instruments
+from fieldwatch.run import RunChoices
 
 STAGE0 = "3dgs"
 """Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""

@@ -1,13 +1,11 @@
 """Everything a splats run depends on, in one frozen value."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fieldwatch.losses import BetaMode
-from fieldwatch.record import refuse_out_of_bounds
+from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 
 Device = Literal["auto", "cpu", "cuda"]
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
@@ -16,12 +14,6 @@ Growth = Literal["adaptive", "mcmc", "none"]
 
 BUILT_IN_CAP = 60_000
 """Gaussians that the built-in scene's photos can tell apart."""
-
-_COUNT: tuple[str, Callable[[float], bool]] = ("at least 1", lambda value: value >= 1)
-_NATURAL: tuple[str, Callable[[float], bool]] = ("0 or more", lambda value: value >= 0)
-_WEIGHT: tuple[str, Callable[[float], bool]] = ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf)
-_SIZE: tuple[str, Callable[[float], bool]] = ("a finite number above 0", lambda value: 0 < value < math.inf)
-_SHARE: tuple[str, Callable[[float], bool]] = ("a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +56,10 @@ class GrowthOptions:
         """Refuse what cannot be trained."""
         refuse_out_of_bounds(
             self,
-            (*_COUNT, ("growth_cap", "growth_from", "growth_until", "growth_every")),
-            (*_SIZE, ("growth_pull",)),
-            (*_SHARE, ("least_opacity", "split_size")),
-            (*_NATURAL, ("reset_every", "fill_points")),
+            (*AT_LEAST_ONE, ("growth_cap", "growth_from", "growth_until", "growth_every")),
+            (*POSITIVE, ("growth_pull",)),
+            (*A_SHARE, ("least_opacity", "split_size")),
+            (*NOT_NEGATIVE, ("reset_every", "fill_points")),
         )
         if self.growth_from > self.growth_until:
             raise ValueError(
@@ -128,10 +120,10 @@ class SurfaceOptions:
         options = ("samples_on_surface_weight", "smoothing_weight", "flatness_weight")
         refuse_out_of_bounds(
             self,
-            (*_NATURAL, ("surface_from", "prune_at", "depth_normal_from")),
-            (*_COUNT, ("samples", "density_every", "neighbours", "neighbours_every")),
-            (*_WEIGHT, (*weights, *options, "prune_hidden")),
-            (*_SHARE, ("prune_below",)),
+            (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from")),
+            (*AT_LEAST_ONE, ("samples", "density_every", "neighbours", "neighbours_every")),
+            (*FINITE_WEIGHT, (*weights, *options, "prune_hidden")),
+            (*A_SHARE, ("prune_below",)),
         )
         if not self.surface_from < self.prune_at:
             raise ValueError(
@@ -174,7 +166,7 @@ class RateOptions:
 
     def __post_init__(self) -> None:
         """Refuse rates that train nothing."""
-        refuse_out_of_bounds(self, (*_SIZE, tuple(vars(self))))
+        refuse_out_of_bounds(self, (*POSITIVE, tuple(vars(self))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +259,11 @@ class SplatsConfig:
         naturals = ("held_out", "iteration_to_load", "checkpoint_interval", "keep_best", "degree_every", "threads")
         refuse_out_of_bounds(
             self,
-            (*_COUNT, counts),
+            (*AT_LEAST_ONE, counts),
             ("3 or more", lambda value: value >= 3, ("views",)),
-            (*_NATURAL, (*naturals, "seed", "turntable")),
-            (*_SIZE, ("memory_gb", "schedule_scale")),
-            (*_SHARE, ("dssim",)),
+            (*NOT_NEGATIVE, (*naturals, "seed", "turntable")),
+            (*POSITIVE, ("memory_gb", "schedule_scale")),
+            (*A_SHARE, ("dssim",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),
         )
         _refuse_without_data(self)

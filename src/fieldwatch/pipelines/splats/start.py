@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import torch
 
@@ -28,28 +28,12 @@ from fieldwatch.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, holds_run, read_manifest
 from fieldwatch.render import native_available
-from fieldwatch.run import Sinks, default_sinks
+from fieldwatch.run import Sinks, choose_device, default_sinks
 
 BUILT_IN = "built-in"
 """What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
 BUILT_IN_SIZE = 128
 _GIBIBYTE = 1 << 30
-
-
-class RunChoices(TypedDict, total=False):
-    """What a caller may choose about the run itself.
-
-    Attributes:
-        preset: the configuration this one was derived from.
-        sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        resume: "auto", "never" or "must".
-        profile: when to account for tensor memory.
-    """
-
-    preset: SplatsConfig | None
-    sinks: Sinks
-    resume: Literal["auto", "never", "must"]
-    profile: Profile | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,17 +42,6 @@ class _Source:
 
     photos: PhotoSet
     distance: Distance | None = None
-
-
-def choose_device(wanted: str) -> torch.device:
-    """The device to train on; "auto" takes CUDA where there is any.
-
-    Raises:
-        ValueError: CUDA is asked for and there is none.
-    """
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
-    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
 
 
 def prepare_scene(config: SplatsConfig) -> Scene:

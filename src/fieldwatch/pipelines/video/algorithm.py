@@ -16,7 +16,8 @@ from fieldwatch.pipelines.video.objective import EpochMeans, batch_metrics, sema
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.show import show_evaluation
-from fieldwatch.pipelines.video.start import RunChoices, start_run
+from fieldwatch.pipelines.video.start import start_run
+from fieldwatch.run import RunChoices
 
 BATCH_TAGS = {
     "Train/PSNR": "Train_Batch/PSNR",

@@ -18,9 +18,9 @@ from fieldwatch.pipelines.video.bitstream import BitstreamError, StoredFrames, r
 from fieldwatch.pipelines.video.models import Geometry, Prediction, Query, VideoModel
 from fieldwatch.pipelines.video.search import PatchIndex
 from fieldwatch.pipelines.video.split import Label, split_frames
-from fieldwatch.pipelines.video.start import choose_device
 from fieldwatch.pipelines.video.stored import StoredRun
 from fieldwatch.pipelines.video.strips import as_bytes, as_picture
+from fieldwatch.run import choose_device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -25,34 +25,7 @@ from fieldwatch.pipelines.video.strips import as_bytes
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
-from fieldwatch.run import Sinks, default_sinks
-
-
-class RunChoices(TypedDict, total=False):
-    """What a caller may choose about the run itself.
-
-    Attributes:
-        preset: the configuration this one was derived from.
-        sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        resume: "auto", "never" or "must".
-        profile: when to account for tensor memory.
-    """
-
-    preset: VideoConfig | None
-    sinks: Sinks
-    resume: Literal["auto", "never", "must"]
-    profile: Profile | None
-
-
-def choose_device(wanted: str) -> torch.device:
-    """The device to train on; "auto" takes CUDA where there is any.
-
-    Raises:
-        ValueError: CUDA is asked for and there is none.
-    """
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
-    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+from fieldwatch.run import Sinks, choose_device, default_sinks
 
 
 def cache_folder(config: VideoConfig) -> Path:

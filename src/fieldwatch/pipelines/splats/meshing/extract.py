@@ -1,7 +1,7 @@
 """From trained Gaussians to a mesh, in the order of SuGaR's section 4.2: points, surface, trim, decimation, snap."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,20 +150,27 @@ class _Work:
             )
         else:
             mesh = self._fused(box, resolution)
-        mesh = cleaned(without_small_pieces(mesh, least_share=self.options.least_piece))
-        return Part(name="foreground", mesh=mesh if len(mesh.faces) else None)
+        self.budget.check_faces(len(mesh.faces), resolution)
+        mesh = without_small_pieces(mesh, least_share=self.options.least_piece)
+        mesh = cleaned(replace(mesh))  # replaced: without what has been worked out about it, which takes its place
+        return Part(name="foreground", mesh=replace(mesh) if len(mesh.faces) else None)
 
     def _fused(self, box: Box, resolution: int) -> Triangles:
         """Fuse what the cameras see of the foreground into a volume."""
         return fuse_depths(
-            (_depth_view(self.gaussians, *pair) for pair in zip(self.cameras, self.views, strict=True)),
+            _Drawn(self.gaussians, self.cameras, self.views),
             low=box.low,
             high=box.high,
             resolution=resolution,
             memory=self.budget.share(_FUSED) if self.budget.limited else None,
             close=self.options.unseen == "close",
-            on_view=lambda done: self.on_progress("fusion", done / len(self.views)),
+            on_view=self._fused_views,
         )
+
+    def _fused_views(self, done: int) -> None:
+        """Tell how far the fusion is; where memory is bounded it goes through the views several times."""
+        turn, number = divmod(done - 1, len(self.views))
+        self.on_progress(f"fusion, part {turn + 1}" if turn else "fusion", (number + 1) / len(self.views))
 
     def _around(self, points: OrientedPoints) -> Box:
         """The points' box with some cells to spare."""
@@ -185,12 +192,16 @@ class _Work:
         self.on_progress("finishing", 0.0)
         meshes = [part.mesh for part in parts if part.mesh is not None]
         mesh = joined(meshes)
+        self.budget.give_back()
         if self.options.limit is not None:
             mesh = cleaned(decimated(mesh, **self.options.limit))
+            self.budget.give_back()
         if self.options.snap and self.options.method in {"poisson", "open3d"}:
             near = points.chosen(self.foreground.holds(points.points)) if parts[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
-            mesh = cleaned(snapped(mesh, points, farthest=_SNAP * cell))
+            mesh = snapped(mesh, points, farthest=_SNAP * cell)
+            mesh = cleaned(mesh)  # one after the other: what was worked out about the former is let go before
+            self.budget.give_back()
         self.on_progress("finishing", 1.0)
         return facing_outward(mesh, points)
 
@@ -204,6 +215,18 @@ def joined(meshes: list[Triangles]) -> Triangles:
         faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
         colours=np.concatenate(colours) if len(colours) == len(meshes) else None,
     )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Depths of all views, drawn anew each time that they are gone through: none is held in memory."""
+
+    gaussians: OpaqueGaussians
+    cameras: tuple[Camera, ...]
+    views: tuple[View, ...]
+
+    def __iter__(self) -> Iterator[DepthView]:
+        return (_depth_view(self.gaussians, *pair) for pair in zip(self.cameras, self.views, strict=True))
 
 
 def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> DepthView:

@@ -1,7 +1,7 @@
 """From points on a surface to the mesh of one part of the scene: outliers, surface, trim, pieces."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
@@ -64,6 +64,7 @@ def poisson_part(  # noqa: PLR0913  the points of a part, and how its surface is
     kept = without_outliers(points) if len(points) >= LEAST_POINTS else points
     if len(kept) < LEAST_POINTS:
         return Part(name=name, mesh=None, notes=(_nothing(name, len(points)),))
+    budget.give_back()
     if options.method == "open3d":
         surface = open3d_poisson(kept, depth=max(resolution - 1, 1).bit_length())
     else:
@@ -77,6 +78,8 @@ def poisson_part(  # noqa: PLR0913  the points of a part, and how its surface is
     mesh = surface.mesh
     if options.trim and options.unseen == "trim":
         mesh = trimmed(surface, options.trim, support=kept)
+    del surface
+    budget.check_faces(len(mesh.faces), resolution)
     return _checked(name, mesh, kept, options)
 
 
@@ -84,10 +87,10 @@ def _checked(name: str, mesh: Triangles, points: OrientedPoints, options: Extrac
     """Leave out small pieces, mend, and see to it that it faces outwards."""
     if options.least_piece:
         mesh = without_small_pieces(mesh, least_share=options.least_piece)
-    mesh = cleaned(mesh)
+    mesh = cleaned(replace(mesh))  # replaced: without what has been worked out about it, which takes its place
     if not len(mesh.faces):
         return Part(name=name, mesh=None, notes=(f"the {name} has no surface after the trim: lower --trim",))
-    return Part(name=name, mesh=facing_outward(mesh, points))
+    return Part(name=name, mesh=replace(facing_outward(mesh, points)))
 
 
 def _nothing(name: str, count: int) -> str:

@@ -125,10 +125,14 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
         mask_of: pixels of a view that count; None: all.
         seed: of the choice of pixels; the same whatever the memory.
         on_view: called with the number of views that are done.
+
+    Raises:
+        ValueError: the memory does not suffice for so many points; the message says how many fit.
     """
+    each = count // len(views) + 1
+    budget.check_points(len(levels) * sum(min(each, view.height * view.width) for view in views))
     depths = DepthMaps(len(views), budget.share(_DEPTHS))
     found: list[list[OrientedPoints]] = [[] for _ in levels]
-    each = count // len(views) + 1
     for number, view in enumerate(views):
         drawn = gaussians.draw(view)
         depth, mask = drawn.median_depth, mask_of(number)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 
@@ -18,29 +18,13 @@ from fieldwatch.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS, MeshWatch
 from fieldwatch.pipelines.splats.statistics import Instruments
 from fieldwatch.record import TOOLKIT, holds_run, plain, read_history, read_manifest
-from fieldwatch.run import Sinks, default_sinks
+from fieldwatch.run import RunChoices, Sinks, default_sinks
 
 REFINED_PIPELINE = "refined"
 """What run.json of a refinement says as `about.pipeline`."""
 
 
-class RefineChoices(TypedDict, total=False):
-    """What a caller may choose about the run itself.
-
-    Attributes:
-        preset: the configuration this one was derived from.
-        sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        resume: "auto", "never" or "must".
-        profile: when to account for tensor memory.
-    """
-
-    preset: RefineConfig | None
-    sinks: Sinks
-    resume: Literal["auto", "never", "must"]
-    profile: Profile | None
-
-
-def refine_mesh(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RefineChoices]) -> Outcome:
+def refine_mesh(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
     """Train a mesh with the Gaussians on it, in a run folder; a run found there is continued.
 
     Raises:

@@ -20,9 +20,9 @@ from fieldwatch.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.pipelines.splats.refined.pattern import PATTERNS
 from fieldwatch.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.pipelines.splats.scene import Scene
-from fieldwatch.pipelines.splats.start import choose_device
 from fieldwatch.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.render import View
+from fieldwatch.run import choose_device
 
 Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
 """Harmonics of degree 0, and those above."""
@@ -36,7 +36,7 @@ FULL_SHARE = 0.8
 _COPIES = 4
 """Of every parameter: itself, its gradient, two moments."""
 _DERIVED = 120
-"""Floats per Gaussian that one step derives and keeps for its gradients; 90 to 110 were measured."""
+"""Floats per Gaussian that one step derives and keeps for its gradients: an estimate, on the safe side."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

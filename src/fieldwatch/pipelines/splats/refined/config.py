@@ -1,7 +1,5 @@
 """Everything a refinement depends on, in one frozen value."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
@@ -9,15 +7,9 @@ from typing import Literal, Self
 from fieldwatch.pipelines.splats.config import Device
 from fieldwatch.pipelines.splats.refined.binding import FirstSize
 from fieldwatch.pipelines.splats.refined.pattern import PerTriangle
-from fieldwatch.record import refuse_out_of_bounds
+from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 
 FirstColours = Literal["gaussians", "vertices", "grey"]
-
-_COUNT: tuple[str, Callable[[float], bool]] = ("at least 1", lambda value: value >= 1)
-_NATURAL: tuple[str, Callable[[float], bool]] = ("0 or more", lambda value: value >= 0)
-_WEIGHT: tuple[str, Callable[[float], bool]] = ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf)
-_SIZE: tuple[str, Callable[[float], bool]] = ("a finite number above 0", lambda value: 0 < value < math.inf)
-_SHARE: tuple[str, Callable[[float], bool]] = ("a share from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +41,7 @@ class RefineRates:
 
     def __post_init__(self) -> None:
         """Refuse rates that train nothing."""
-        refuse_out_of_bounds(self, (*_SIZE, tuple(vars(self))))
+        refuse_out_of_bounds(self, (*POSITIVE, tuple(vars(self))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +100,11 @@ class RefineOptions:
         naturals = ("degree_every", "checkpoint_interval", "keep_best", "turntable", "threads", "seed")
         refuse_out_of_bounds(
             self,
-            (*_COUNT, ("iterations", "keep_last", "stats_every")),
-            (*_NATURAL, naturals),
-            (*_WEIGHT, ("normal_consistency_weight",)),
-            (*_SHARE, ("dssim",)),
-            (*_SIZE, ("thickness",)),
+            (*AT_LEAST_ONE, ("iterations", "keep_last", "stats_every")),
+            (*NOT_NEGATIVE, naturals),
+            (*FINITE_WEIGHT, ("normal_consistency_weight",)),
+            (*A_SHARE, ("dssim",)),
+            (*POSITIVE, ("thickness",)),
             ("a share above 0 and below 1", lambda value: 0 < value < 1, ("opacity",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),
             ("1, 3, 4 or 6", lambda value: value in (1, 3, 4, 6), ("gaussians_per_triangle",)),
