@@ -23,8 +23,8 @@ class ExtractOptions:
         resolution: cells along the longest side of the foreground's grid; None follows the photos' resolution, between
             96 and 384.
         background: also make a mesh of what lies outside the foreground, in the same file.
-        trim: share of the Poisson surface, the least sampled first, that goes where no sample is near; 0 keeps all
-            (SuGaR: 0.1).
+        trim: surface with no sample near goes where it is sampled as thinly as this share of the rest; 0 keeps all
+            (SuGaR: a tenth of the surface goes, whatever is near).
         unseen: what happens to surface that no photo shows: trim opens it; close keeps it where no photo has seen
             empty space, so that the mesh is closed.
         least_piece: pieces with a smaller share of the faces go; 0 keeps all.
