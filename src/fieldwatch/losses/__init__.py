@@ -21,6 +21,13 @@ from fieldwatch.losses.fusion import PIXEL_LOSSES, PixelLoss, frequency_error, p
 from fieldwatch.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
 from fieldwatch.losses.perceptual import Lpips, find_lpips
 from fieldwatch.losses.pixel import l1, l2
+from fieldwatch.losses.rendered_surface import (
+    depth_scale,
+    depth_scale_error,
+    eikonal_error,
+    mask_error,
+    normal_error,
+)
 from fieldwatch.losses.semantic import cosine, cosine_error
 from fieldwatch.losses.smoothing import smoothing_error
 from fieldwatch.losses.structural import SCALE_WEIGHTS, ms_ssim, ms_ssim_window, ssim
@@ -49,16 +56,21 @@ __all__ = [
     "density",
     "density_error",
     "depth_normal_error",
+    "depth_scale",
+    "depth_scale_error",
+    "eikonal_error",
     "find_lpips",
     "flatness_error",
     "frequency_error",
     "ideal_density",
     "l1",
     "l2",
+    "mask_error",
     "ms_ssim",
     "ms_ssim_window",
     "near_depth",
     "normal_consistency_error",
+    "normal_error",
     "opacity_entropy",
     "pixel_loss",
     "projected_distance",

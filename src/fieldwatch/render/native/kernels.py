@@ -25,6 +25,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_depth_normals": (None, [_L, _L, *[_D] * 5, *[_P] * 4, _I, *[_P] * 7]),
     "fw_cast_triangles": (None, [_L, _P, _L, *[_P] * 3, _L, _L, _I, *[_P] * 6]),
     "fw_adam": (None, [_L, _P, _L, _P, *[_F] * 6, _I, *[_P] * 3]),
+    "fw_encode": (_L, [_L, _P, _L, _L, *[_P] * 3, _I, _P, _P]),
+    "fw_encode_backward": (None, [_L, _P, _L, _L, *[_P] * 3, _I, *[_P] * 4]),
 }
 
 
