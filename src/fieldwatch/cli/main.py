@@ -46,7 +46,7 @@ COMMANDS = {
 }
 """Every command, by the words it is called with."""
 
-USAGE = 2
+USAGE, INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]fieldwatch {name}:[/] ", end="")
         sys.stderr.write(f"{error}\n")
         return USAGE
+    except KeyboardInterrupt:  # a training saves first, and ends by itself; all else leaves nothing half written
+        sys.stderr.write(f"\nfieldwatch {name}: interrupted\n")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         check_writable(folder)
         with stages(console) as told:
             made = extract_mesh(stored.model, stored.scene, chosen.options, on_progress=told)
-    files, qualities = write_meshes(made, stored, chosen, folder)
+        files, qualities = write_meshes(made, stored, chosen, folder)
     places = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
         found = {name: asdict(quality) for name, quality in qualities.items()}
@@ -177,6 +177,8 @@ def stages(console: Console) -> Iterator[Callable[[str, float], None]]:
 
         def told(stage: str, share: float) -> None:
             if stage not in tasks:
+                for earlier in tasks.values():
+                    progress.update(earlier, completed=1.0)
                 tasks[stage] = progress.add_task(stage, total=1.0)
             progress.update(tasks[stage], completed=min(share, 1.0))
 

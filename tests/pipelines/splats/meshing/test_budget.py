@@ -42,3 +42,15 @@ def test_limit_below_what_is_taken_is_refused_with_one_that_suffices() -> None:
         Budget(0.05)
     wanted = float(str(refused.value).rsplit(" ", 1)[-1])
     assert Budget(wanted + 0.1).left() > 0
+
+
+def test_more_points_or_faces_than_fit_are_refused_with_how_many_fit() -> None:
+    budget = Budget(taken() + 0.25)
+    with pytest.raises(ValueError, match=r"room for \d+ surface points, and there may be 9000000: give --points \d+"):
+        budget.check_points(9_000_000)
+    with pytest.raises(ValueError, match=r"for a mesh of 4000000 faces, .*: a resolution of \d+ fits") as refused:
+        budget.check_faces(4_000_000, 400)
+    fitting = int(str(refused.value).split("a resolution of ")[1].split()[0])
+    budget.check_faces(int(0.9 * 4_000_000 * (fitting / 400) ** 2), fitting)
+    budget.check_points(1000)
+    Budget(None).check_points(9_000_000)

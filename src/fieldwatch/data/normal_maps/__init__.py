@@ -1,0 +1,29 @@
+"""Normal maps of one object from several sides: read, written, checked, made up, integrated to depth."""
+
+from fieldwatch.data.normal_maps.checks import NormalCheck, check_normal_maps
+from fieldwatch.data.normal_maps.error import NormalMapError
+from fieldwatch.data.normal_maps.folder import read_normal_maps
+from fieldwatch.data.normal_maps.integrate import integrate_normals
+from fieldwatch.data.normal_maps.map_files import read_mask_file, read_normal_file
+from fieldwatch.data.normal_maps.model import NormalSet, NormalView
+from fieldwatch.data.normal_maps.scene import NormalScene, PlacedForm, SolidUnion
+from fieldwatch.data.normal_maps.synthetic import ring_cameras, synthetic_normal_maps
+from fieldwatch.data.normal_maps.write import write_normal_maps
+
+__all__ = [
+    "NormalCheck",
+    "NormalMapError",
+    "NormalScene",
+    "NormalSet",
+    "NormalView",
+    "PlacedForm",
+    "SolidUnion",
+    "check_normal_maps",
+    "integrate_normals",
+    "read_mask_file",
+    "read_normal_file",
+    "read_normal_maps",
+    "ring_cameras",
+    "synthetic_normal_maps",
+    "write_normal_maps",
+]

@@ -1,0 +1,85 @@
+"""The memory that an extraction may take: kept, with the same mesh, or refused with what would fit."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fieldwatch.mesh import closest_points, read_mesh
+from fieldwatch.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
+from fieldwatch.pipelines.splats.start import start_run
+
+ROOT = Path(__file__).parents[2]
+CONFIG = SplatsConfig(views=3, held_out=0, device="cpu", schedule_scale=0.001)
+FUSION = "--method tsdf --resolution 288 --points 2000 --triangles 20000 --no-background --no-pictures".split()
+POISSON = "--points 20000 --triangles 20000 --no-background --no-pictures".split()
+CELL = 3.2 / 288  # of the fusion's grid
+MEBI, GIBI = 1 << 20, 1 << 30
+
+
+@pytest.fixture(scope="module")
+def opaque(tmp_path_factory):
+    """A run with opaque Gaussians on the points of the built-in scene."""
+    folder = tmp_path_factory.mktemp("bounded") / "run"
+    scene = prepare_scene(CONFIG)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
+    with start_run(CONFIG, scene, folder, sinks=()) as run:
+        run.keep(**SplatModel(gaussians, scene.background).kept())
+        for _ in run.steps(1):
+            run.save_after_step({"psnr": 1.0})
+    return folder
+
+
+def extracted(run, out, *words):
+    """Exit code, the most memory that the process had (bytes), and its messages."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "fieldwatch", "mesh", "extract", run, "--out", out, *words]
+    said = out.parent / f"{out.name}.txt"
+    with said.open("wb") as stream:
+        process = subprocess.Popen([str(word) for word in command], stdout=stream, stderr=stream, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)  # of this process alone
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, 1024 * usage.ru_maxrss, " ".join(said.read_text().split())
+
+
+@pytest.fixture(scope="module")
+def free(opaque, tmp_path_factory):
+    """Where an extraction without a bound put its mesh, and the memory that it took."""
+    out = tmp_path_factory.mktemp("free") / "free"
+    code, peak, said = extracted(opaque, out, *FUSION)
+    assert code == 0, said
+    return out, peak
+
+
+def test_memory_stays_below_the_bound_and_the_mesh_is_the_same(opaque, free, tmp_path):
+    out, unbounded = free
+    bound = round(0.88 * unbounded / GIBI, 2)
+    code, peak, said = extracted(opaque, tmp_path / "bound", *FUSION, "--memory", bound)
+    assert code == 0, said
+    assert peak <= bound * GIBI, f"{peak / MEBI:.0f} MiB were taken, allowed were {bound * 1024:.0f}"
+    one, other = (read_mesh(folder / "tsdf.ply") for folder in (out, tmp_path / "bound"))
+    # the fused surface is the same but for the order of its faces, and decimation follows that order
+    assert abs(len(other.faces) / len(one.faces) - 1) < 0.01
+    for mesh, points in ((one, other.vertices), (other, one.vertices)):
+        _, distances, _ = closest_points(mesh, points)
+        assert distances.mean() < 0.02 * CELL
+        assert distances.max() < CELL
+
+
+def test_grid_that_does_not_fit_is_refused_with_one_that_does(opaque, free, tmp_path):
+    bound = round(0.8 * free[1] / GIBI, 2)
+    code, peak, said = extracted(opaque, tmp_path / "refused", *POISSON, "--resolution", 512, "--memory", bound)
+    assert code == 2
+    assert not (tmp_path / "refused").exists()
+    assert peak <= bound * GIBI
+    told = re.search(r"at resolution 512 .* takes (\d+) MiB, (\d+) MiB are allowed: a resolution of (\d+) fits", said)
+    assert told, said
+    needed, allowed, fitting = map(int, told.groups())
+    assert needed > allowed
+    code, peak, said = extracted(opaque, tmp_path / "fits", *POISSON, "--resolution", fitting, "--memory", bound)
+    assert code == 0, said
+    assert peak <= bound * GIBI, f"{peak / MEBI:.0f} MiB were taken, allowed were {bound * 1024:.0f}"
+    assert len(read_mesh(tmp_path / "fits" / "level0.3.ply").faces) > 5000
