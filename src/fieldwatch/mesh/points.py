@@ -34,7 +34,7 @@ class OrientedPoints:
         wrong = ~np.isfinite(np.concatenate([self.points, self.normals], axis=1)).all(axis=1)
         if wrong.any():
             raise MeshError(
-                f"{int(wrong.sum())} of {len(self.points)} points have a place or a normal that is not finite, the first is "
+                f"{int(wrong.sum())} of {len(self.points)} points have a place or a normal that is not finite, first "
                 f"point {int(wrong.argmax())}: remove them, or look at what made them"
             )
         off = np.abs(np.linalg.norm(self.normals, axis=1) - 1) > _UNIT
