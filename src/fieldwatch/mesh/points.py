@@ -31,10 +31,11 @@ class OrientedPoints:
         counts = {len(self.points), len(self.normals), len(self.normals if self.colours is None else self.colours)}
         if len(counts) > 1:
             raise MeshError(f"points, normals and colours must be equally many, there are {sorted(counts)} of them")
+        count = counts.pop()
         wrong = ~np.isfinite(np.concatenate([self.points, self.normals], axis=1)).all(axis=1)
         if wrong.any():
             raise MeshError(
-                f"{int(wrong.sum())} of {len(self.points)} points have a place or a normal that is not finite, first "
+                f"{int(wrong.sum())} of {count} points have a place or a normal that is not finite, the first is "
                 f"point {int(wrong.argmax())}: remove them, or look at what made them"
             )
         off = np.abs(np.linalg.norm(self.normals, axis=1) - 1) > _UNIT
