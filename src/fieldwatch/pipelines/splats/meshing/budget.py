@@ -91,7 +91,7 @@ class Budget:
             ValueError: says what is needed, and which resolution fits.
         """
         needed, left = count * _FACE, self.left()
-        if needed > left:
+        if self.limited and needed > left:
             limit, fitting = (self._limit or 0) / GIBIBYTE, int(resolution * math.sqrt(max(left, 0) / needed))
             raise ValueError(
                 f"--memory {limit:.3g} GiB leaves {left >> 20} MiB for a mesh of {count} faces, which takes "
