@@ -84,11 +84,12 @@ _PERFORMANCE = (
     _chart("Percent in use", "VRAM/percent", "System/RAM_percent", "System/CPU_percent"),
 )
 _MESH = (
-    _chart("Vertices and triangles", "Mesh/Topology/n_vertices", "Mesh/Topology/n_faces"),
-    _chart("Closed: rim edges", "Mesh/Topology/n_boundary_edges"),
-    _chart("Form of the triangles", "Mesh/Quality/avg_aspect_ratio", "Mesh/Quality/edge_length_uniformity"),
-    _chart("Smoothness", "Mesh/Surface/avg_normal_consistency"),
-    _chart("Distance to the Gaussians", "Mesh/GaussianFit/avg_distance"),
+    _chart("Vertices, edges and triangles", *(f"Mesh/Topology/n_{part}" for part in ("vertices", "edges", "faces"))),
+    _of("Closed, and what is in the way", "Mesh/Topology/(?!n_(vertices|edges|faces)$)[^/]+"),
+    _of("Triangles", "Mesh/Quality/[^/]+"),
+    _of("Size", "Mesh/Geometry/[^/]+"),
+    _of("Smoothness", "Mesh/Surface/[^/]+"),
+    _of("Distance to the Gaussians", "Mesh/GaussianFit/[^/]+"),
 )
 
 SPLATS_LAYOUT = Layout(
