@@ -17,7 +17,7 @@ from fieldwatch.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
 from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run
-from fieldwatch.record import NotARun, config_from_plain, preset_values, read_manifest
+from fieldwatch.record import config_from_plain, config_of_run, preset_of_run, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,16 +39,7 @@ def stored_refine_config(folder: Path) -> RefineConfig:
     Raises:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
-    manifest = read_manifest(folder)
-    pipeline = _pipeline(folder)
-    if pipeline != REFINED_PIPELINE:
-        raise NotARun(f"{folder} holds a run of {pipeline or 'a loop of your own'}: this command opens refined runs")
-    try:
-        return config_from_plain(RefineConfig, manifest.config)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise NotARun(
-            f"the config in {folder / 'run.json'} is not that of a refinement ({error}): restore the file"
-        ) from error
+    return config_of_run(folder, REFINED_PIPELINE, RefineConfig)
 
 
 def stored_refine_preset(folder: Path) -> RefineConfig:
@@ -57,8 +48,7 @@ def stored_refine_preset(folder: Path) -> RefineConfig:
     Raises:
         NotARun: as in :func:`stored_refine_config`.
     """
-    stored_refine_config(folder)
-    return config_from_plain(RefineConfig, preset_values(read_manifest(folder)))
+    return preset_of_run(folder, REFINED_PIPELINE, RefineConfig)
 
 
 def open_drawn_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
