@@ -11,7 +11,7 @@ STAMP := .venv/.installed-$(EXTRAS)
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
 
-.PHONY: help env demo test check format bench docs pin clean
+.PHONY: help env demo test check format bench soak docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ format: env ## let ruff rewrite what it can
 
 bench: env ## run the benchmarks and rewrite docs/benchmarks.md
 	@.venv/bin/python benchmarks/all.py
+
+soak: env ## 30,000 steps of a tiny normals scene with faults planted, beside an undisturbed twin (nightly)
+	@.venv/bin/python benchmarks/soak_normals.py
 
 docs: env ## rewrite the generated pages (docs/metrics.md, docs/rules.md)
 	@.venv/bin/python docs/generate.py

@@ -33,9 +33,18 @@ COMMANDS = {
     "splats_gpu": ["splats_gpu.py"],
     "splats_quality": ["splats_quality.py"],
     "mesh_quality": ["mesh_quality.py"],
+    "normals_quality": ["normals_quality.py"],
+    "normals_cpu": ["normals_cpu.py"],
+    "sdf_field": ["sdf_field.py"],
+    "sdf_rendering": ["sdf_rendering.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1"]
     + (["--data", BUNNY] if (ROOT / BUNNY).is_dir() else []),
 }
+SPOT = "../shared/data/meshes/spot/spot_triangulated.obj"
+"""A closed mesh, where the project's own data lies; a stranger's clone measures the built-in object alone."""
+if (ROOT / SPOT).is_file():
+    COMMANDS["normals_mesh"] = ["normals_quality.py", "--mesh", SPOT]
+    COMMANDS["normals_poses"] = ["normals_quality.py", "--mesh", SPOT, "--poses"]
 if (ROOT / PLUSH).is_dir():
     COMMANDS["splats_photos"] = ["splats_quality.py", "--scene", PLUSH]
 HEAD = """# Benchmarks

@@ -1,8 +1,12 @@
-"""Draws the pictures of README and docs: python docs/pictures/make.py VIDEO_RUN SPLATS_RUN PLUSH_RUN PLUSH_MESH.
+"""Draws the pictures of README and docs.
+
+    python docs/pictures/make.py VIDEO_RUN SPLATS_RUN PLUSH_RUN PLUSH_MESH
+    python docs/pictures/make.py NORMALS_RUN
 
 The first two folders are those that `make demo` and `fieldwatch train splats` print. The others are of the snowmiku
 photos: `fieldwatch train splats -s FOLDER --preset cpu`, and of it `fieldwatch mesh extract --no-background --bbox
--3 -1.3 1.6 0.9 2.6 5.2` and `fieldwatch mesh texture`.
+-3 -1.3 1.6 0.9 2.6 5.2` and `fieldwatch mesh texture`. The last is of spot:
+`fieldwatch data render-normals`, `fieldwatch train normals --preset cpu`.
 """
 
 import sys
@@ -13,7 +17,7 @@ from PIL import Image
 
 from fieldwatch.geometry import Camera, looked_at
 from fieldwatch.mesh import MeshPainter, read_mesh
-from fieldwatch.pipelines import splats, video
+from fieldwatch.pipelines import normals, splats, video
 from fieldwatch.pipelines.video.show import worst_frame
 
 HERE = Path(__file__).parent
@@ -55,7 +59,24 @@ def draw_mesh(run: Path, mesh: Path) -> None:
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "mesh.png")
 
 
+def draw_normals(run: Path) -> None:
+    """Draw a trained surface above the true one, from four of its views: normals and form."""
+    stored = normals.open_run(run, "last")
+    scene = stored.scene
+    ours, truth = normals.surface_mesh(stored.model, scene, 256, world=False), scene.truth
+    chosen = [scene.maps.cameras[i * len(scene.maps) // SIDES] for i in range(SIDES)]
+    cameras = [camera.resized(360, 360) for camera in chosen]
+    sheet = [
+        [MeshPainter(mesh).draw(one, shading=shading) for shading in ("clay", "normals") for one in cameras[::2]]
+        for mesh in (ours, truth)
+    ]
+    Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "normals.png")
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        draw_normals(Path(sys.argv[1]))
+        sys.exit()
     draw_video(Path(sys.argv[1]))
     draw_splats(Path(sys.argv[2]))
     draw_mesh(Path(sys.argv[3]), Path(sys.argv[4]))

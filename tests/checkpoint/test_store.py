@@ -296,3 +296,12 @@ def test_find_names_the_checkpoint_that_read_would_read(tmp_path):
     with pytest.raises(DamageError, match=r"step_0000000030 is damaged; other steps are \[10, 20\]"):
         checkpoints.find("last")
     assert checkpoints.steps() == [10, 20, 30]
+
+
+def test_folders_have_the_name_that_was_asked_for_and_either_is_read(tmp_path):
+    pmni = Checkpoints(tmp_path, keep=Retention(last=3, name="ckpt"))
+    assert pmni.save(2500, filled(1)).name == "ckpt_002500"
+    assert pmni.save(2500, filled(2)).name == "ckpt_002500.2"
+    assert Checkpoints(tmp_path).save(5000, filled(3)).name == "step_0000005000"
+    assert pmni.steps() == Checkpoints(tmp_path).steps() == [2500, 5000]
+    assert pmni.save(1_250_000, filled(4)).name == "ckpt_1250000"

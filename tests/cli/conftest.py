@@ -6,10 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
+from fieldwatch import Checkpoints
 from fieldwatch.cli import main
-from fieldwatch.data import synthetic_clip
+from fieldwatch.data import SolidUnion, synthetic_clip
+from fieldwatch.pipelines.normals import NormalsConfig, prepare_scene
+from fieldwatch.pipelines.normals.config import FieldOptions, RenderOptions
+from fieldwatch.pipelines.normals.model import first_model
+from fieldwatch.pipelines.normals.start import start_run
 
 FRAMES = 8
 # fmt: off
@@ -135,3 +141,45 @@ def trained_splats(train_splats) -> Path:
 def splats(trained_splats, tmp_path) -> Path:
     """A copy of the finished run, to be written to."""
     return Path(shutil.copytree(trained_splats, tmp_path / "splats"))
+
+
+@pytest.fixture(scope="session")
+def trained_normals(tmp_path_factory) -> Path:
+    """A run of normals with checkpoints of a ball (4) and of about the built-in object (9); nobody may change it."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("runs") / "normals"
+    config = NormalsConfig(
+        views=4,
+        size=32,
+        held_out=4,
+        steps=10,
+        device="cpu",
+        mesh_resolution=32,
+        sdf=FieldOptions(
+            levels=5, base_resolution=6, finest_resolution=40, table_bits=13, hidden=32, levels_by=0, first_levels=5
+        ),
+        rendering=RenderOptions(grid_resolution=16, sharpness="scheduled", first_step=0.02, last_step=0.02),
+    )
+    scene = prepare_scene(config)
+    model = first_model(config, scene)
+    with start_run(config, scene, folder) as run:
+        assert len(list(run.steps(1))) == 1
+    model.set_sharpness(300.0)
+    store = Checkpoints(folder / "checkpoints")
+    store.save(4, {"model": model}, metrics={"mae": 40.0})
+    solid, optimizer = SolidUnion(), torch.optim.Adam(model.sdf.parameters(), lr=0.01)
+    near = solid.surface_points(3000).float()
+    points = torch.cat([near + 0.05 * torch.randn(3000, 3), 2 * torch.rand(2000, 3) - 1]).clamp(-1, 1)
+    wanted = solid.distance(points)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (model.sdf(points) - wanted).abs().mean().backward()
+        optimizer.step()
+    store.save(9, {"model": model}, metrics={"mae": 9.0})
+    return folder
+
+
+@pytest.fixture
+def normals_run(trained_normals, tmp_path) -> Path:
+    """A copy of it, to be written to."""
+    return Path(shutil.copytree(trained_normals, tmp_path / "normals"))

@@ -97,7 +97,7 @@ def test_a_damaged_or_foreign_run_json_is_refused(run, refused):
     assert "is not a fieldwatch run.json" in refused("resume", run)
     path.write_text(whole)
     change_manifest(run, about={"pipeline": "hair"})
-    assert "holds a run of hair: this command opens video, splats and refined runs" in refused("resume", run)
+    assert "holds a run of hair: this command opens video, splats, refined and normals runs" in refused("resume", run)
     change_manifest(run, about={"pipeline": "splats"})
     assert "is not a splats run's" in refused("resume", run)
     change_manifest(run, about={})

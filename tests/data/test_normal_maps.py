@@ -328,3 +328,11 @@ def test_rings_that_can_not_be_are_refused(change):
 def test_a_negative_noise_is_refused():
     with pytest.raises(NormalMapError, match="with a noise of"):
         synthetic_normal_maps(views=1, size=8, noise=-1)
+
+
+@pytest.mark.parametrize("kept", [60, 400])
+def test_an_archive_of_cameras_that_is_cut_short_is_refused(folder, kept):
+    cameras = folder / "cameras_sphere.npz"
+    cameras.write_bytes(cameras.read_bytes()[:kept])
+    with pytest.raises(NormalMapError, match=r"cannot be read as npz"):
+        read_normal_maps(folder)

@@ -8,8 +8,8 @@ import torch
 
 from fieldwatch.data import PlacedForm, SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
 from fieldwatch.data.normal_maps.agreement import median_disagreement, outward_share
-from fieldwatch.data.normal_maps.folder import mask_holes
 from fieldwatch.data.normal_maps.hull import visual_hull
+from fieldwatch.data.normal_maps.layout import mask_holes
 from fieldwatch.data.solids.forms import Ball, RoundedBox
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwatch.geometry import matrix_to_quaternion, normalized_quaternions, quaternion_to_matrix
+from fieldwatch.geometry import exponential, matrix_to_quaternion, normalized_quaternions, quaternion_to_matrix
 
 part = st.floats(-1, 1, allow_subnormal=False)
 
@@ -51,3 +51,34 @@ def test_gradients_are_right_and_finite_even_at_zero():
 def test_gradients_back_from_matrices_are_right_where_the_angle_is_large():
     quaternion = torch.tensor([[0.01, 0.7, -0.7, 0.1], [0.9, 0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda q: matrix_to_quaternion(quaternion_to_matrix(q)), quaternion)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 9.99e-4, 1.001e-3, 0.1, 3.0, 3.14159265, 7.0])
+def test_the_exponential_is_that_of_the_skew_matrix(angle):
+    axis = torch.tensor([2.0, -3.0, 6.0], dtype=torch.float64) / 7
+    x, y, z = (angle * axis).tolist()
+    skew = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
+    found = exponential(angle * axis)
+    assert torch.allclose(found, torch.linalg.matrix_exp(skew), atol=1e-13)
+    assert torch.allclose(found @ found.T, torch.eye(3, dtype=torch.float64), atol=1e-13)
+    assert torch.allclose(exponential((angle * axis).float()), found.float(), atol=1e-6)
+
+
+def test_the_exponential_of_many_vectors_and_of_a_quarter_turn():
+    turns = exponential(torch.tensor([[[0.0, 0.0, 0.5 * torch.pi], [0.0, 0.0, 0.0]]]))
+    assert turns.shape == (1, 2, 3, 3)
+    assert torch.allclose(turns[0, 0], torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]), atol=1e-6)
+    assert torch.equal(turns[0, 1], torch.eye(3))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-5, 9e-4, 1.1e-3, 1.0])
+def test_gradients_of_the_exponential_are_right_from_zero_on(size):
+    direction = torch.tensor([[0.6, 0.0, -0.8], [0.0, 1.0, 0.0]], dtype=torch.float64)
+    vectors = (size * direction).requires_grad_()
+    assert torch.autograd.gradcheck(exponential, vectors, eps=1e-5, atol=1e-6)
+    single = (size * direction).float().requires_grad_()
+    generator = exponential(single)[0]
+    (generator[2, 1] - generator[1, 2]).backward()
+    if size == 0:
+        assert single.grad.tolist() == [[2, 0, 0], [0, 0, 0]]
+    assert bool(torch.isfinite(single.grad).all())

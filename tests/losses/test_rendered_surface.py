@@ -52,6 +52,34 @@ def test_mask_is_the_cross_entropy():
     assert mask_error(opacity, mask.double(), floor=1e-12).item() == pytest.approx(expected.item(), rel=1e-9)
 
 
+def test_weights_say_how_much_each_ray_of_the_mask_counts():
+    opacity, mask = torch.tensor([0.9, 0.2, 0.4, 0.7]), torch.tensor([True, False, True, False])
+    each = -torch.where(mask, opacity, 1 - opacity).log()
+    weights = torch.tensor([2.0, 0.0, 0.5, 1.0])
+    found = mask_error(opacity, mask, weights).item()
+    assert found == pytest.approx(float((weights * each).sum() / 3.5), rel=1e-3)
+    assert mask_error(opacity, mask, 10 * weights).item() == pytest.approx(found, rel=1e-6)
+    assert mask_error(opacity, mask, torch.ones(4)).item() == pytest.approx(mask_error(opacity, mask).item(), rel=1e-6)
+    assert mask_error(opacity, mask, torch.zeros(4)).item() == 0
+
+
+def test_weights_of_the_mask_undo_drawing_one_side_more_often():
+    """An edge along x, as blurred as S(s x): its offset o, in 1 / s, at which the error is least."""
+    often = 3.0
+    x = torch.linspace(-9, 9, 1801, dtype=torch.float64)
+    drawn = torch.where(x > 0, often, 1.0).double()
+
+    def slope(offset, weights):
+        moved = torch.tensor(offset, dtype=torch.float64, requires_grad=True)
+        mask_error(torch.sigmoid(x + moved), x > 0, weights).backward()
+        return moved.grad.item()
+
+    assert slope(-0.02, torch.ones_like(x)) < 0 < slope(0.02, torch.ones_like(x))
+    displaced = 0.7645  # where often log(1 + exp(-o)) = log(1 + exp(o))
+    assert often * math.log1p(math.exp(-displaced)) == pytest.approx(math.log1p(math.exp(displaced)), rel=2e-3)
+    assert slope(displaced - 0.02, drawn) < 0 < slope(displaced + 0.02, drawn)
+
+
 @pytest.mark.parametrize(("opacity", "mask"), [(0.0, 1.0), (1.0, 0.0)])
 def test_an_opacity_that_is_all_wrong_has_a_bounded_cost_and_a_slope(opacity, mask):
     value = torch.tensor([opacity], requires_grad=True)

@@ -8,6 +8,7 @@ from fieldwatch.checkpoint.random_state import RandomState, preserve_random_stat
 from fieldwatch.checkpoint.retention import Candidate, Retention
 from fieldwatch.checkpoint.signals import StopRequest
 from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved
+from fieldwatch.checkpoint.whole_file import whole_file
 
 __all__ = [
     "Candidate",
@@ -26,4 +27,5 @@ __all__ = [
     "Stateful",
     "StopRequest",
     "preserve_random_state",
+    "whole_file",
 ]

@@ -23,6 +23,10 @@ class Candidate:
     verified: bool = False
 
 
+DIGITS = {"step": 10, "ckpt": 6}
+"""Digits of the step in a folder's name, at least."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retention:
     """A union of rules; a checkpoint stays when any of them wants it.
@@ -33,9 +37,11 @@ class Retention:
         best: keep this many of the best by ``metric``; needs ``metric`` to have an effect.
         metric: the name, among the metrics given to ``save``, that says what is best.
         better: which way ``metric`` is good.
+        name: what folders are called: "step" is step_0000000400, "ckpt" is ckpt_000400, as neural surface trainers
+            have it. Both are read, whichever is written.
 
     Raises:
-        ValueError: a number is below its bound.
+        ValueError: a number is below its bound, or the name is another one.
     """
 
     last: int = 2
@@ -43,6 +49,7 @@ class Retention:
     best: int = 1
     metric: str = ""
     better: Literal["higher", "lower"] = "higher"
+    name: Literal["step", "ckpt"] = "step"
 
     def __post_init__(self) -> None:
         for name, least in (("last", 1), ("every", 0), ("best", 0)):
@@ -50,6 +57,8 @@ class Retention:
                 raise ValueError(f"Retention({name}={getattr(self, name)}): it must be {least} or more")
         if self.better not in ("higher", "lower"):
             raise ValueError(f"Retention(better={self.better!r}): it must be 'higher' or 'lower'")
+        if self.name not in DIGITS:
+            raise ValueError(f"Retention(name={self.name!r}): it must be 'step' or 'ckpt'")
 
     def ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Sort those that have the metric (and not NaN), best first; of equals the later step first."""

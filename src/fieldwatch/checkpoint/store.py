@@ -13,9 +13,9 @@ from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synce
 from fieldwatch.checkpoint.folder import Contents, Draft, read_folder, read_manifest
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
 from fieldwatch.checkpoint.items import Item, gather, put_back
-from fieldwatch.checkpoint.retention import Candidate, Retention
+from fieldwatch.checkpoint.retention import DIGITS, Candidate, Retention
 
-_NAME = re.compile(r"step_(\d{10,19})(?:\.(\d{1,9}))?")
+_NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _KEEP = Retention()
 _PINNED = "pinned"
 
@@ -59,9 +59,9 @@ class Restored:
 class Checkpoints:
     """The checkpoints of one run.
 
-    A checkpoint is a folder ``step_0000000400`` of three files (``tensors.bin``, ``manifest.json``,
-    ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One process at a time
-    may save (see ``OneWriter``).
+    A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files (``tensors.bin``,
+    ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One
+    process at a time may save (see ``OneWriter``).
 
     Args:
         folder: where they lie; made at the first save.
@@ -273,7 +273,7 @@ class Checkpoints:
     def _sweep(self) -> None:
         """Delete what killed processes left behind, so that it takes no space."""
         for path in self.folder.iterdir():
-            if path.name.startswith((".tmp-step_", ".trash-step_")):
+            if path.name.startswith((".tmp-step_", ".trash-step_", ".trash-ckpt_")):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _abandon(self, step: int) -> None:
@@ -287,7 +287,7 @@ class Checkpoints:
 
     def _fresh_name(self, step: int) -> Path:
         """Name the folder of a step: never an existing one, so that no moment is without the old or the new."""
-        plain = self.folder / f"step_{step:010d}"
+        plain = self.folder / f"{self.keep.name}_{step:0{DIGITS[self.keep.name]}d}"
         present = self._folders().get(step)
         if present is None:
             return plain

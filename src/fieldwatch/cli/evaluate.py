@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 
 from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.evaluate_normals import evaluate_normals
 from fieldwatch.cli.evaluate_splats import evaluate_splats
 from fieldwatch.cli.evaluate_video import evaluate_video
 from fieldwatch.cli.opening import RunFlags, refuse_set
@@ -21,7 +22,8 @@ class Arguments(RunFlags):
 
     Of a video: quality of every patch and frame, of places between the patches, a report and a map of the embeddings,
     the worst frames as pictures. Of splats and refined meshes: quality of every photo, drawings of them with their
-    errors. All write CSV and metrics.json. The run itself is not changed.
+    errors. Of normals: angular errors of every view, trained on and held out, poses, and the mesh where the true one is
+    known. All write CSV and metrics.json. The run itself is not changed.
     """
 
     out: Path | None = None
@@ -35,8 +37,10 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch eval", args=arguments)
     if chosen.positions_frames < 0:
         raise BadInput(f"--positions-frames is {chosen.positions_frames}: wanted a number of frames, 0 for none")
-    pipeline = by_pipeline(chosen.run, {name: name for name in ("video", "splats", "refined")})
+    pipeline = by_pipeline(chosen.run, {name: name for name in ("video", "splats", "refined", "normals")})
     if pipeline == "video":
         return evaluate_video(chosen, chosen.out, chosen.positions_frames)
-    refuse_set(chosen, ("positions_frames",), f"{chosen.run} holds splats, which have no patches")
+    refuse_set(chosen, ("positions_frames",), f"{chosen.run} holds {pipeline}, which has no frames")
+    if pipeline == "normals":
+        return evaluate_normals(chosen, chosen.out)
     return evaluate_splats(chosen, chosen.out)

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.cli.front import Front
+from fieldwatch.cli.front_normals import NORMALS_FRONT
 from fieldwatch.cli.front_refined import REFINED_FRONT
 from fieldwatch.cli.front_splats import SPLATS_FRONT
 from fieldwatch.cli.front_video import VIDEO_FRONT
 from fieldwatch.cli.pipeline import by_pipeline
 
-FRONTS: dict[str, Front[Any]] = {front.name: front for front in (VIDEO_FRONT, SPLATS_FRONT, REFINED_FRONT)}
+FRONTS: dict[str, Front[Any]] = {
+    front.name: front for front in (VIDEO_FRONT, SPLATS_FRONT, REFINED_FRONT, NORMALS_FRONT)
+}
 """By the name that run.json holds."""
 
 

@@ -23,6 +23,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "train video": Command("train_video", "train a neural video on frames or a video file (no data: a built-in clip)"),
     "train splats": Command("train_splats", "train Gaussians on the surface, from photos (no data: a built-in scene)"),
+    "train normals": Command("train_normals", "train a surface on normal maps, poses optimised (no data: built-in)"),
     "resume": Command("resume", "continue a run with its stored config"),
     "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
     "memory": Command("memory", "where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots"),
@@ -32,13 +33,23 @@ COMMANDS = {
     "infer splats": Command(
         "infer_splats", "draw a trained scene: its photos' views, new cameras, paths; depth, normals"
     ),
+    "infer normals": Command(
+        "infer_normals", "a new normal map against a trained surface: its pose, depth, normals completed"
+    ),
     "mesh extract": Command("mesh_extract", "from a splats run to a mesh: surface points, Poisson or fusion, clean-up"),
     "mesh refine": Command("mesh_refine", "train a mesh with Gaussians bound to its triangles, on the run's photos"),
     "mesh texture": Command("mesh_texture", "a texture atlas from the photos: OBJ with MTL and PNG, and GLB"),
     "mesh quality": Command("mesh_quality", "how good a mesh is: 37 figures, a grade, the reasons for it"),
     "mesh evaluate": Command("mesh_evaluate", "a mesh against the true one: Chamfer, F-score, normals, error picture"),
     "mesh view": Command("mesh_view", "stills, a turntable film, and a page that opens without network"),
-    "export": Command("export", "a run's products for others: bitstream (video); PLY, 3DGS folder, .pt (splats)"),
+    "data render-normals": Command(
+        "data_render_normals", "normal maps of any mesh: exact normals, masks, depth, cameras on a ring"
+    ),
+    "export": Command(
+        "export", "a run's products for others: bitstream (video); PLY, 3DGS, .pt (splats); meshes, poses (normals)"
+    ),
+    "compare": Command("compare", "rank a run's checkpoints by mesh and normal error (normals), PSNR (splats)"),
+    "doctor": Command("doctor", "what machine this is, what is installed; what a data set holds and what is wrong"),
     "gpu": Command("gpu", "watch the machine: GPUs, their processes, the runs on it"),
     "nsys snapshot": Command("nsys_snapshot", "some seconds of a running command with Nsight Systems"),
     "nsys train": Command("nsys_train", "run a command under Nsight Systems: whole, some steps, or on a finding"),
@@ -105,6 +116,6 @@ def _print_help() -> None:
     for name, command in COMMANDS.items():
         table.add_row(f"  [bold]fieldwatch {name}[/]", command.about)
     console.print(table)
-    begin = "[bold]fieldwatch train video[/] or [bold]fieldwatch train splats[/]"
+    begin = ", ".join(f"[bold]fieldwatch train {what}[/]" for what in ("video", "splats", "normals"))
     console.print(f"\nEvery command explains itself with --help. To begin: {begin}")
     console.print("Tab completion: fieldwatch train video --tyro-print-completion bash (or zsh, tcsh)")

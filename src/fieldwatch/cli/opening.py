@@ -22,7 +22,7 @@ class RunFlags:
     run: tyro.conf.Positional[Path]
     """The run folder."""
     checkpoint: str = "best"
-    """best (by held-out PSNR), last, or a step."""
+    """best (by held-out PSNR, or by the mean angular error), last, or a step."""
     device: Device = "auto"
     """Where to draw."""
     json: bool = False

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from fieldwatch.cli.ending import BadInput, reading_input
-from fieldwatch.health import GENERAL, SPLATS, VIDEO, HealthRule
+from fieldwatch.health import GENERAL, NORMALS, SPLATS, VIDEO, HealthRule
 from fieldwatch.record import read_manifest
 
 Thing = TypeVar("Thing")
 
-RULES: dict[str, tuple[HealthRule, ...]] = {"video": VIDEO, "splats": SPLATS, "refined": SPLATS}
+RULES: dict[str, tuple[HealthRule, ...]] = {"video": VIDEO, "splats": SPLATS, "refined": SPLATS, "normals": NORMALS}
 """The rules each pipeline trains under."""
 
 

@@ -8,7 +8,12 @@ from fieldwatch.geometry.neighbours import NeighbourTable, nearest_neighbours
 from fieldwatch.geometry.normals import normals_from_depth
 from fieldwatch.geometry.paths import look_at, looked_at, ring, spiral, turntable
 from fieldwatch.geometry.rigid import inverse_rigid, rigid, transform_points
-from fieldwatch.geometry.rotations import matrix_to_quaternion, normalized_quaternions, quaternion_to_matrix
+from fieldwatch.geometry.rotations import (
+    exponential,
+    matrix_to_quaternion,
+    normalized_quaternions,
+    quaternion_to_matrix,
+)
 from fieldwatch.geometry.similarity import Similarity, align_points
 from fieldwatch.geometry.spherical_harmonics import (
     MAX_DEGREE,
@@ -33,6 +38,7 @@ __all__ = [
     "camera_extent",
     "colours_to_constant",
     "constant_to_colours",
+    "exponential",
     "harmonic_colours",
     "harmonics",
     "harmonics_count",

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+_SMALL_ANGLE = 1e-6
+"""Squared radians below which the exponential is its series; what that leaves out is below 1e-14."""
 _SMALLEST = 1e-12  # of a squared length: below it a quaternion has no direction in float32
 
 
@@ -46,3 +48,20 @@ def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor,
     row = table.take_along_dim(best[..., None, None], -2)[..., 0, :]
     quaternion = row / row.norm(dim=-1, keepdim=True)
     return torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
+
+
+def exponential(rotation_vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
+    """Turn rotation vectors (axis times angle, radians) into rotation matrices: exp of so(3) (Rodrigues).
+
+    I + a K + b K^2 with a = sin(t) / t and b = (1 - cos(t)) / t^2 = sinc(t / 2)^2 / 2; near 0 their series, so that the
+    gradient is right there, too, where poses begin to be learned.
+    """
+    squared = rotation_vectors.square().sum(-1)[..., None, None]
+    small = squared < _SMALL_ANGLE
+    angle = torch.where(small, 1, squared).sqrt()
+    a = torch.where(small, 1 - squared / 6, angle.sin() / angle)
+    b = torch.where(small, 0.5 - squared / 24, 2 * ((0.5 * angle).sin() / angle).square())
+    x, y, z = rotation_vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    skew = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))
+    return torch.eye(3, dtype=skew.dtype, device=skew.device) + a * skew + b * (skew @ skew)

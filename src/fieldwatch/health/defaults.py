@@ -31,6 +31,7 @@ _SEED_MEMORY = "seed 001 (SuGaR debugging guide, warning signs)"
 _SMDEBUG = "smdebug built-in rules"
 _GIANT = "ours; a standard deviation above 0.1 of the extent is what 3DGS prunes"
 _NEEDLE = "ours; longest axis over 10 times the second: effective rank below 1.12 (Hyung 2024)"
+_MEASURED_RAYS = "measured on the built-in scene, grids of 16 to 64 cells"
 _MEASURED = "measured (design/observability.md, fact 6)"
 
 
@@ -209,6 +210,33 @@ _NUMBERS: dict[str, dict[str, Default]] = {
         "warmup": _of(500, "the grid starts full and thins out (PMNI's warm-up is 500 steps)", _SEED_FIELD),
         "patience": _of(8, "recordings in a row"),
     },
+    "OccupancySaturated/box": {
+        "high": _of(0.75, "an object that fills the sphere in the box occupies 0.6 of it: the inside counts as well"),
+    },
+    "StarvedRays": {
+        "high": _of(0.25, "a quarter of the object is not found; beyond a half the run itself answers"),
+        "warmup": _of(500, "the surface starts as a sphere, and has yet to grow into all of the mask"),
+        "patience": _of(100, "steps: hard views come and go"),
+    },
+    "AbundantSamples": {
+        "ratio": _of(20.0, "coarse grids and grazing rays take up to 5 times what is needed", _MEASURED_RAYS),
+        "band": _of(16.0, "S(-8) = 0.03 % of a ray's opacity is left at 8 / s on either side"),
+        "warmup": _of(500, "the field is no distance yet"),
+        "patience": _of(50, "steps in a row"),
+    },
+    "SharpnessStuck": {
+        "rise": _of(0.01, "of v: s has grown by a tenth"),
+        "warmup": _of(2500, "s falls at first, while the surface looks for its place"),
+        "patience": _of(500, "steps in a row"),
+    },
+    "PosesRunAway": {
+        "degrees": _of(30.0, "a start this far off is no guess; the published noise is 5 degrees", "PMNI"),
+        "distance": _of(1.5, "units of the scene's sphere: 20 degrees about the object, four units away; noise is 0.1"),
+        "patience": _of(5, "looks, every tenth step"),
+    },
+    "GridRebuilt": {},
+    "RolledBack": {},
+    "ValidationFailed": {},
     "DegenerateGaussians": {
         "transparent": _of(0.5, "half of the work is for nothing", "opacity below 0.005: Kerbl 2023, section 5.2"),
         "giant": _of(0.05, "a far background needs some; more means that the scene is not resolved", _GIANT),

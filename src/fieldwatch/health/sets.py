@@ -100,6 +100,13 @@ SPLATS: tuple[HealthRule, ...] = (
 NORMALS: tuple[HealthRule, ...] = (
     *GENERAL,
     rules.RayStarvation(),
-    rules.OccupancySaturated(),
+    rules.OccupancySaturated(high=number("OccupancySaturated/box", "high")),
+    rules.StarvedRays(),
+    rules.AbundantSamples(),
+    rules.SharpnessStuck(),
+    rules.PosesRunAway(),
+    rules.GridRebuilt(),
+    rules.RolledBack(),
+    rules.ValidationFailed(),
     _MODEL_STILL,
 )

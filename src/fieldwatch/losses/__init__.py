@@ -21,6 +21,7 @@ from fieldwatch.losses.fusion import PIXEL_LOSSES, PixelLoss, frequency_error, p
 from fieldwatch.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
 from fieldwatch.losses.perceptual import Lpips, find_lpips
 from fieldwatch.losses.pixel import l1, l2
+from fieldwatch.losses.point_clouds import matched_error, surface_error
 from fieldwatch.losses.rendered_surface import (
     depth_scale,
     depth_scale_error,
@@ -39,6 +40,7 @@ from fieldwatch.losses.surface import (
     sdf_error,
     sdf_from_depth,
 )
+from fieldwatch.losses.view_consistency import view_consistency_error
 
 __all__ = [
     "PIXEL_LOSSES",
@@ -66,6 +68,7 @@ __all__ = [
     "l1",
     "l2",
     "mask_error",
+    "matched_error",
     "ms_ssim",
     "ms_ssim_window",
     "near_depth",
@@ -83,4 +86,6 @@ __all__ = [
     "smallest_axis_normals",
     "smoothing_error",
     "ssim",
+    "surface_error",
+    "view_consistency_error",
 ]

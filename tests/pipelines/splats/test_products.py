@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fieldwatch.checkpoint import whole_file
 from fieldwatch.data import open_splat_folder, read_clip, read_gaussian_ply
 from fieldwatch.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.pipelines.splats.config import SplatsConfig
@@ -15,7 +16,6 @@ from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.products import write_products, write_stage0
 from fieldwatch.pipelines.splats.rates import Rates, make_optimizer
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.pipelines.splats.whole_file import whole_file
 
 
 def stepped(model, scene):

@@ -52,6 +52,17 @@ def test_log_lines_are_greppable(tmp_path, make_block):
     ]
 
 
+def test_statistics_stand_in_the_line_by_their_names(tmp_path, make_block):
+    names = ("Loss/total", "Statistics/s", "Statistics/samples_per_ray", "Statistics/pose_change_rotation")
+    block = make_block(0, 1, names)
+    block.values[:] = [0.5, 0.6, 3.125, math.nan]
+    log = Log(tmp_path / "log.txt", clock=lambda: 1_795_226_584.0)
+    log(block)
+    log.close()
+    line = (tmp_path / "log.txt").read_text().strip()
+    assert line == "2026-11-21T02:03:04Z step=0 loss=0.5 grad_norm=nan s=0.6 samples_per_ray=3.125"
+
+
 def test_log_reports_every_due_step_of_a_block_and_each_once(tmp_path, make_block):
     log = Log(tmp_path / "log.txt", every=10)
     for first in range(0, 96, 32):

@@ -84,3 +84,29 @@ def test_counts_midpoints_and_choice():
 def test_the_first_rays_that_fit(most, rays, left):
     samples = packed((0.0, 1.0, 0), (1.0, 2.0, 0), (4.0, 5.0, 2)).first_rays(most)
     assert (samples.n_rays, len(samples)) == (rays, left)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_parts_are_of_one_length_and_follow_on_one_another(parts):
+    whole = packed((0.1, 1.0, 0), (1.0, 2.3, 0), (4.0, 5.0, 2))
+    cut = whole.split(parts)
+    assert cut.counts.tolist() == [2 * parts, 0, parts, 0]
+    assert cut.n_rays == 4
+    lengths = (cut.t_end - cut.t_start).view(3, parts)
+    assert torch.allclose(lengths, ((whole.t_end - whole.t_start) / parts)[:, None].expand(3, parts), atol=1e-6)
+    assert torch.equal(cut.t_start[::parts], whole.t_start)
+    assert torch.equal(cut.t_end[parts - 1 :: parts], whole.t_end)
+    assert len(cut.sections().distances) == 2 * parts + 1 + parts + 1
+
+
+def test_samples_are_cut_into_one_part_or_more():
+    with pytest.raises(ValueError, match="cannot be cut into 0 parts: give 1 or more"):
+        packed((0.0, 1.0, 0)).split(0)
+    assert len(packed().split(3)) == 0
+
+
+def test_what_lies_before_a_distance_of_each_ray():
+    samples = packed((0.0, 1.0, 0), (1.0, 2.0, 0), (2.0, 3.0, 0), (4.0, 5.0, 2), (0.5, 1.5, 3))
+    cut = samples.before(torch.tensor([1.75, 9.0, 5.0, 0.5]))
+    assert (cut.t_start.tolist(), cut.t_end.tolist()) == ([0.0, 1.0, 4.0], [1.0, 1.75, 5.0])
+    assert (cut.ray_index.tolist(), cut.n_rays) == ([0, 0, 2], 4)

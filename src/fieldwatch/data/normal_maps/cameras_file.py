@@ -116,7 +116,8 @@ def _load(path: Path) -> dict[str, NDArray[np.float64]]:
         msg = f"{path} does not exist: give the folder of a set in the layout of DiLiGenT-MV, with its cameras file"
         raise NormalMapError(msg)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # opened here: numpy leaves a file open that looks like an archive and is cut short
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             matrices = {key: np.asarray(file[key], np.float64) for key in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         msg = f"{path} cannot be read as npz ({error}): write it with numpy.savez(path, world_mat_0=..., ...)"

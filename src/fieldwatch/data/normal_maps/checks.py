@@ -17,8 +17,8 @@ from fieldwatch.data.normal_maps.agreement import (
     median_disagreement,
     outward_share,
 )
-from fieldwatch.data.normal_maps.folder import mask_holes
 from fieldwatch.data.normal_maps.hull import Hull, visual_hull
+from fieldwatch.data.normal_maps.layout import mask_holes
 from fieldwatch.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.geometry import normals_from_depth
 

@@ -2,17 +2,24 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float32
-from scipy import ndimage
 from torch import Tensor
 
 from fieldwatch.data.normal_maps.cameras_file import CamerasFile
 from fieldwatch.data.normal_maps.error import NormalMapError
+from fieldwatch.data.normal_maps.layout import (
+    MASK_FOLDERS,
+    MESH,
+    NORMAL_FOLDERS,
+    Axes,
+    holes_filled,
+    in_opencv,
+    subfolder,
+    view_of_maps,
+)
 from fieldwatch.data.normal_maps.map_files import (
     DEPTH_SUFFIXES,
     MASK_SUFFIXES,
@@ -22,19 +29,10 @@ from fieldwatch.data.normal_maps.map_files import (
     read_normal_file,
 )
 from fieldwatch.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.geometry import Camera
-
-Axes = Literal["opengl", "opencv", "auto"]
 
 CAMERAS = "cameras_sphere.npz"
 DEPTH = "integration/depth"
-MESH = "mesh_Gt.ply"
-_NORMALS = ("normal_camera_space_GT", "normal_camera_space_sdmunips", "normal_camera_space", "normals", "normal")
-_MASKS = ("mask", "masks")
 _NUMBER = re.compile(r"(\d+)$")
-_SURE = 0.9  # share of pixels that must agree before the axes count as recognised
-_NO_NORMAL = 0.1  # a shorter vector in a file is a missing normal
-_OFF = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +81,10 @@ def read_normal_maps(  # noqa: PLR0913 - what differs between people's folders
         if files.depth is not None and distance is not None:
             _same_size(files.normals, vectors[..., 0], files.depth, distance)
         camera = cameras.camera(index, files.normals.stem, (mask.shape[0], mask.shape[1]))
-        views.append(_view(camera, vectors, mask, distance))
-    views = _in_opencv(views, axes, folder, notes)
+        views.append(view_of_maps(camera, vectors, mask, distance))
+    views = in_opencv(views, axes, folder, notes)
     if fill_holes:
-        views = [_filled(view, notes) for view in views]
+        views = [holes_filled(view, notes) for view in views]
     return NormalSet(
         views=tuple(views),
         world_from_unit=torch.from_numpy(cameras.world_from_unit),
@@ -94,11 +92,6 @@ def read_normal_maps(  # noqa: PLR0913 - what differs between people's folders
         source=str(folder),
         notes=tuple(notes),
     )
-
-
-def mask_holes(mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
-    """Return what a mask encloses without covering it."""
-    return torch.from_numpy(ndimage.binary_fill_holes(mask.numpy())) & ~mask
 
 
 def _paths(  # noqa: PLR0913, PLR0917 - what selects files
@@ -110,9 +103,9 @@ def _paths(  # noqa: PLR0913, PLR0917 - what selects files
     notes: list[str],
 ) -> dict[int, _Paths]:
     """Return the files of every view, which must be there for the same views."""
-    chosen = _subfolder(folder, (normals,) if normals else _NORMALS, "normals", notes)
+    chosen = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
     maps = _numbered(chosen, NORMAL_SUFFIXES)
-    masks = _numbered(_subfolder(folder, _MASKS, "masks", notes), MASK_SUFFIXES)
+    masks = _numbered(subfolder(folder, MASK_FOLDERS, "masks", notes), MASK_SUFFIXES)
     distances = dict[int, Path]()
     if depth is not None and (folder / depth).is_dir():
         distances = _numbered(folder / depth, DEPTH_SUFFIXES)
@@ -139,17 +132,6 @@ def _paths(  # noqa: PLR0913, PLR0917 - what selects files
     return {i: _Paths(normals=maps[i], mask=masks[i], depth=distances.get(i)) for i in used}
 
 
-def _subfolder(folder: Path, names: Sequence[str], what: str, notes: list[str]) -> Path:
-    there = [folder / name for name in names if (folder / name).is_dir()]
-    if not there:
-        found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else "no such folder"
-        msg = f"{folder} has no folder of {what} ({' or '.join(names)}; found: {found}): name it so, or say which it is"
-        raise NormalMapError(msg)
-    if len(there) > 1:
-        notes.append(f"{what} are read from {there[0].name}, not from {', '.join(p.name for p in there[1:])}")
-    return there[0]
-
-
 def _numbered(folder: Path, suffixes: frozenset[str]) -> dict[int, Path]:
     """Return the files by the number at the end of their names."""
     found = dict[int, Path]()
@@ -172,47 +154,6 @@ def _same_size(one: Path, values: Tensor, other: Path, others: Tensor) -> None:
             "(width x height): maps of a view have one size; write one of them again"
         )
         raise NormalMapError(msg)
-
-
-def _view(
-    camera: Camera, vectors: Float32[Tensor, "h w 3"], mask: Bool[Tensor, "h w"], depth: Float32[Tensor, "h w"] | None
-) -> NormalView:
-    """Normalise what was read; axes stay those of the file."""
-    length = vectors.double().norm(dim=-1)
-    known = length > _NO_NORMAL
-    seen = known & mask
-    off = float(((length[seen] - 1).abs() > _OFF).double().mean()) if bool(seen.any()) else 0.0
-    safe = torch.where(known, length, torch.ones_like(length))
-    unit = torch.where(known[..., None], vectors.double() / safe[..., None], torch.zeros(())).float()
-    known_depth = None if depth is None else torch.where(mask, depth, torch.zeros_like(depth))
-    return NormalView(name=camera.name, camera=camera, normals=unit, mask=mask, depth=known_depth, off_unit=off)
-
-
-def _in_opencv(views: list[NormalView], axes: Axes, folder: Path, notes: list[str]) -> list[NormalView]:
-    if axes == "auto":
-        z = torch.cat([view.normals[view.valid][:, 2] for view in views])
-        towards = float((z > 0).double().mean()) if len(z) else 0.5
-        if _SURE > towards > 1 - _SURE:
-            msg = (
-                f"{folder}: z is positive in {towards:.0%} of the normals in the masks, so their axes cannot be "
-                "recognised: say axes='opengl' (z to the viewer) or 'opencv', and check that they are in camera space"
-            )
-            raise NormalMapError(msg)
-        axes = "opengl" if towards > 0.5 else "opencv"
-        notes.append(f"the normals are in {axes} axes: z is positive in {towards:.1%} of them")
-    if axes == "opencv":
-        return views
-    # x right, y up, z back: y and z turn
-    turn = torch.tensor([1.0, -1.0, -1.0])
-    return [replace(view, normals=torch.where(view.normals == 0, view.normals, view.normals * turn)) for view in views]
-
-
-def _filled(view: NormalView, notes: list[str]) -> NormalView:
-    holes = mask_holes(view.mask) & view.known
-    if not bool(holes.any()):
-        return view
-    notes.append(f"view {view.name}: {int(holes.sum())} pixels in holes of the mask were added to it")
-    return replace(view, mask=view.mask | holes)
 
 
 def short(numbers: Sequence[int]) -> str:

@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from fieldwatch.data.normal_maps.cameras_file import camera_matrices
-from fieldwatch.data.normal_maps.folder import CAMERAS, DEPTH, MESH
+from fieldwatch.data.normal_maps.folder import CAMERAS, DEPTH
+from fieldwatch.data.normal_maps.layout import MESH
 from fieldwatch.data.normal_maps.map_files import encode_normals, write_png16
 from fieldwatch.data.normal_maps.model import NormalSet, NormalView
 

@@ -30,10 +30,20 @@ from fieldwatch.health.rules.quality import (
     PoorSemantics,
 )
 from fieldwatch.health.rules.samples import SampleSpike
+from fieldwatch.health.rules.surface import (
+    AbundantSamples,
+    GridRebuilt,
+    PosesRunAway,
+    RolledBack,
+    SharpnessStuck,
+    StarvedRays,
+    ValidationFailed,
+)
 from fieldwatch.health.rules.terms import DeclaredButAbsent, DeclaredButZero, TermDominates, UndeclaredTerm
 from fieldwatch.health.rules.timing import DataStarved, SlowStart, StalledTraining, StepOutlier
 
 __all__ = [
+    "AbundantSamples",
     "Collapse",
     "DataStarved",
     "DeadGroup",
@@ -43,6 +53,7 @@ __all__ = [
     "FragmentationHigh",
     "GradientExploding",
     "GradientVanishing",
+    "GridRebuilt",
     "GroupImbalance",
     "GrowthCapBinds",
     "LearnedNothing",
@@ -62,16 +73,21 @@ __all__ = [
     "ParameterDrift",
     "PoorSemantics",
     "PopulationCollapse",
+    "PosesRunAway",
     "PruneRefused",
     "RayStarvation",
     "RefusedUpdates",
+    "RolledBack",
     "SampleSpike",
+    "SharpnessStuck",
     "SlowStart",
     "StalledTraining",
+    "StarvedRays",
     "StepOutlier",
     "TermConflict",
     "TermDominates",
     "UnchangedParameters",
     "UndeclaredTerm",
     "UpdateRatio",
+    "ValidationFailed",
 ]

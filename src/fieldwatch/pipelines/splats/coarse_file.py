@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint import whole_file
 from fieldwatch.data import GaussianCloud
 from fieldwatch.geometry import MAX_DEGREE, harmonics_count
 from fieldwatch.pipelines.splats.model import SplatModel
-from fieldwatch.pipelines.splats.whole_file import whole_file
 
 
 def fused_cloud(model: SplatModel) -> GaussianCloud:

@@ -9,13 +9,13 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
+from fieldwatch.checkpoint import whole_file
 from fieldwatch.data import write_video
 from fieldwatch.geometry import Camera
 from fieldwatch.pipelines.splats.model import SplatModel, view_of
 from fieldwatch.pipelines.splats.orbit import Orbit
 from fieldwatch.pipelines.splats.pictures import Picture, as_picture, depth_bounds, depth_picture, normal_picture, strip
 from fieldwatch.pipelines.splats.scene import Scene
-from fieldwatch.pipelines.splats.whole_file import whole_file
 from fieldwatch.render import View
 
 Shown = Literal["colour", "all"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import orjson
 
 from fieldwatch import Run
+from fieldwatch.checkpoint import whole_file
 from fieldwatch.pipelines.splats.evaluate import Evaluation
 from fieldwatch.pipelines.splats.pictures import COMPARED, Picture, as_picture, error_picture, sheet, strip
 from fieldwatch.pipelines.splats.scene import Scene
-from fieldwatch.pipelines.splats.whole_file import whole_file
 
 FOLDER = "evaluations"
 """Folder of the tables, in the run folder."""

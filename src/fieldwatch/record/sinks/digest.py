@@ -10,6 +10,8 @@ from fieldwatch.record.history import History
 from fieldwatch.record.row import Block
 
 GRADIENT = "Gradients/total_norm"
+STATISTICS = "Statistics/"
+"""Tags that begin so are a line's own: what a loop wants to see in every one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,7 @@ class Report:
         total_trend: its trend.
         terms: the active terms, in order of recording.
         gradient: total gradient norm, NaN if not recorded.
+        statistics: what else was recorded of this step for the line, by name.
     """
 
     step: int
@@ -48,6 +51,7 @@ class Report:
     total_trend: float
     terms: tuple[Term, ...]
     gradient: float
+    statistics: Mapping[str, float]
 
 
 class Digest:
@@ -102,6 +106,11 @@ class Digest:
             total_trend=self._trend(TOTAL) if TOTAL in row else math.nan,
             terms=terms,
             gradient=row.get(GRADIENT, math.nan),
+            statistics={
+                name.removeprefix(STATISTICS): value
+                for name, value in row.items()
+                if name.startswith(STATISTICS) and not math.isnan(value)
+            },
         )
 
     def _trend(self, name: str) -> float:

@@ -24,7 +24,8 @@ class Log:
 
     ``2026-11-21T02:03:04Z step=400 phase=coarse loss=1.2e-02 loss_trend=-1.0% pixel=1.0e-02 pixel_share=83.0%
     pixel_trend=-3.2% grad_norm=0.41``. What is not known (the trend of the first steps) is left out; what is not
-    finite is written as nan or inf. Texts with spaces are in JSON quotes.
+    finite is written as nan or inf. Texts with spaces are in JSON quotes. Tags ``Statistics/...`` follow by their
+    names: ``samples_per_ray=3.1``.
 
     Args:
         path: the file, such as ``runs/bear/log.txt``.
@@ -112,7 +113,8 @@ def _fields(report: Report) -> dict[str, Any]:
         fields[term.name] = _number(term.value)
         fields |= _percent(f"{term.name}_share", term.share)
         fields |= _percent(f"{term.name}_trend", term.trend, sign="+")
-    return fields | {"grad_norm": _number(report.gradient)}
+    fields["grad_norm"] = _number(report.gradient)
+    return fields | {name: _number(value) for name, value in report.statistics.items()}
 
 
 def _percent(name: str, value: float, sign: str = "") -> dict[str, str]:

@@ -27,6 +27,19 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_adam": (None, [_L, _P, _L, _P, *[_F] * 6, _I, *[_P] * 3]),
     "fw_encode": (_L, [_L, _P, _L, _L, *[_P] * 3, _I, _P, _P]),
     "fw_encode_backward": (None, [_L, _P, _L, _L, *[_P] * 3, _I, *[_P] * 4]),
+    "fw_section_alpha": (None, [_L, _P, _P, _D, _I, _P]),
+    "fw_section_alpha_backward": (_D, [_L, _P, _P, _D, _P, _I, *[_P] * 3]),
+    "fw_composite": (_L, [_L, _P, _L, *[_P] * 3, _L, _P, _I, *[_P] * 4]),
+    "fw_composite_backward": (None, [_L, _L, *[_P] * 4, _L, _P, _I, *[_P] * 5]),
+    "fw_composite_sections": (_L, [_L, _P, _L, _P, _L, *[_P] * 3, _D, _P, _L, _P, _I, *[_P] * 5]),
+    "fw_composite_sections_backward": (_D, [_L, _L, *[_P] * 3, _D, _P, _P, _L, _P, _I, *[_P] * 5]),
+    "fw_march": (None, [_L, *[_P] * 5, _F, _L, _I, *[_P] * 3, _I, *[_P] * 3]),
+    "fw_march_samples": (None, [_L, _P, _F, *[_P] * 4, _I, *[_P] * 3]),
+    "fw_rim": (None, [_L, _P, _I, *[_P] * 5]),
+    "fw_sdf_memory": (_L, [_L, _L, _L, _I, _I, _I]),
+    "fw_sdf_scratch": (_L, [_L, _L, _L]),
+    "fw_sdf": (_L, [_L, _P, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, _I, *[_P] * 3]),
+    "fw_sdf_backward": (None, [_L, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, _I, *[_P] * 10]),
 }
 
 

@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from fieldwatch.render.sdf.compositing_native import fits_native, native_alpha, scalar_fits
+
 
 def section_alpha(
     start: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"], inverse_deviation: Float[Tensor, ""] | float
@@ -13,13 +15,24 @@ def section_alpha(
 
     max(0, (S(s f0) - S(s f1)) / S(s f0)) with S the sigmoid, computed as 1 - exp(log S(s f1) - log S(s f0)): nothing is
     divided, so it is right however sharp the surface and however deep inside the section, where the usual quotient with
-    1e-5 added turns to 0. Gradients end only where a ray leaves the surface (f1 > f0), as the equation has it.
+    1e-5 added turns to 1. Gradients end only where a ray leaves the surface (f1 > f0), as the equation has it.
+    Single precision on the CPU runs in a native kernel, which calculates in double and is not twice differentiable.
 
     Args:
         start: signed distance where the section begins, positive outside.
         end: the same where it ends.
         inverse_deviation: s, one over the width of the surface, in one over the unit of the distances.
     """
+    one_shape = start.shape == end.shape and start.dim() > 0
+    if one_shape and fits_native(start, end) and scalar_fits(inverse_deviation):
+        return native_alpha(start, end, inverse_deviation)
+    return section_alpha_reference(start, end, inverse_deviation)
+
+
+def section_alpha_reference(
+    start: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"], inverse_deviation: Float[Tensor, ""] | float
+) -> Float[Tensor, "*batch"]:
+    """Compute the same in plain torch, on any device and in any precision. Arguments as of `section_alpha`."""
     change = functional.logsigmoid(inverse_deviation * end) - functional.logsigmoid(inverse_deviation * start)
     return -torch.expm1(change.clamp_max(0))
 

@@ -8,6 +8,14 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fieldwatch.render.sdf.compositing_native import (
+    fits_native,
+    indices_fit,
+    native_composite,
+    native_transmittance,
+    refuse,
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Composited:
@@ -36,7 +44,8 @@ def composite(
 ) -> Composited:
     """Blend samples front to back: w_i = alpha_i prod_{j<i} (1 - alpha_j) (Max 1995; NeuS).
 
-    Products are sums of logarithms in double precision, one running sum for all rays. The gradient is that of the
+    Single precision on the CPU runs in a native kernel, which multiplies ray by ray in double; all else in plain torch,
+    where products are sums of logarithms in double precision, one running sum for all rays. The gradient is that of the
     product itself, for alpha = 1 too (where that of the logarithm is infinite). Not twice differentiable.
 
     Args:
@@ -48,6 +57,23 @@ def composite(
 
     Raises:
         ValueError: samples are not sorted by ray, name a ray that is not there, or have an alpha outside [0, 1].
+    """
+    if _takes(alpha, ray_index, distances, *values):
+        made = native_composite(alpha, ray_index, n_rays, distances, values)
+        return Composited(weights=made[0], opacity=made[1], depth=made[2], values=made[3:])
+    return composite_reference(alpha, ray_index, n_rays, distances, *values)
+
+
+def composite_reference(
+    alpha: Float[Tensor, " samples"],
+    ray_index: Int64[Tensor, " samples"],
+    n_rays: int,
+    distances: Float[Tensor, " samples"],
+    *values: Float[Tensor, "samples _"],
+) -> Composited:
+    """Blend in plain torch, on any device and in any precision: what the native kernel is tested against.
+
+    Arguments and errors as of `composite`.
     """
     _check(alpha, ray_index, n_rays)
     weights, clear = cast("tuple[Tensor, Tensor]", _Blend.apply(alpha, ray_index, n_rays))
@@ -68,8 +94,15 @@ def transmittance(
     Raises:
         ValueError: as `composite`.
     """
+    if _takes(alpha, ray_index):
+        return native_transmittance(alpha, ray_index, n_rays)
     _check(alpha, ray_index, n_rays)
     return _sums(alpha, ray_index, n_rays).reaching().to(alpha.dtype)
+
+
+def _takes(alpha: Tensor, ray_index: Tensor, *values: Tensor) -> bool:
+    """Whether the native kernel does; what does not fit together fails in torch."""
+    return indices_fit(len(alpha), ray_index) and fits_native(alpha, *values)
 
 
 def _check(alpha: Tensor, ray_index: Tensor, n_rays: int) -> None:
@@ -81,14 +114,7 @@ def _check(alpha: Tensor, ray_index: Tensor, n_rays: int) -> None:
             ((alpha < 0) | (alpha > 1)).any(),  # NaN passes: it shows in the loss, which is refused
         ]
     ).tolist()
-    if faults[0]:
-        raise ValueError("samples are not sorted by ray: bring them into the order of ray_index before blending")
-    if faults[1]:
-        raise ValueError(f"samples name rays outside 0 to {n_rays - 1}: they belong to other rays, or n_rays is wrong")
-    if faults[2]:
-        raise ValueError(
-            f"alpha goes from {float(alpha.min())} to {float(alpha.max())}: it must be in [0, 1], as of neus_alpha"
-        )
+    refuse(sum(int(fault) << place for place, fault in enumerate(faults)), n_rays, alpha)
 
 
 def _gathered(values: Tensor, ray_index: Tensor, n_rays: int) -> Tensor:

@@ -5,20 +5,40 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-from fieldwatch.render.sdf.cells import Cells
+from fieldwatch.render.native import native_available
+from fieldwatch.render.sdf.cells import Cells, grown, rimmed
+from fieldwatch.render.sdf.marching_native import marches_natively, native_maps, native_march
 from fieldwatch.render.sdf.samples import BoundedRays, PackedSamples
 
 _STRIDE = 1.9  # cells that a stretch of steps is long: less than one cell from its middle to its ends
 
 
 class Maps(NamedTuple):
-    """Which cells are occupied, and which are occupied or have a neighbour that is; both `rimmed`."""
+    """Which cells are occupied, and which are occupied or have a neighbour that is; both `rimmed`.
+
+    `bits` are those of both, eight cells a byte, for the native kernel; None where it does not run.
+    """
 
     occupied: Bool[Tensor, "x y z"]
     near: Bool[Tensor, "x y z"]
+    bits: UInt8[Tensor, "2 bytes"] | None = None
+
+
+def maps_of(occupied: Bool[Tensor, "x y z"]) -> Maps:
+    """Make the maps of a cubic table."""
+    cubic = len(set(occupied.shape)) == 1 and len(occupied) > 0
+    if cubic and occupied.device.type == "cpu" and native_available()[0]:
+        return Maps(*native_maps(occupied))
+    return maps_reference(occupied)
+
+
+def maps_reference(occupied: Bool[Tensor, "x y z"]) -> Maps:
+    """Make the maps in plain torch, on any device."""
+    edge = rimmed(occupied)
+    return Maps(edge, grown(edge))
 
 
 def geometric_step(index: int, total: int, first: float = 1e-2, last: float = 1e-3) -> float:
@@ -80,7 +100,29 @@ def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
     by step: the result is that of looking up every step.
     """
     _check(rays, step, jitter, chunk)
-    first = rays.near.detach() + step * (torch.zeros_like(rays.near) if jitter is None else jitter)
+    whole = _Lattice(rays, _first(rays, step, jitter), step)
+    counts, stride = whole.counts(), _stride(cells, step)
+    longest = stride + (int(counts.max()) if len(rays) else 0)
+    if maps.bits is not None and marches_natively(cells, maps.bits, rays, whole.first, longest):
+        return native_march(
+            cells, maps.bits, rays, whole.first, counts, step=step, stride=stride, most=most, chunk=chunk
+        )
+    return march_reference(cells, maps, rays, step, jitter=jitter, most=most, chunk=chunk)
+
+
+@torch.no_grad()
+def march_reference(  # noqa: PLR0913 (as above)
+    cells: Cells,
+    maps: Maps,
+    rays: BoundedRays,
+    step: float,
+    *,
+    jitter: Float[Tensor, " rays"] | None,
+    most: int | None,
+    chunk: int,
+) -> PackedSamples:
+    """March in plain torch, on any device and in any precision: what the native kernel equals to the bit."""
+    first = _first(rays, step, jitter)
     whole = _Lattice(rays, first, step)
     found: list[tuple[Tensor, Tensor]] = []
     samples = 0
@@ -95,6 +137,15 @@ def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
         t_start=whole.at(ray, number), t_end=whole.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
     )
     return packed if most is None or samples <= most else packed.first_rays(most)
+
+
+def _first(rays: BoundedRays, step: float, jitter: Tensor | None) -> Float[Tensor, " rays"]:
+    return rays.near.detach() + step * (torch.zeros_like(rays.near) if jitter is None else jitter)
+
+
+def _stride(cells: Cells, step: float) -> int:
+    """Steps of a stretch that is looked up as one."""
+    return max(int(_STRIDE * min(cells.edges) / step), 1)
 
 
 def _check(rays: BoundedRays, step: float, jitter: Tensor | None, chunk: int) -> None:
@@ -122,7 +173,7 @@ def _occupied(
 ) -> tuple[Int64[Tensor, " samples"], Int64[Tensor, " samples"]]:
     """Rays and numbers of the samples whose middle lies in an occupied cell and before `far`."""
     counts = lattice.counts()[rays]
-    stride = max(int(_STRIDE * min(cells.edges) / lattice.step), 1)
+    stride = _stride(cells, lattice.step)
     stretches = -(-counts // stride)
     row = torch.repeat_interleave(stretches)
     begin = (torch.arange(len(row), device=row.device) - (stretches.cumsum(0) - stretches)[row]) * stride

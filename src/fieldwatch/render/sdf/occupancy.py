@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from fieldwatch.render.sdf.cells import Cells, grown, rimmed
+from fieldwatch.render.sdf.cells import Cells
 from fieldwatch.render.sdf.gradients import DistanceField
-from fieldwatch.render.sdf.marching import Maps, march
+from fieldwatch.render.sdf.marching import Maps, maps_of, march
 from fieldwatch.render.sdf.samples import BoundedRays, PackedSamples
 
 
@@ -128,7 +128,7 @@ class OccupancyGrid(nn.Module):
         """Cut rays into sections of one length and keep those whose middle lies in an occupied cell and before `far`.
 
         Section k goes from near + (k + jitter) step to near + (k + 1 + jitter) step; outside the box is nothing. No
-        gradient flows through the distances.
+        gradient flows through the distances. Single precision on the CPU runs in a native kernel, with the same result.
 
         Args:
             rays: and the part of each that may meet the scene.
@@ -142,8 +142,7 @@ class OccupancyGrid(nn.Module):
             ValueError: a step that is not positive, or a ray that is not finite.
         """
         if self._maps is None or self._maps.occupied.device != self.occupied.device:
-            edge = rimmed(self.occupied)
-            self._maps = Maps(edge, grown(edge))
+            self._maps = maps_of(self.occupied)
         return march(self.config.cells, self._maps, rays, step, jitter=jitter, most=most, chunk=chunk)
 
     def _load_from_state_dict(self, *arguments: object, **named: object) -> None:

@@ -146,6 +146,34 @@ class PackedSamples:
             t_start=self.t_start[kept], t_end=self.t_end[kept], ray_index=self.ray_index[kept], n_rays=self.n_rays
         )
 
+    def split(self, parts: int) -> "PackedSamples":
+        """Every sample cut into so many of equal length, that follow on one another.
+
+        Raises:
+            ValueError: fewer than 1 part.
+        """
+        if parts < 1:
+            raise ValueError(f"samples cannot be cut into {parts} parts: give 1 or more")
+        share = torch.arange(parts + 1, device=self.t_start.device) / parts
+        ends = torch.lerp(self.t_start[:, None], self.t_end[:, None], share)
+        return PackedSamples(
+            t_start=ends[:, :-1].reshape(-1),
+            t_end=ends[:, 1:].reshape(-1),
+            ray_index=self.ray_index.repeat_interleave(parts),
+            n_rays=self.n_rays,
+        )
+
+    def before(self, far: Float[Tensor, " rays"]) -> "PackedSamples":
+        """What of the samples lies before a distance of each ray: those beyond are left out, the one across is cut."""
+        end = far.index_select(0, self.ray_index)
+        cut = PackedSamples(
+            t_start=self.t_start,
+            t_end=torch.minimum(self.t_end, end),
+            ray_index=self.ray_index,
+            n_rays=self.n_rays,
+        )
+        return cut.chosen(cut.t_start < cut.t_end)
+
     def first_rays(self, most: int) -> "PackedSamples":
         """The first rays, as many as have at most `most` samples together; `n_rays` says how many those are."""
         rays = int((self.counts.cumsum(0) <= most).sum())

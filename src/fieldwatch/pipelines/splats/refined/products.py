@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint import whole_file
 from fieldwatch.data import write_gaussian_ply
 from fieldwatch.geometry import MAX_DEGREE, constant_to_colours, harmonics_count
 from fieldwatch.mesh import Triangles, write_mesh
@@ -19,7 +20,6 @@ from fieldwatch.pipelines.splats.novel_views import render_path, turntable_views
 from fieldwatch.pipelines.splats.products import RATE, write_geometry, write_renders
 from fieldwatch.pipelines.splats.refined.binding import BoundGaussians
 from fieldwatch.pipelines.splats.scene import Scene
-from fieldwatch.pipelines.splats.whole_file import whole_file
 
 
 def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and the numbers that go into its files

@@ -1,0 +1,163 @@
+"""What a training step of normals costs on a CPU, against plain torch; and quality against time.
+
+    python benchmarks/normals_cpu.py                      # steps per second at 512 rays, one thread and two
+    python benchmarks/normals_cpu.py --mesh MESH.obj      # and MAE and Chamfer after 1,000 to 10,000 steps
+
+Both sides do the same step: draw, march, blend, terms, backward, Adam. Ours runs in native kernels (field with its
+gradient, marching, blending); the reference is what the tests hold them to: `hash_encode_reference`, the network by
+autograd with a double backward, compositing and marching in plain torch. The field is in a trained state, of the
+built-in object. Figures are medians of processor time with one thread, of the clock with more.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from fieldwatch.pipelines.normals.batches import RaySource
+from fieldwatch.pipelines.normals.config import NormalsConfig
+from fieldwatch.pipelines.normals.learning import Learning
+from fieldwatch.pipelines.normals.model import NormalsModel, first_model
+from fieldwatch.pipelines.normals.objective import ray_terms
+from fieldwatch.pipelines.normals.presets import default
+from fieldwatch.pipelines.normals.rendering import render
+from fieldwatch.pipelines.normals.scene import Scene
+from fieldwatch.pipelines.normals.start import prepare_scene
+from fieldwatch.render import hash_encode_reference
+
+WANTED = 5.0
+"""Times as fast as the reference, at least."""
+WARM = 150
+"""Steps of training before anything is timed: then the surface is there."""
+STEPS = (1000, 2000, 5000, 10_000)
+"""About one, two, five and ten minutes on two cores."""
+
+
+def step_of(config: NormalsConfig, scene: Scene, model: NormalsModel) -> Callable[[int], int]:
+    """Return a training step without record; it returns the samples that it blended."""
+    learning, plan = Learning(config, model, scene.plan), scene.plan
+    source = RaySource(scene.pixels, config.rays, seed=config.seed)
+
+    def step(index: int) -> int:
+        learning.prepare(index)
+        model.grid.update(index, model.sdf, model.sharpness)
+        (batch,) = source.draw(config.rays.rays)
+        rendered = render(model, batch, plan.march_step(index), config.rendering, source)
+        terms = ray_terms(plan.weights(index), batch.first(rendered.kept), rendered, model.poses(), config.terms)
+        learning.zero_grad()
+        terms.total.backward()
+        learning.field.step()
+        return len(rendered.samples)
+
+    return step
+
+
+def plain_field(model: NormalsModel) -> ExitStack:
+    """Have the field evaluated in plain torch with a double backward, and everything else without native kernels."""
+    sdf = model.sdf
+    encoding = sdf.encoding
+
+    def features(points: Tensor) -> Tensor:
+        return hash_encode_reference((points + 1) / 2, encoding.table, encoding.lattices, encoding.level_weights())[0]
+
+    def forward(points: Tensor) -> Tensor:
+        return sdf.last(sdf._activations(points, features(points))[-1])[:, 0]  # noqa: SLF001  the same network
+
+    def with_gradient(points: Tensor) -> tuple[Tensor, Tensor]:
+        places = points.detach().requires_grad_()
+        values = forward(places)
+        (gradient,) = torch.autograd.grad(values.sum(), places, create_graph=True)
+        return values, gradient
+
+    undo = ExitStack()
+    undo.enter_context(mock.patch.object(sdf, "forward", forward))
+    undo.enter_context(mock.patch.object(sdf, "with_gradient", with_gradient))
+    for module in ("compositing_native", "marching"):
+        name = f"fieldwatch.render.sdf.{module}.native_available"
+        undo.enter_context(mock.patch(name, return_value=(False, "the reference was asked for")))
+    return undo
+
+
+def median_of(step: Callable[[int], int], index: int, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
+    """Median time of a step, and its samples."""
+    times, samples = [], []
+    step(index)
+    for number in range(repeats):
+        began = clock()
+        samples.append(step(index + 1 + number))
+        times.append(clock() - began)
+    return statistics.median(times), statistics.median(samples)
+
+
+def speed(threads: int, repeats: int) -> None:
+    """Print steps per second of both."""
+    torch.set_num_threads(threads)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    usual = default()
+    rays = replace(usual.rays, rays=512, sample_budget=None)
+    config = replace(usual, steps=WARM * 4, threads=threads, rays=rays)
+    scene = prepare_scene(config)
+    torch.manual_seed(0)
+    model = first_model(config, scene)
+    step = step_of(config, scene, model)
+    for index in range(WARM * 2):
+        step(index)
+    ours, samples = median_of(step, WARM * 2, repeats, clock)
+    with plain_field(model):
+        reference, _ = median_of(step, WARM * 2 + repeats, 5, clock)
+    print(
+        f"| {threads} | {config.rays.rays} | {samples:,.0f} | {1 / ours:.1f} | {1 / reference:.2f} "
+        f"| {reference / ours:.1f}x | {WANTED:g}x |",
+        flush=True,
+    )
+
+
+def quality(mesh: Path) -> None:
+    """Print how good the surface is after how many steps."""
+    print("\n| steps of --preset cpu | MAE, degrees | Chamfer, % | seconds |")
+    print("|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as made:
+        data = f"{made}/maps"
+        fieldwatch = [sys.executable, "-m", "fieldwatch"]
+        subprocess.run(
+            [*fieldwatch, "data", "render-normals", str(mesh), "--out", data], check=True, capture_output=True
+        )
+        for steps in STEPS:
+            words = ["train", "normals", "--data", data, "--preset", "cpu", "--steps", str(steps), "--turntable", "0"]
+            began = time.monotonic()
+            done = subprocess.run(
+                [*fieldwatch, *words, "--out", f"{made}/{steps}", "--json"], check=True, capture_output=True, text=True
+            )
+            seconds, metrics = time.monotonic() - began, json.loads(done.stdout)["metrics"]
+            cells = f"{metrics['Eval/mae']:.2f} | {metrics['Eval/chamfer_percent']:.4f} | {seconds:.0f}"
+            print(f"| {steps:,} | {cells} |", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=30, help="steps that are timed")
+    parser.add_argument("--mesh", type=Path, help="a closed mesh: also print quality against time (20 minutes)")
+    options = parser.parse_args()
+    print("| threads | rays | samples | steps/s | reference | ratio | wanted |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for threads in options.threads:
+        speed(threads, options.repeats)
+    if options.mesh is not None:
+        quality(options.mesh)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""How good the normals pipeline becomes: built-in object, a mesh rendered to normal maps, poses that are a guess.
+
+    python benchmarks/normals_quality.py                       # the built-in object
+    python benchmarks/normals_quality.py --mesh MESH.obj       # 20 views of 256 pixels, smooth and flat normals
+    python benchmarks/normals_quality.py --mesh MESH.obj --poses   # poses with noise, and a ring that knows none
+
+Each row is `fieldwatch data render-normals` and `fieldwatch train normals` to their ends, in processes of their own.
+MAE is the mean angle between rendered and observed normals over the pixels of the masks that are seen, in degrees;
+Chamfer is the mean of both directions, in percent of the diagonal of the true mesh's box; poses are compared after a
+similarity.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+RING_ELEVATION = ("--elevations", "20")
+"""The ring that is rendered for ring initialisation; PMNI's begins at the angle below."""
+RING_START = ("--pose-start", "ring", "--ring-angle", "25", "--ring-radius", "4")
+NOISE = ("--pose-start", "noisy", "--rotation-noise", "5", "--translation-noise", "0.1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run came to: its last evaluation, what it began with, and how long the command took in seconds."""
+
+    metrics: dict[str, float]
+    first: dict[str, float]
+    seconds: float
+
+    def cell(self, tag: str, digits: int = 2, *, at_start: bool = False) -> str:
+        """A value for a table; a dash where it was not measured."""
+        values = self.first if at_start else self.metrics
+        return f"{values[tag]:.{digits}f}" if tag in values else "-"
+
+
+def command(*words: str) -> dict[str, object]:
+    """Run a command of fieldwatch to its end; returns what it says as JSON.
+
+    Raises:
+        SystemExit: it failed; its own message says why.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "fieldwatch", *words, "--json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"fieldwatch {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def trained(*flags: str) -> Result:
+    """Train to the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        said = command("train", "normals", "--out", f"{folder}/run", *flags)
+        seconds = time.monotonic() - began
+        timeline = json.loads((Path(folder) / "run" / "poses" / "timeline.json").read_text())
+    entries = timeline["entries"] if isinstance(timeline, dict) else timeline
+    first = {name: value for name, value in entries[0].items() if isinstance(value, int | float)}
+    return Result(metrics=said["metrics"], first=first, seconds=seconds)  # pyright: ignore[reportArgumentType]  JSON
+
+
+def print_row(label: str, result: Result) -> None:
+    """One row of the table of surfaces."""
+    cells = [result.cell("Eval/mae"), result.cell("Eval/median_error"), result.cell("Eval/chamfer_percent", 4)]
+    cells += [result.cell("Eval/missed", 4), result.cell("Eval/iou", 4), result.cell("Eval/watertight", 0)]
+    cells.append(result.cell("Eval/vertices", 0))
+    print(f"| {label} | {' | '.join(cells)} | {result.seconds:.0f} |", flush=True)
+
+
+def surfaces(sets: dict[str, tuple[str, ...]]) -> None:
+    """Print how good the surface is, poses known."""
+    print("| | MAE, degrees | median | Chamfer, % | missed | IoU | watertight | vertices | seconds |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for label, flags in sets.items():
+        print_row(label, trained(*flags))
+
+
+def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
+    """Print how far poses are off at the start and at the end."""
+    around, ring = folder / "around", folder / "ring"
+    command("data", "render-normals", str(mesh), "--out", str(around))
+    command("data", "render-normals", str(mesh), "--out", str(ring), *RING_ELEVATION)
+    print("| poses | rotation at the start | at the end | position at the start | at the end | MAE | Chamfer, % | s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for label, data, start in (("with noise", around, NOISE), ("a ring", ring, RING_START)):
+        result = trained("--data", str(data), "--preset", "poses", *start, *flags)
+        cells = [result.cell("rotation_error", at_start=True), result.cell("Eval/pose_rotation", 3)]
+        cells += [result.cell("position_error", 4, at_start=True), result.cell("Eval/pose_position", 4)]
+        cells += [result.cell("Eval/mae"), result.cell("Eval/chamfer_percent", 4)]
+        print(f"| {label} | {' | '.join(cells)} | {result.seconds:.0f} |", flush=True)
+
+
+def main() -> None:
+    """Print the table that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mesh", type=Path, help="a closed mesh; left out: the built-in object")
+    parser.add_argument("--poses", action="store_true", help="poses that are a guess, instead of known ones")
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more flags of every run; give it last")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        if options.mesh is None:
+            surfaces({"built-in object": tuple(options.flags)})
+        elif options.poses:
+            guessed(options.mesh, options.flags, folder)
+        else:
+            sets: dict[str, tuple[str, ...]] = {}
+            for shading in ("smooth", "flat"):
+                data = folder / shading
+                command("data", "render-normals", str(options.mesh), "--out", str(data), "--shading", shading)
+                sets[f"{shading} normals"] = ("--data", str(data), "--preset", "cpu", *options.flags)
+            surfaces(sets)
+
+
+if __name__ == "__main__":
+    main()

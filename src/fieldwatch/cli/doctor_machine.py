@@ -1,0 +1,213 @@
+"""What machine this is and what is installed on it."""
+
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.monitor import Gpu, read_machine
+from fieldwatch.render import native_available
+
+GIBIBYTE = 1 << 30
+LITTLE_DISK, LITTLE_MEMORY = 10 * GIBIBYTE, 4 * GIBIBYTE
+
+
+class Library(NamedTuple):
+    """A library that brings something: its package on PyPI, what for, and how to get it."""
+
+    package: str
+    purpose: str
+    remedy: str
+
+
+LIBRARIES = (
+    Library("av", "video files, EXR, 16-bit PNG", "pip install av"),
+    Library("tensorboard", "dashboards", "pip install tensorboard"),
+    Library("xatlas", "texture atlases", "pip install xatlas"),
+    Library("nvidia-ml-py", "GPU readings", "pip install nvidia-ml-py"),
+    Library("transformers", "CLIP as a teacher and for search", "pip install 'fieldwatch[clip]'"),
+    Library("gsplat", "splats on a GPU", "pip install 'fieldwatch[gpu]'"),
+    Library("wandb", "Weights & Biases", "pip install 'fieldwatch[wandb]'"),
+    Library("mlflow-skinny", "MLflow", "pip install 'fieldwatch[mlflow]'"),
+    Library("open3d", "another Poisson reconstruction, by choice", "pip install open3d"),
+)
+"""The ones that people ask about: our own needs that are native, and what is optional."""
+
+PROGRAMS = {
+    "colmap": "poses of own photos",
+    "nsys": "GPU timelines",
+    "cc": "builds the native kernels",
+    "git-lfs": "large files in repositories",
+}
+_STANDS_FOR = {"mlflow-skinny": ("mlflow-skinny", "mlflow"), "nvidia-ml-py": ("nvidia-ml-py", "pynvml")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineReport:
+    """A machine, for whom trains on it.
+
+    Attributes:
+        machine: processor, cores, memory, GPUs, disk.
+        software: Python, torch, kernels.
+        libraries: version of each one, None where it is not installed.
+        programs: path of each one, None where it is not found.
+        advice: what would make it better.
+    """
+
+    machine: Mapping[str, Any]
+    software: Mapping[str, Any]
+    libraries: Mapping[str, str | None]
+    programs: Mapping[str, str | None]
+    advice: tuple[str, ...]
+
+
+def describe_machine() -> MachineReport:
+    """Look at the machine; no CUDA context is made, and nothing heavy is imported for it."""
+    seen = read_machine(settle=0.0)
+    limit = memory_limit()
+    total = seen.cpu.memory_total_bytes
+    fast, why = native_available()
+    place = Path.cwd()
+    machine = {
+        "host": seen.host,
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "processor": processor(),
+        "cores": {"logical": seen.cpu.cores, "physical": psutil.cpu_count(logical=False), "usable": usable_cores()},
+        "memory_bytes": total,
+        "memory_free_bytes": total - seen.cpu.memory_used_bytes,
+        "memory_limit_bytes": limit if limit is not None and limit < total else None,
+        "gpus": [_gpu(gpu) for gpu in seen.gpus],
+        "driver": seen.driver,
+        "disk": {"folder": str(place), "free_bytes": shutil.disk_usage(place).free},
+    }
+    software = {
+        "fieldwatch": version("fieldwatch"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only",
+        "torch_threads": torch.get_num_threads(),
+        "torch_sees_gpu": torch.cuda.is_available(),
+        "native_kernels": fast,
+        "native_kernels_reason": why or None,
+    }
+    libraries = {each.package: installed(each.package) for each in LIBRARIES}
+    programs = {name: shutil.which(name) for name in PROGRAMS}
+    return MachineReport(
+        machine=machine,
+        software=software,
+        libraries=libraries,
+        programs=programs,
+        advice=tuple(advise(machine, software)),
+    )
+
+
+def advise(machine: Mapping[str, Any], software: Mapping[str, Any]) -> list[str]:
+    """Say what would make training faster or safer here."""
+    advice: list[str] = []
+    if machine["gpus"] and not software["torch_sees_gpu"]:
+        build = software["torch_build"]
+        advice.append(
+            f"there is a GPU, and torch ({build}) does not see it: install a CUDA build of torch (pytorch.org), and "
+            "look whether CUDA_VISIBLE_DEVICES hides it"
+        )
+    if not software["native_kernels"]:
+        advice.append(f"the native kernels are not available: {software['native_kernels_reason']}")
+    if machine["disk"]["free_bytes"] < LITTLE_DISK:
+        free = gibibytes(machine["disk"]["free_bytes"])
+        advice.append(f"{free} are free in {machine['disk']['folder']}: checkpoints and pictures need some; use --out")
+    free = min(machine["memory_free_bytes"], machine["memory_limit_bytes"] or machine["memory_free_bytes"])
+    if free < LITTLE_MEMORY:
+        advice.append(f"{gibibytes(free)} of memory are free: close what is not needed, or use --preset cpu")
+    return advice
+
+
+def installed(package: str) -> str | None:
+    """Version of a package, or of one that stands for it; None where there is none."""
+    found = (version(name) for name in _STANDS_FOR.get(package, (package,)))
+    return next((one for one in found if one is not None), None)
+
+
+def version(package: str) -> str | None:
+    """Version of an installed package, from its metadata alone."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def usable_cores() -> int:
+    """Logical cores that this process may use (taskset, Slurm, a container's set of cores)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """Bytes of memory that this container may use; None without a limit, or where the system does not say."""
+    text = file.read_text("ascii").strip() if file.is_file() else ""
+    return int(text) if text.isdecimal() else None
+
+
+def processor(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Name of the processor."""
+    if file.is_file():
+        for line in file.read_text("utf-8", "replace").splitlines():
+            if line.lower().startswith(("model name", "hardware")):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def gibibytes(count: float) -> str:
+    """A number of bytes as people read it."""
+    return f"{count / GIBIBYTE:.1f} GiB"
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "missing": dict(gpu.missing),
+    }
+
+
+def print_machine(console: Console, report: MachineReport) -> None:
+    """Show a machine."""
+    machine, software = report.machine, report.software
+    cores = machine["cores"]
+    table = Table.grid(padding=(0, 2))
+    table.add_row("machine", Text(f"{machine['host']}, {machine['system']}"))
+    told = f"{cores['logical']} cores ({cores['physical'] or 'unknown'} physical, {cores['usable']} usable)"
+    table.add_row("processor", Text(f"{machine['processor']}, {told}"))
+    limit = machine["memory_limit_bytes"]
+    within = f", limited to {gibibytes(limit)}" if limit else ""
+    free = gibibytes(machine["memory_free_bytes"])
+    table.add_row("memory", Text(f"{gibibytes(machine['memory_bytes'])}, {free} free{within}"))
+    for gpu in machine["gpus"]:
+        size = gpu["memory_total_bytes"]
+        table.add_row(f"GPU {gpu['index']}", Text(f"{gpu['name']}, {gibibytes(size) if size else 'memory unknown'}"))
+    if not machine["gpus"]:
+        table.add_row("GPU", "none")
+    table.add_row("disk", Text(f"{gibibytes(machine['disk']['free_bytes'])} free in {machine['disk']['folder']}"))
+    build = f"{software['torch']} ({software['torch_build']}, {software['torch_threads']} threads)"
+    table.add_row("python", Text(f"{software['python']}, fieldwatch {software['fieldwatch']}"))
+    table.add_row("torch", Text(build))
+    reason = f"no: {software['native_kernels_reason']}"
+    table.add_row("kernels", Text("native, built" if software["native_kernels"] else reason))
+    for library in LIBRARIES:
+        there = report.libraries[library.package]
+        table.add_row(library.package, Text(f"{there or 'not installed: ' + library.remedy}  ({library.purpose})"))
+    for name, purpose in PROGRAMS.items():
+        table.add_row(name, Text(f"{report.programs[name] or 'not found'}  ({purpose})"))
+    console.print(table)
+    for line in report.advice:
+        console.print(Text(f"-> {line}", style="yellow"), soft_wrap=True)

@@ -1,0 +1,87 @@
+"""What the doctor says about a data set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.cli.ending import COLOURS
+
+Severity = Literal["note", "warning", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFinding:
+    """One thing that is wrong with data.
+
+    Attributes:
+        name: of the check.
+        severity: `"error"` (training would fail or learn something else), `"warning"` (look at it) or `"note"`.
+        message: what was seen, with numbers.
+        remedy: what to do.
+    """
+
+    name: str
+    severity: Severity
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """What a data set holds.
+
+    Attributes:
+        path: where it is.
+        kind: what it is, for people.
+        facts: what it holds, by name.
+        notes: what was done while reading.
+        findings: the gravest first.
+        command: what takes it.
+    """
+
+    path: Path
+    kind: str
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+    findings: tuple[DataFinding, ...]
+    command: str
+
+    @property
+    def ill(self) -> bool:
+        """Whether something is worse than a note."""
+        return any(finding.severity != "note" for finding in self.findings)
+
+
+def print_report(console: Console, report: DataReport) -> None:
+    """Show what a data set is, what it holds and what is wrong with it."""
+    console.print(Text.assemble((f"{report.path}", "bold"), f": {report.kind}"), soft_wrap=True)
+    table = Table.grid(padding=(0, 2))
+    for name, value in report.facts.items():
+        table.add_row(f"  {name}", Text(shown(value)))
+    console.print(table)
+    for note in report.notes:
+        console.print(Text(f"  note: {note}"), soft_wrap=True)
+    if not report.findings:
+        console.print("[green]healthy[/]: no check found anything")
+    for finding in report.findings:
+        head = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.name}")
+        console.print(head, soft_wrap=True)
+        console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
+    console.print(Text(f"  for: {report.command}"), soft_wrap=True)
+
+
+def shown(value: Any) -> str:
+    """A fact as people read it."""
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {shown(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(one) for one in value) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

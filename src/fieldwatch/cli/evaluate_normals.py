@@ -1,0 +1,160 @@
+"""Scoring a surface for ``fieldwatch eval``."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.front_normals import quality_table
+from fieldwatch.cli.opening import RunFlags, open_stored
+from fieldwatch.cli.training import check_writable
+from fieldwatch.geometry import Camera
+from fieldwatch.mesh import MeshError, MeshEvaluation, Triangles, evaluate_mesh
+from fieldwatch.pipelines.normals import (
+    Evaluation,
+    Scene,
+    StoredRun,
+    aligned,
+    evaluate_surface,
+    normal_colours,
+    open_run,
+    pose_in_world,
+    save_cut_out,
+    save_picture,
+    sheet_of,
+)
+
+
+def evaluate_normals(chosen: RunFlags, out: Path | None) -> int:
+    """Score a checkpoint on the views it was trained on and on those held out, and its mesh.
+
+    Args:
+        chosen: the run, its checkpoint and device.
+        out: where the files go; None means the run's products.
+
+    Raises:
+        BadInput: the run cannot be opened, or nothing can be written.
+    """
+    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    folder = out or chosen.run / "products" / f"eval-{stored.step}"
+    console = Console(stderr=chosen.json)
+    with reading_input(), console.status("drawing and scoring") as status:
+        check_writable(folder)
+        pictures = folder / "normals"
+
+        def shown(sight: Any) -> None:
+            seen = sight.seen
+            save_cut_out(pictures / f"{sight.view.name}.png", normal_colours(seen.camera_normals), seen.mask)
+
+        found = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
+        status.update("measuring the mesh as DiLiGenT does")
+        benchmark = diligent(stored, found)
+        files = {"normals": pictures, **write_files(stored, found, benchmark, folder)}
+    places = {name: path.absolute() for name, path in files.items()}
+    about = {"run": chosen.run, "step": stored.step}
+    figures = None if benchmark is None else benchmark.figures
+    if chosen.json:
+        print_json({**about, "metrics": found.metrics, "diligent": figures, "files": places})
+        return 0
+    console.print(f"{chosen.run}, step {stored.step}, {len(found.rows)} views", soft_wrap=True)
+    console.print(quality_table(found.metrics))
+    if benchmark is not None:
+        console.print(benchmark_table(benchmark))
+    print_places(console, places)
+    return 0
+
+
+def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
+    """Compare the mesh with the true one as DiLiGenT-MV's benchmark does: first hits of all cameras in their masks.
+
+    Lengths are in units of the world (millimetres there). Learned poses leave a similarity open: the mesh is moved by
+    the one that brings the cameras onto the data's.
+
+    Returns:
+        None where the truth is unknown, the surface is empty, or the cameras see nothing of it in the masks.
+    """
+    scene, surface = stored.scene, found.surface
+    if scene.truth is None or surface is None or surface.empty:
+        return None
+    cameras = [in_world(camera, scene) for camera in scene.maps.cameras]
+    masks = [view.mask.cpu().numpy() for view in scene.maps.views]
+    mesh, truth = (mesh_in_world(each, scene) for each in (aligned(surface.mesh, found.poses), scene.truth))
+    try:
+        return evaluate_mesh(mesh, truth, style="diligent", cameras=cameras, masks=masks)
+    except MeshError:
+        if found.metrics.get("Eval/iou", 0.0) == 0:
+            return None
+        raise
+
+
+def in_world(camera: Camera, scene: Scene) -> Camera:
+    """Move a camera of the frame of the scene's sphere to the world."""
+    return replace(camera, world_from_camera=pose_in_world(camera.world_from_camera.double().cpu(), scene))
+
+
+def mesh_in_world(mesh: Triangles, scene: Scene) -> Triangles:
+    """Move a mesh of the frame of the scene's sphere to the world."""
+    matrix = scene.maps.world_from_unit.double().cpu().numpy()
+    return replace(mesh, vertices=mesh.vertices @ matrix[:3, :3].T + matrix[:3, 3])
+
+
+def write_files(
+    stored: StoredRun, found: Evaluation, benchmark: MeshEvaluation | None, folder: Path
+) -> dict[str, Path]:
+    """Write tables and pictures; returns them by what they are."""
+    rows = [row.row() for row in found.rows]
+    figures: Mapping[str, Any] = {
+        "step": stored.step,
+        "iteration": round(stored.scene.plan.iteration(stored.step)),
+        "metrics": found.metrics,
+        "mesh": None if found.against_truth is None else found.against_truth.figures,
+        "diligent": None if benchmark is None else benchmark.figures,
+        "poses": pose_rows(stored.scene, found),
+        "views": rows,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").write_bytes(
+        orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+    )
+    with (folder / "per_view.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return {
+        "per view": folder / "per_view.csv",
+        "metrics": folder / "metrics.json",
+        "observed, rendered, error": save_picture(folder / "normals.png", sheet_of(found.strips)),
+    }
+
+
+def pose_rows(scene: Scene, found: Evaluation) -> list[dict[str, Any]] | None:
+    """Errors of the learned poses after the similarity that fits best; None where poses are the data's own."""
+    if found.poses is None:
+        return None
+    errors = torch.stack([found.poses.rotations, found.poses.positions], 1).tolist()
+    names = (scene.maps.names[number] for number in scene.train)
+    return [
+        {"view": name, "rotation_error": rotation, "position_error": position, "position_error_world": far}
+        for name, (rotation, position), far in zip(
+            names, errors, (found.poses.positions * scene.maps.scale).tolist(), strict=True
+        )
+    ]
+
+
+def benchmark_table(found: MeshEvaluation) -> Table:
+    """The mesh in units of the world."""
+    table = Table(title="mesh, DiLiGenT-MV's protocol (units of the world)", title_justify="left", show_header=False)
+    table.add_row("accuracy (mesh to truth)", f"{found.accuracy:.4g}")
+    table.add_row("completeness (truth to mesh)", f"{found.completeness:.4g}")
+    table.add_row("Chamfer (their mean)", f"{found.chamfer:.4g}", f"{found.chamfer_percent:.3f} % of the diameter")
+    for score in found.scores:
+        table.add_row(f"F-score within {score.threshold:.3g}", f"{100 * score.f_score:.2f} %")
+    return table

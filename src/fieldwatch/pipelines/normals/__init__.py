@@ -1,0 +1,51 @@
+"""Normals: from normal maps of several views to a neural surface, poses optimised."""
+
+from fieldwatch.pipelines.normals.algorithm import Outcome, train_normals
+from fieldwatch.pipelines.normals.config import NormalsConfig
+from fieldwatch.pipelines.normals.evaluate import Evaluation, aligned, pose_errors
+from fieldwatch.pipelines.normals.evaluate import evaluate as evaluate_surface
+from fieldwatch.pipelines.normals.pictures import depth_colours, normal_colours, save_cut_out, save_picture, sheet_of
+from fieldwatch.pipelines.normals.presets import PRESETS
+from fieldwatch.pipelines.normals.registration import Registration, RegistrationOptions, pose_in_world, register_view
+from fieldwatch.pipelines.normals.registration_files import completed_set, read_view, write_registration
+from fieldwatch.pipelines.normals.scene import Scene
+from fieldwatch.pipelines.normals.start import prepare_scene
+from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config, stored_preset
+from fieldwatch.pipelines.normals.surface import MOST_CELLS, surface_mesh
+from fieldwatch.pipelines.normals.view_errors import Sight
+from fieldwatch.pipelines.normals.views import Seen, look
+
+__all__ = [
+    "MOST_CELLS",
+    "PRESETS",
+    "Evaluation",
+    "NormalsConfig",
+    "Outcome",
+    "Registration",
+    "RegistrationOptions",
+    "Scene",
+    "Seen",
+    "Sight",
+    "StoredRun",
+    "aligned",
+    "completed_set",
+    "depth_colours",
+    "evaluate_surface",
+    "look",
+    "model_from",
+    "normal_colours",
+    "open_run",
+    "pose_errors",
+    "pose_in_world",
+    "prepare_scene",
+    "read_view",
+    "register_view",
+    "save_cut_out",
+    "save_picture",
+    "sheet_of",
+    "stored_config",
+    "stored_preset",
+    "surface_mesh",
+    "train_normals",
+    "write_registration",
+]

@@ -1,0 +1,352 @@
+"""``fieldwatch doctor``: the machine, and every kind of data that it recognises, healthy and broken."""
+
+import json
+import os
+import shutil
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fieldwatch.cli.doctor_machine import LIBRARIES, advise, memory_limit, processor
+from fieldwatch.data import (
+    GaussianCloud,
+    SolidUnion,
+    read_colmap_model,
+    solid_photos,
+    synthetic_normal_maps,
+    write_colmap,
+    write_gaussian_ply,
+    write_normal_maps,
+    write_splat_folder,
+)
+from fieldwatch.mesh import implicit_surface, write_mesh
+
+NORMALS = "normal_camera_space_GT"
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    return write_normal_maps(synthetic_normal_maps(views=5, size=40), tmp_path_factory.mktemp("maps") / "set")
+
+
+@pytest.fixture
+def broken(maps, tmp_path):
+    """A copy of the set, to be broken."""
+    return shutil.copytree(maps, tmp_path / "set")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    photos = solid_photos(views=6, size=24, held_out=3, points=200, samples=1)
+    return write_colmap(tmp_path_factory.mktemp("photos") / "scene", photos)
+
+
+def cloud(count=300, opacity=2.0):
+    return GaussianCloud(
+        means=torch.randn(count, 3), log_scales=torch.full((count, 3), -3.0),
+        quaternions=torch.tensor([[1.0, 0, 0, 0]]).repeat(count, 1), opacity_logits=torch.full((count,), opacity),
+        constant=torch.zeros(count, 3), rest=torch.zeros(count, 0, 3),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def examined(fieldwatch):
+    """Look at data: exit code and JSON."""
+
+    def call(path, *words):
+        code, out, message = fieldwatch("doctor", "--data", path, "--json", *words)
+        assert message == ""
+        answer = json.loads(out)
+        return code, answer, [finding["name"] for finding in answer["findings"]]
+
+    return call
+
+
+def test_the_machine_is_described(fieldwatch, answer):
+    code, out, _ = fieldwatch("doctor")
+    assert code == 0
+    assert all(word in out for word in ("processor", "memory", "disk", "torch", "kernels", "colmap"))
+    found = answer("doctor")
+    assert found["software"]["torch"] == torch.__version__
+    assert found["machine"]["cores"]["usable"] == len(os.sched_getaffinity(0))
+    assert found["machine"]["disk"]["free_bytes"] > 0
+    assert set(found["libraries"]) == {library.package for library in LIBRARIES}
+    assert found["libraries"]["av"] is not None
+
+
+def test_advice_is_given_where_it_is_due():
+    machine = {"gpus": [1], "disk": {"free_bytes": 1 << 30, "folder": "/x"}, "memory_free_bytes": 1 << 40}
+    machine |= {"memory_limit_bytes": 1 << 30}
+    software = {"torch_sees_gpu": False, "torch_build": "CPU only", "native_kernels": False}
+    software |= {"native_kernels_reason": "no C compiler found"}
+    text = "\n".join(advise(machine, software))
+    assert all(part in text for part in ("CUDA build", "no C compiler", "1.0 GiB are free in /x", "of memory are free"))
+    healthy = machine | {"gpus": [], "disk": {"free_bytes": 1 << 40}, "memory_limit_bytes": None}
+    assert advise(healthy, software | {"native_kernels": True}) == []
+
+
+def test_names_and_limits_come_from_the_systems_files(tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: A Chip 3000\n")
+    assert processor(tmp_path / "cpuinfo") == "A Chip 3000"
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "some").write_text("4096\n")
+    limits = [memory_limit(tmp_path / name) for name in ("max", "some", "none")]
+    assert limits == [None, 4096, None]
+
+
+def test_options_about_data_need_data(refused):
+    assert "--picture x.png: it is about a data set" in refused("doctor", "--picture", "x.png")
+
+
+def test_healthy_normal_maps(fieldwatch, examined, maps, tmp_path):
+    code, found, names = examined(maps, "--picture", tmp_path / "new" / "sheet.png")
+    assert (code, names) == (0, [])
+    assert found["facts"]["views"] == found["facts"]["views with depth"] == 5
+    assert found["facts"]["sizes (width x height)"] == {"40x40": 5}
+    with Image.open(tmp_path / "new" / "sheet.png") as sheet:
+        assert sheet.size == (5 * 40, 40 + 14)
+    code, out, _ = fieldwatch("doctor", "--data", maps)
+    assert code == 0
+    assert "healthy" in out
+    assert "fieldwatch train normals --data" in out
+
+
+def test_wrong_axes_are_a_finding_with_a_remedy_that_helps(fieldwatch, examined, broken):
+    for path in (broken / NORMALS).iterdir():
+        path.unlink()
+    for view in synthetic_normal_maps(views=5, size=40).views:
+        np.save(broken / NORMALS / f"{view.name}.npy", view.normals.numpy())  # OpenCV's axes
+    code, out, _ = fieldwatch("doctor", "--data", broken)
+    assert code == 1
+    assert "error  axes" in out
+    assert "axes='opencv'" in " ".join(out.split())
+    assert examined(broken, "--axes", "opencv")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: (f / "mask" / "002.png").unlink(), "masks lacks 2"),
+        (lambda f: (f / NORMALS / "003.png").rename(f / NORMALS / "013.png"), "normal_camera_space_GT/ lacks 3"),
+        (lambda f: (f / "cameras_sphere.npz").write_bytes(b"nothing"), "cannot be read as npz"),
+        (lambda f: (f / "cameras_sphere.npz").write_bytes(b""), "cannot be read as npz"),
+        (lambda f: (f / "cameras_sphere.npz").unlink(), "cameras_sphere.npz"),
+        (lambda f: skew(f / "cameras_sphere.npz"), "R orthonormal"),
+        (lambda f: Image.new("RGB", (40, 40)).save(f / NORMALS / "001.png"), "rounds normals to half a degree"),
+        (lambda f: cut(f / NORMALS / "001.png"), "cannot be read"),
+        (lambda f: Image.new("L", (40, 36)).save(f / "mask" / "001.png"), "40x40 pixels"),
+        (lambda f: shutil.rmtree(f / "mask"), "no folder of masks"),
+        (lambda f: ((f / "mask/001.png").unlink(), (f / "mask/001.png").mkdir()), "001.png cannot be read"),
+    ],
+    ids=range(11),
+)
+def test_a_set_that_the_reader_refuses_is_one_message(refused, broken, change, words):
+    change(broken)
+    message = refused("doctor", "--data", broken)
+    assert words in message
+    assert len(message) < 600
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:120])
+
+
+def skew(path):
+    with np.load(path) as file:
+        matrices = dict(file)
+    world = matrices["world_mat_2"]
+    turn = np.eye(4)
+    turn[0, 1] = 0.2
+    matrices["world_mat_2"] = world @ turn
+    np.savez(path, **matrices)
+
+
+def test_black_masks_are_findings(examined, broken):
+    for path in (broken / "mask").iterdir():
+        Image.new("L", (40, 40)).save(path)
+    code, _, names = examined(broken)
+    assert code == 1
+    assert "hull" in names
+
+
+def test_a_view_can_be_left_out_and_holes_filled(examined, refused, broken):
+    (broken / "mask" / "002.png").unlink()
+    assert examined(broken, "--exclude", "2")[1]["facts"]["views"] == 4
+    assert "--exclude ('2',): it is about normal maps" in refused(
+        "doctor", "--data", broken, "--kind", "frames", "--exclude", "2"
+    )
+
+
+def test_a_true_mesh_elsewhere_is_a_finding(examined, broken):
+    mesh = implicit_surface(
+        lambda p: SolidUnion().distance(torch.from_numpy(p)).numpy(), np.full(3, -1.0), np.full(3, 1.0), resolution=24
+    )
+    write_mesh(broken / "mesh_Gt.ply", mesh)
+    assert examined(broken)[2] == []
+    write_mesh(broken / "mesh_Gt.ply", replace(mesh, vertices=100 * mesh.vertices))
+    code, found, names = examined(broken)
+    assert (code, names) == (1, ["mesh"])
+    assert "reaches 8" in found["findings"][0]["message"] or "reaches 7" in found["findings"][0]["message"]
+    cut(broken / "mesh_Gt.ply")
+    assert "unreadable" in examined(broken)[1]["findings"][0]["message"]
+
+
+def test_a_contact_sheet_needs_a_place_and_normal_maps(refused, maps, scene, tmp_path):
+    assert "name that ends in .png" in refused("doctor", "--data", maps, "--picture", tmp_path / "x.jpg")
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refused("doctor", "--data", maps, "--picture", tmp_path / "file" / "x.png")
+    assert "about normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
+
+
+def test_own_captures_are_recognised(examined, scene, refused, tmp_path):
+    folder = shutil.copytree(scene, tmp_path / "set")
+    for name in ("normals", "masks"):
+        (folder / name).mkdir()
+    assert "normals/ lacks" in refused("doctor", "--data", folder)
+    for path in (folder / "images").iterdir():
+        normals = np.zeros((24, 24, 3), np.float32)
+        normals[..., 2] = 1
+        np.save(folder / "normals" / f"{path.stem}.npy", normals)
+        mask = np.zeros((24, 24), np.uint8)
+        mask[8:16, 8:16] = 255
+        Image.fromarray(mask).save(folder / "masks" / path.name)
+    code, found, names = examined(folder)
+    assert (code, names) == (1, ["silhouettes"])
+    assert "own captures" in found["kind"]
+    assert examined(folder, "--kind", "photos")[1]["kind"] == "photos with cameras (COLMAP)"
+
+
+def test_healthy_photos(examined, scene):
+    code, found, names = examined(scene)
+    assert (code, names) == (0, [])
+    assert (found["facts"]["photos"], found["facts"]["held out"], found["facts"]["points"]) == (6, 1, 200)
+
+
+def test_points_beside_the_photos_unused_ones_and_odd_exposure_are_findings(examined, scene, tmp_path):
+    folder = shutil.copytree(scene, tmp_path / "scene")
+    first, second, *_ = sorted((folder / "images").iterdir())
+    shutil.copy(first, first.with_name("extra.png"))
+    Image.new("RGB", (24, 24)).save(first)
+    with Image.open(second) as image:
+        bright = image.point(lambda value: min(4 * value + 60, 255))
+    bright.save(second)
+    points = folder / "sparse" / "0" / "points3D.bin"
+    data = bytearray(points.read_bytes())
+    size = (len(data) - 8) // 200
+    for row in range(100):  # far away
+        struct.pack_into("<3d", data, 8 + row * size + 8, 0.0, 0.0, -900.0)
+    points.write_bytes(data)
+    code, found, names = examined(folder)
+    assert code == 1
+    assert set(names) == {"points", "unregistered", "exposure", "black"}
+    assert names[0] in {"points", "black"}  # the gravest first
+    assert any(second.name in f["message"] for f in found["findings"] if f["name"] == "exposure")
+
+
+def test_points_behind_their_cameras_are_an_error(examined, scene, tmp_path):
+    folder = shutil.copytree(scene, tmp_path / "scene")
+    model = read_colmap_model(folder / "sparse" / "0")
+    sparse = folder / "sparse" / "0"
+    pieces = [struct.pack("<Q", len(model.points.positions))]
+    for row, place in enumerate(model.points.positions.tolist()):
+        mirrored = [-90 * value for value in place] if row < 20 else place
+        track = b"".join(struct.pack("<II", image.number, row) for image in model.images[: 3 + row % 2])
+        pieces.append(struct.pack("<Q3d3BdQ", row + 1, *mirrored, 9, 9, 9, 5.0, len(track) // 8) + track)
+    (sparse / "points3D.bin").write_bytes(b"".join(pieces))
+    code, found, names = examined(folder)
+    assert code == 1
+    assert names[0] == "behind"
+    assert set(names) == {"behind", "weak", "reprojection"}
+    assert found["facts"]["observations"] == 3 * 100 + 4 * 100
+
+
+def test_a_damaged_model_is_one_message(refused, scene, tmp_path):
+    folder = shutil.copytree(scene, tmp_path / "scene")
+    cut(folder / "sparse" / "0" / "images.bin")
+    assert "cut short" in refused("doctor", "--data", folder)
+
+
+def test_transforms_are_recognised(examined, refused, tmp_path):
+    angles = [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)]
+    frames = []
+    for number, (cos, sin) in enumerate(angles):
+        Image.fromarray(np.full((8, 8, 3), 90, np.uint8)).save(tmp_path / f"{number}.png")
+        pose = [[cos, 0, sin, 4 * sin], [0, 1, 0, 0], [-sin, 0, cos, 4 * cos], [0, 0, 0, 1]]
+        frames.append({"file_path": f"{number}.png", "transform_matrix": pose})
+    whole = {"camera_angle_x": 0.6, "frames": frames}
+    (tmp_path / "transforms.json").write_text(json.dumps(whole))
+    code, found, names = examined(tmp_path)
+    assert (code, names) == (0, [])
+    assert found["facts"]["photos"] == 4
+    assert examined(tmp_path / "transforms.json")[0] == 0
+    same = [frame | {"transform_matrix": frames[0]["transform_matrix"]} for frame in frames]
+    (tmp_path / "transforms.json").write_text(json.dumps(whole | {"frames": same}))
+    assert examined(tmp_path)[2] == ["cameras"]
+    (tmp_path / "transforms.json").write_text("{")
+    assert "cannot be read as JSON" in refused("doctor", "--data", tmp_path)
+
+
+def test_frames_and_their_faults(examined, refused, frames, tmp_path):
+    code, found, names = examined(frames)
+    assert (code, names, found["facts"]["frames"]) == (0, [], 8)
+    folder = shutil.copytree(frames, tmp_path / "clip")
+    first, *others = sorted(folder.iterdir())
+    shutil.copy(first, others[0])
+    Image.new("RGB", (64, 32)).save(others[3])
+    for path in others[5:]:
+        path.unlink()
+    code, _, names = examined(folder)
+    assert (code, names) == (1, ["repeated", "flat", "frames"])
+    cut(first)
+    assert "cut short" in refused("doctor", "--data", folder)
+    (tmp_path / "film.mp4").write_bytes(b"no film")
+    assert "film.mp4" in refused("doctor", "--data", tmp_path / "film.mp4")
+
+
+def test_gaussians_and_their_folders(examined, tmp_path):
+    write_gaussian_ply(tmp_path / "a.ply", cloud())
+    code, found, names = examined(tmp_path / "a.ply")
+    assert (code, names, found["facts"]["Gaussians"]) == (0, [], 300)
+    huge = cloud(opacity=-9.0)
+    huge.log_scales[:3] = 5.0
+    write_splat_folder(tmp_path / "run", 7, huge, settings={"source_path": "/gone"})
+    code, found, names = examined(tmp_path / "run")
+    assert (code, names) == (1, ["cameras", "source", "transparent", "huge"])
+    assert found["facts"]["iterations"] == [7]
+
+
+def test_a_folder_that_may_not_be_read_is_told_so(refused, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    own = os.geteuid()
+    os.seteuid(own or 65534)  # root may read anything
+    try:
+        message = refused("doctor", "--data", closed)
+    finally:
+        os.seteuid(own)
+    assert "may not be read or written by you (permission denied)" in message
+
+
+def test_what_is_not_known_is_told_what_is(refused, maps, scene, tmp_path):
+    assert "does not exist" in refused("doctor", "--data", tmp_path / "none")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    message = refused("doctor", "--data", empty)
+    assert "is empty" in message
+    assert all(word in message for word in ("cameras_sphere.npz", "sparse/0", "transforms.json", "video", ".ply"))
+    (tmp_path / "note.md").write_text("x")
+    shutil.copytree(maps, tmp_path / "set")
+    assert f"did you mean {tmp_path / 'set'}?" in refused("doctor", "--data", tmp_path)
+    assert "one file of a data set" in refused("doctor", "--data", maps / "cameras_sphere.npz")
+    assert "is a mesh" in refused("doctor", "--data", write_mesh_file(tmp_path / "a.obj"))
+    (empty / "run.json").write_text("{}")
+    assert "fieldwatch health" in refused("doctor", "--data", empty)
+
+
+def write_mesh_file(path):
+    path.write_text("v 0 0 0\n")
+    return path
