@@ -1,7 +1,6 @@
 """Three thousand steps after growth has ended, the memory is what it was."""
 
 import json
-import statistics
 import time
 
 import psutil
@@ -13,6 +12,10 @@ STEPS, GROWN, SETTLED = 3900, 300, 600
 """Growth and the prune are over at 250, the evaluation at 300; at 600 every instrument has looked."""
 
 
+PLAIN_HEAP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1048576"}
+"""One heap that gives back what is freed, so that resident memory is what is held and not what is kept for later."""
+
+
 def resident(process, journal):
     """How many steps are written and how many bytes the process has, again and again until it ends."""
     own = psutil.Process(process.pid)
@@ -22,8 +25,10 @@ def resident(process, journal):
         time.sleep(0.1)
 
 
-def test_three_thousand_steps_after_growth_hold_no_more_memory(photos, tmp_path, start, small):
+def test_three_thousand_steps_after_growth_hold_no_more_memory(photos, tmp_path, start, small, monkeypatch):
     folder = tmp_path / "run"
+    for name, value in PLAIN_HEAP.items():
+        monkeypatch.setenv(name, value)
     words = f"{SCHEDULE} --coarse-iterations {STEPS} --test-iterations {GROWN} --checkpoint-interval 0".split()
     process = start(
         *("train", "splats", "--data", photos, "--longer-side", 16, "--out", folder, "--json"),
@@ -44,5 +49,4 @@ def test_three_thousand_steps_after_growth_hold_no_more_memory(photos, tmp_path,
     early = [size for written, size in seen if SETTLED <= written < SETTLED + 300]
     late = [size for written, size in seen if STEPS - 300 <= written < STEPS]
     assert min(len(early), len(late)) > 3
-    before, after = statistics.median(early), statistics.median(late)  # now and then the heap gives some MB back
-    assert abs(after - before) < 0.01 * before
+    assert min(late) < 1.01 * min(early)  # what a look holds for a moment is not growth
