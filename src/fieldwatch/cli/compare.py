@@ -41,7 +41,7 @@ class Arguments:
     checkpoints: bool = False
     """Compare the checkpoints of one run."""
     resolution: int | None = None
-    """Normals: cells of the meshes along a side of their box; default: as in the training."""
+    """Normals: nodes of the meshes along a side of their box; default: as in the training."""
     device: Device = "auto"
     """Where to draw."""
     out: Path | None = None
@@ -95,7 +95,7 @@ def the_run(chosen: Arguments) -> Path:
     if not chosen.checkpoints:
         raise BadInput(f"{names} alone can be compared with nothing: add --checkpoints to rank its checkpoints")
     if chosen.resolution is not None and not 8 <= chosen.resolution <= 512:
-        raise BadInput(f"--resolution is {chosen.resolution}: wanted 8 to 512 cells along a side of the box")
+        raise BadInput(f"--resolution is {chosen.resolution}: wanted 8 to 512 nodes along a side of the box")
     return chosen.runs[0]
 
 

@@ -77,7 +77,7 @@ def compare_normals(folder: Path, device: Device, resolution: int | None, told: 
     Args:
         folder: the run.
         device: where to draw.
-        resolution: cells of the meshes; None takes the run's own.
+        resolution: nodes of the meshes; None takes the run's own.
         told: called with each step before it is looked at.
 
     Raises:

@@ -18,7 +18,7 @@ from fieldwatch.data import NormalSet, NormalView, write_normal_maps
 from fieldwatch.geometry import Camera, inverse_rigid, matrix_to_quaternion
 from fieldwatch.mesh import write_mesh
 from fieldwatch.pipelines.normals import (
-    MOST_CELLS,
+    MOST_NODES,
     StoredRun,
     depth_colours,
     look,
@@ -45,13 +45,13 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, resolution: int 
         chosen: the run, its checkpoint and device.
         to: ply, glb, obj, poses or maps.
         out: the file or folder; None means the run's products.
-        resolution: cells of a mesh along a side of its box; None takes the run's own.
+        resolution: nodes of a mesh along a side of its box; None takes the run's own.
 
     Raises:
         BadInput: the run cannot be opened, there is no surface, or nothing can be written.
     """
-    if resolution is not None and not 1 <= resolution <= MOST_CELLS:
-        raise BadInput(f"--resolution is {resolution}: wanted 1 to {MOST_CELLS} cells along a side of the box")
+    if resolution is not None and not 2 <= resolution <= MOST_NODES:
+        raise BadInput(f"--resolution is {resolution}: wanted 2 to {MOST_NODES} nodes along a side of the box")
     stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or chosen.run / "products" / NAMES[to].format(stored.step)
     check_kind(path, to)
@@ -85,8 +85,8 @@ def check_kind(path: Path, to: str) -> None:
 def write(stored: StoredRun, to: str, path: Path, resolution: int | None) -> dict[str, int]:
     """Write what was asked for; return how much of what that is."""
     if to in MESHES:
-        cells = stored.config.mesh_resolution if resolution is None else resolution
-        mesh = surface_mesh(stored.model, stored.scene, cells)
+        nodes = stored.config.mesh_resolution if resolution is None else resolution
+        mesh = surface_mesh(stored.model, stored.scene, nodes)
         if not len(mesh.faces):
             raise ValueError(f"the field of step {stored.step} is nowhere 0: there is no mesh; choose a --checkpoint")
         write_mesh(path, mesh)

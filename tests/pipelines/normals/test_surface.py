@@ -28,10 +28,21 @@ def test_the_surface_of_a_ball_is_closed_outward_and_at_its_radius(ball, scene):
     assert (found.removed, found.removed_share, found.empty) == (0, 0.0, False)
 
 
+@pytest.mark.parametrize("nodes", [2**5, 2**7])  # PMNI meshes 2**9, whose cells are 2/511
+def test_nodes_stand_evenly_from_one_side_of_the_field_s_box_to_the_other(ball, scene, nodes):
+    found = find_surface(model_of(ball, scene, ((0.0, 0.0, 0.0), 3.0)), nodes)
+    assert found.cells == nodes - 1
+    places = (found.mesh.vertices + 1) * (nodes - 1) / 2
+    on_a_line = np.isclose(places, places.round(), atol=1e-4).sum(1)
+    assert (on_a_line >= 2).all()  # marching cubes puts a vertex on an edge of a cell
+    lines = np.unique(places.round().astype(int))
+    assert np.array_equal(lines, np.arange(nodes))
+
+
 def test_passing_over_parts_changes_nothing(ball, scene):
     balls = (((0.3, 0.0, 0.0), 0.4), ((-0.35, 0.1, 0.0), 0.4))
     model = model_of(ball, scene, *balls)
-    found = find_surface(model, 110)
+    found = find_surface(model, 111)
 
     def asked(points):
         with torch.no_grad():
@@ -80,5 +91,5 @@ def test_the_world_is_scaled_and_shifted(ball, scene):
 
 
 def test_a_resolution_out_of_bounds_is_refused(ball, scene):
-    with pytest.raises(ValueError, match="wanted 1 to 512"):
+    with pytest.raises(ValueError, match="wanted 2 to 512"):
         find_surface(model_of(ball, scene), 513)

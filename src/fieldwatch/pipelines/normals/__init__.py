@@ -11,12 +11,12 @@ from fieldwatch.pipelines.normals.registration_files import completed_set, read_
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
 from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config, stored_preset
-from fieldwatch.pipelines.normals.surface import MOST_CELLS, surface_mesh
+from fieldwatch.pipelines.normals.surface import MOST_NODES, surface_mesh
 from fieldwatch.pipelines.normals.view_errors import Sight
 from fieldwatch.pipelines.normals.views import Seen, look
 
 __all__ = [
-    "MOST_CELLS",
+    "MOST_NODES",
     "PRESETS",
     "Evaluation",
     "NormalsConfig",

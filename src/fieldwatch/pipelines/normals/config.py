@@ -324,7 +324,7 @@ class NormalsConfig:
         rates: learning rates.
         terms: how the terms are formed.
         recovery: what is done about a lost surface.
-        mesh_resolution: cells of the meshes along the longest side.
+        mesh_resolution: nodes along a side of the box, of which meshes are made; 512 are cells of 2/511 (PMNI).
         mesh_at: nominal iterations between meshes; 0 makes one at the end only.
         evaluate_at: nominal iterations between evaluations; the end always is.
         pictures_at: nominal iterations between pictures of normals and depths; 0 draws them at every evaluation.
@@ -378,7 +378,8 @@ class NormalsConfig:
         """Refuse what cannot be trained."""
         refuse_out_of_bounds(
             self,
-            (*AT_LEAST_ONE, ("steps", "nominal", "longer_side", "size", "mesh_resolution", "keep_last")),
+            (*AT_LEAST_ONE, ("steps", "nominal", "longer_side", "size", "keep_last")),
+            ("2 to 512", lambda value: 2 <= value <= 512, ("mesh_resolution",)),
             ("3 or more", lambda value: value >= 3, ("views",)),
             ("0 (none), or 2 or more", lambda value: value == 0 or value >= 2, ("held_out",)),
             (*NOT_NEGATIVE, ("mesh_at", "evaluate_at", "pictures_at", "poses_at", "keep_best")),

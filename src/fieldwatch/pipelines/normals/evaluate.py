@@ -79,7 +79,7 @@ def evaluate(  # noqa: PLR0913  the three that are compared; three ways to spare
         model: what was trained.
         scene: what it was trained on.
         config: settings.
-        resolution: cells of the mesh along a side; None takes the config's, 0 makes no mesh.
+        resolution: nodes of the mesh along a side; None takes the config's, 0 makes no mesh.
         step: distance between samples; None takes the last of the training.
         shown: given every view as it is measured, so that pictures need no second rendering.
 
@@ -102,8 +102,8 @@ def evaluate(  # noqa: PLR0913  the three that are compared; three ways to spare
         if shown is not None:
             shown(sight)
     metrics = pool.metrics() | ({} if poses is None else poses.metrics)
-    cells = config.mesh_resolution if resolution is None else resolution
-    surface = find_surface(model, cells, chunks=chunks) if cells else None
+    nodes = config.mesh_resolution if resolution is None else resolution
+    surface = find_surface(model, nodes, chunks=chunks) if nodes else None
     against = None if surface is None else against_truth(surface, scene, poses)
     metrics |= mesh_metrics(surface, against)
     metrics |= {"Eval/chunk_shrinks": chunks.shrinks, "Eval/seconds": time.perf_counter() - began}

@@ -13,8 +13,8 @@ from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.render import Chunks, evaluate_in_chunks
 
-MOST_CELLS = 512
-"""Cells along a side of the box, at most: twice as many have eight times the nodes and show nothing more."""
+MOST_NODES = 512
+"""Nodes along a side of the box, at most, as PMNI counts: twice as many take eight times as long and show no more."""
 BLOCK = 64
 _PART = 8  # cells along a side of the parts that one value may excuse
 _ROOM = 2.0  # slope of the field that is reckoned with at least; 1 is that of a true distance
@@ -57,11 +57,11 @@ def surface_mesh(model: NormalsModel, scene: Scene, resolution: int, *, world: b
     Args:
         model: what was trained.
         scene: says where the world is.
-        resolution: cells along a side of the field's box, at most 512.
+        resolution: nodes along a side of the field's box, 2 to 512; n nodes are n - 1 cells of 2 / (n - 1) units.
         world: in the world's frame; False leaves it in that of the scene's sphere.
 
     Raises:
-        ValueError: another number of cells.
+        ValueError: another number of nodes.
         MeshError: the field is not finite somewhere.
     """
     found = find_surface(model, resolution)
@@ -79,20 +79,21 @@ def find_surface(model: NormalsModel, resolution: int, *, chunks: Chunks | None 
 
     Args:
         model: what was trained.
-        resolution: cells along a side of the field's box, at most 512.
+        resolution: nodes along a side of the field's box, 2 to 512; n nodes are n - 1 cells of 2 / (n - 1) units.
         chunks: how many points at a time.
 
     Raises:
-        ValueError: another number of cells.
+        ValueError: another number of nodes.
         MeshError: the field is not finite somewhere.
         MemoryError: even few points at a time do not fit.
     """
-    if not 1 <= resolution <= MOST_CELLS:
-        raise ValueError(f"a mesh of {resolution} cells along each side: wanted 1 to {MOST_CELLS} (--mesh-resolution)")
-    field = _Sampled(model, 2 / resolution, Chunks(model.grid.config.chunk) if chunks is None else chunks)
-    whole = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=resolution, block=BLOCK)
+    if not 2 <= resolution <= MOST_NODES:
+        raise ValueError(f"a mesh of {resolution} nodes along each side: wanted 2 to {MOST_NODES} (--mesh-resolution)")
+    cells = resolution - 1
+    field = _Sampled(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks)
+    whole = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=BLOCK)
     mesh, removed, share = _largest(whole)
-    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=resolution, asked=field.asked)
+    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, asked=field.asked)
 
 
 def _largest(mesh: Triangles) -> tuple[Triangles, int, float]:
