@@ -15,7 +15,7 @@ from fieldwatch.cli.pmni_flags import in_our_words
 from fieldwatch.cli.train_normals import parse
 from fieldwatch.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.pipelines.normals import PRESETS, NormalsConfig, stored_config
-from fieldwatch.record import read_manifest
+from fieldwatch.record import read_history, read_manifest
 
 BEAR = Path(__file__).parents[2] / "examples" / "diligent_bear.conf"
 TINY = (
@@ -208,3 +208,10 @@ def test_without_held_out_views_there_is_one_column():
     assert "mean angular error (degrees) 1.23" in lines
     assert "rotation of the cameras, error (degrees) 0.500" in lines
     assert not any("held out" in line for line in lines)
+
+
+def test_poses_that_wait_longer_than_the_first_look_at_the_parameters(maps, tmp_path):
+    words = [*TINY, "--steps", "60", "--learn-rotation", "--learn-translation", "--poses-from", "27500"]  # step 55
+    assert main(["train", "normals", "--data", str(maps), "--out", str(tmp_path / "run"), *words]) in (0, 1)
+    norms = read_history(tmp_path / "run")["Gradients/poses_norm"]
+    assert norms.steps.tolist() == list(range(55, 60))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched, gradient_norms, largest_gradient
+from fieldwatch.measure import UpdateSizes, Watched, gradient_norms, largest_gradient, parameter_statistics
 
 
 def model():
@@ -107,6 +107,32 @@ def test_parameters_nobody_watches_are_counted_as_other():
     watched.stepped_by((optimizer,))
     assert watched.names() == ("sdf", "other")
     assert sum(p.numel() for p in watched.read("other")) == 6
+
+
+@pytest.mark.parametrize("kind", ["module", "mapping", "list"])
+def test_a_group_that_is_held_still_and_let_go_again_is_the_same_group(kind):
+    net = model()
+    held = {"module": net["pose"], "mapping": dict(net["pose"].named_parameters()), "list": [*net["pose"].parameters()]}
+    watched = Watched()
+    watched.add(sdf=net["sdf"], pose=held[kind])
+    net["pose"].requires_grad_(False)
+    watched.stepped_by((torch.optim.SGD(net["sdf"].parameters(), lr=0.1),))  # all owners are asked anew
+    net["sdf"](torch.ones(5, 3)).sum().backward()
+    assert len(watched.read("pose")) == 2
+    assert set(parameter_statistics(watched)) >= {"Parameters/pose_mean", "Parameters/pose_std"}
+    assert set(UpdateSizes(watched).ratios()) == {"Gradients/update_ratio_sdf", "Gradients/update_ratio_pose"}
+    assert "pose" not in gradient_norms(watched).groups
+    net["pose"].requires_grad_(True)
+    net["pose"](torch.ones(5, 2)).sum().backward()
+    assert "pose" in gradient_norms(watched).groups
+
+
+def test_what_never_required_a_gradient_is_not_in_its_group():
+    net = model()
+    net["pose"].bias.requires_grad_(False)
+    watched = Watched()
+    watched.add(pose=net["pose"])
+    assert [entry.shape for entry in watched.read("pose")] == [net["pose"].weight.shape]
 
 
 def test_overlap_is_refused_by_name_and_shape():

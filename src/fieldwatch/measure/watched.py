@@ -1,6 +1,6 @@
 """Parameter groups by owner: who owns a parameter is asked again at every step, so densification cannot fool it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,7 +25,8 @@ class Watched:
     """Named, disjoint groups of parameters, held by their owners.
 
     Parameters that are swapped inside their owner (densification, pruning) are seen at the very next read.
-    Parameters or modules that are *added* are seen at the next :meth:`rescan`.
+    Parameters or modules that are *added* are seen at the next :meth:`rescan`. A parameter counts from when it first
+    requires a gradient; one that is held still later (``requires_grad_(False)``) stays in its group.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,8 @@ class Watched:
 
     def rescan(self) -> None:
         """Ask every owner anew which parameters it has."""
-        self._slots = {name: _slots_of(owner) for name, owner in self._owners.items()}
+        known = {(id(container), key) for slots in self._slots.values() for container, key in slots}
+        self._slots = {name: _slots_of(owner, known) for name, owner in self._owners.items()}
         holder = self._refuse_overlap()
         rest = [
             _Slot(group["params"], i)
@@ -131,21 +133,23 @@ class Watched:
         return holder
 
 
-def _slots_of(owner: Owner) -> list[_Slot]:
+def _slots_of(owner: Owner, known: Collection[tuple[int, Any]]) -> list[_Slot]:
+    """Where an owner keeps what requires a gradient, or did when it was looked at before."""
     if isinstance(owner, nn.Module):
-        return _module_slots(owner)
-    if isinstance(owner, Mapping):
-        return [_Slot(owner, key) for key, value in owner.items() if value.requires_grad]
-    return [_Slot(owner, i) for i, value in enumerate(owner) if value.requires_grad]
+        return _module_slots(owner, known)
+    entries: Iterable[tuple[Any, Tensor]] = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
+    return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in known]
 
 
-def _module_slots(module: nn.Module) -> list[_Slot]:
+def _module_slots(module: nn.Module, known: Collection[tuple[int, Any]]) -> list[_Slot]:
     seen: set[int] = set()
     slots: list[_Slot] = []
     for part in module.modules():
         kept: dict[str, Tensor | None] = part.__dict__["_parameters"]  # the dict itself is the slot that survives swaps
         for key, parameter in kept.items():
-            if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
+            if parameter is None or id(parameter) in seen:
+                continue
+            if parameter.requires_grad or (id(kept), key) in known:
                 seen.add(id(parameter))
                 slots.append(_Slot(kept, key))
     return slots
