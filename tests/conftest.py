@@ -17,6 +17,7 @@ from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).resolve().parent.parent
+STORIES = ROOT / "tests" / "stories"
 
 # One thread, here and in every process a test starts: results must not depend on the number of cores.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -45,6 +46,11 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # Every call into fieldwatch is checked against its annotations and tensor shapes; installed before any test imports it.
 install_import_hook("fieldwatch", f"{__name__}.checked")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the stories: they take longest, and a process that meets one last keeps all others waiting."""
+    items.sort(key=lambda item: STORIES not in item.path.parents)
 
 
 @pytest.fixture(autouse=True)
