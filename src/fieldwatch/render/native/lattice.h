@@ -1,4 +1,5 @@
 /* Cells of a hash encoding's lattices (encoding.c says what they are), for blocks of points that lie axis by axis.
+ * Who includes this says before how many points a block has: BLOCK, a multiple of LANES.
  *
  * Features are moved in pairs. Where rows follow the x axis the two corners along it are neighbours and are moved as
  * one.
@@ -11,7 +12,9 @@
 
 #include "vectors.h"
 
-#define BLOCK 32  /* points at a time */
+#ifndef BLOCK
+#error "define BLOCK, the points of a block, before lattice.h is included"
+#endif
 #define CORNERS 8 /* of a cell; bit 0 of a corner's number is its x, bit 1 its y, bit 2 its z */
 #define PRIME_Y 2654435761u
 #define PRIME_Z 805459861u
@@ -30,7 +33,7 @@ typedef struct {
 
 typedef struct {
     int64_t n;
-    const float *points; /* in [-1, 1] */
+    const float *points; /* in the box that the kernel takes */
     int64_t levels, width; /* width: features per level, even */
     const Level *level;
     const float *weights; /* of the levels; one of weight 0 is not looked at */
@@ -118,14 +121,19 @@ FW_INLINE double load_pair(const float *from) {
     return pair;
 }
 
+/* Points 0, 1, 4, 5 in one vector of pairs and 2, 3, 6, 7 in the other become two vectors of eight points. */
+FW_INLINE void part(vd near, vd far, vf *out) {
+    out[0] = __builtin_shufflevector((vf)near, (vf)far, 0, 2, 8, 10, 4, 6, 12, 14);
+    out[1] = __builtin_shufflevector((vf)near, (vf)far, 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
 /* A pair of features of eight rows. */
 FW_INLINE void gather(const float *table, const int64_t width, const uint32_t *row, vf *out) {
     vd near = {load_pair(table + row[0] * width), load_pair(table + row[1] * width),
                load_pair(table + row[4] * width), load_pair(table + row[5] * width)};
     vd far = {load_pair(table + row[2] * width), load_pair(table + row[3] * width),
               load_pair(table + row[6] * width), load_pair(table + row[7] * width)};
-    out[0] = __builtin_shufflevector((vf)near, (vf)far, 0, 2, 8, 10, 4, 6, 12, 14);
-    out[1] = __builtin_shufflevector((vf)near, (vf)far, 1, 3, 9, 11, 5, 7, 13, 15);
+    part(near, far, out);
 }
 
 FW_INLINE vf load_two(const float *low, const float *high) {
@@ -174,7 +182,8 @@ FW_INLINE void add_two(float *to, const float *more) {
     memcpy(to, &sum, sizeof sum);
 }
 
-/* Interpolates a pair of features, of which `table` is the entry in the level's first row. */
+/* Interpolates a pair of features, of which `table` is the entry in the level's first row. Where the level is `dense`,
+ * not hashed, two features are read from two corners at once; the numbers are the same. */
 FW_INLINE void interpolate(const float *table, const int64_t width, const int dense, const Cells *cells, int64_t i,
                            const int curved, Trilinear *out) {
     const vf x = load(cells->fraction[0] + i), y = load(cells->fraction[1] + i), z = load(cells->fraction[2] + i);
@@ -201,7 +210,8 @@ FW_INLINE void interpolate(const float *table, const int64_t width, const int de
     }
 }
 
-/* What one feature's gradients, by value and slopes, at eight points give the eight corners: the transpose. */
+/* What one feature's gradients, by value and slopes, at eight points give the eight corners: the transpose of
+ * `interpolate`. */
 FW_INLINE void hand_out(const Cells *cells, int64_t i, vf value, const vf *slope, vf *corner) {
     const vf x = load(cells->fraction[0] + i), y = load(cells->fraction[1] + i), z = load(cells->fraction[2] + i);
     for (int cx = 0; cx < 2; cx++) {

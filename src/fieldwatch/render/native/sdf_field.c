@@ -13,6 +13,7 @@
  */
 #include <omp.h>
 
+#define BLOCK 32 /* points at a time */
 #include "lattice.h"
 
 #define MOST_HIDDEN 256 /* units; mirrored in sdf_field_native.py, as is the next */
