@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fieldwatch import Block, Checkpoints, Row
-from fieldwatch.pipelines.video import VideoConfig, stored_config, stored_preset
+from fieldwatch.cli.front_video import VIDEO_FRONT
+from fieldwatch.pipelines.video import VideoConfig
 from fieldwatch.record import Journal
 
 LAST, MIDDLE = 6, 3
@@ -125,10 +126,10 @@ def test_a_clip_that_is_gone_is_named(interrupted, refused):
 
 
 def test_config_and_preset_come_back_as_they_were(trained):
-    config = stored_config(trained)
+    config = VIDEO_FRONT.stored_config(trained)
     assert isinstance(config, VideoConfig)
     assert (config.epochs, config.teacher, config.options.grid_widths) == (2, "descriptor", (8, 8, 8))
-    preset = stored_preset(trained)
+    preset = VIDEO_FRONT.stored_preset(trained)
     assert (preset.epochs, preset.teacher, preset.options.grid_widths) == (300, "auto", (64, 64, 48))
     assert preset.data is None
 

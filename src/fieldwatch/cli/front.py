@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from rich.table import Table
 
-from fieldwatch import Finding
-from fieldwatch.run import RunChoices
+from fieldwatch.record import config_of_run, preset_of_run
+from fieldwatch.run import Outcome, RunChoices
 
 
 @runtime_checkable
@@ -28,25 +28,6 @@ class Settings(Protocol):
 
 
 Config = TypeVar("Config", bound=Settings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What a training leaves behind.
-
-    Attributes:
-        folder: the run folder.
-        metrics: of the last evaluation, by tag; empty without one.
-        findings: what the rules said.
-        exit_code: 0, or 1 with findings above a note.
-        products: files that were made at the end, by what they are.
-    """
-
-    folder: Path
-    metrics: Mapping[str, float]
-    findings: Sequence[Finding]
-    exit_code: int
-    products: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +50,11 @@ class Job:
     total: int
     shown: Mapping[str, str]
     references: Mapping[str, float] = field(default_factory=dict)
-    train: Callable[[Path, RunChoices], Ended]
+    train: Callable[[Path, RunChoices], Outcome[Any]]
+
+
+def _any_machine(folder: Path, config: Any) -> None:
+    """A run needs nothing but its input, and that is read when it goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,20 +63,35 @@ class Front(Generic[Config]):
 
     Attributes:
         name: as run.json names it.
+        config: the class of its configs.
         prepare: reads and checks the input; ValueError, OSError, LookupError or ImportError say what is wrong with it.
         quality: a table of metrics.
         measured: how the tags in that table begin.
         longer: the flag that lengthens a training.
-        stored_config: the config a run was started with.
-        stored_preset: the preset that config was derived from.
-        check_resumable: refuses to go on where the machine lacks what the run began with.
+        check_resumable: refuses to go on where the machine lacks what the run began with; most runs need only their
+            input, and that is read again.
     """
 
     name: str
+    config: type[Any]  # type[Config] cannot be checked when it runs: Settings has no methods
     prepare: Callable[[Config], Job]
     quality: Callable[[Mapping[str, float]], Table]
     measured: tuple[str, ...]
     longer: str
-    stored_config: Callable[[Path], Config]
-    stored_preset: Callable[[Path], Config]
-    check_resumable: Callable[[Path, Config], None]
+    check_resumable: Callable[[Path, Config], None] = _any_machine
+
+    def stored_config(self, folder: Path) -> Config:
+        """The config a run was started with.
+
+        Raises:
+            NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+        """
+        return config_of_run(folder, self.name, self.config)
+
+    def stored_preset(self, folder: Path) -> Config:
+        """The preset that config was derived from.
+
+        Raises:
+            NotARun: as in :meth:`stored_config`.
+        """
+        return preset_of_run(folder, self.name, self.config)

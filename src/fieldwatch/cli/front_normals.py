@@ -1,21 +1,11 @@
 """Normals, as the commands see them."""
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
 from rich.table import Table
 
-from fieldwatch.cli.front import Ended, Front, Job
-from fieldwatch.pipelines.normals import (
-    NormalsConfig,
-    Scene,
-    prepare_scene,
-    stored_config,
-    stored_preset,
-    train_normals,
-)
-from fieldwatch.run import RunChoices
+from fieldwatch.cli.front import Front, Job
+from fieldwatch.pipelines.normals import NormalsConfig, Scene, prepare_scene, train_normals
 
 HELD_OUT = "_held_out"
 """How the tag of a number ends that is of held-out views."""
@@ -54,18 +44,7 @@ def prepare(config: NormalsConfig) -> Job:
         device=scene.device,
         total=scene.plan.total,
         shown=SHOWN,
-        train=partial(_train, config, scene),
-    )
-
-
-def _train(config: NormalsConfig, scene: Scene, folder: Path, how: RunChoices) -> Ended:
-    outcome = train_normals(config, scene, folder, **how)
-    return Ended(
-        folder=outcome.folder,
-        metrics=outcome.evaluation.metrics if outcome.evaluation else {},
-        findings=outcome.findings,
-        exit_code=outcome.exit_code,
-        products=outcome.products,
+        train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
 
 
@@ -105,17 +84,11 @@ def quality_table(metrics: Mapping[str, float]) -> Table:
     return table
 
 
-def _any_machine(folder: Path, config: NormalsConfig) -> None:
-    """A normals run needs nothing but its maps, and those are read when it goes on."""
-
-
 NORMALS_FRONT = Front(
     name="normals",
+    config=NormalsConfig,
     prepare=prepare,
     quality=quality_table,
     measured=("Eval/",),
     longer="--steps",
-    stored_config=stored_config,
-    stored_preset=stored_preset,
-    check_resumable=_any_machine,
 )

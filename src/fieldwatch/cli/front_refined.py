@@ -1,11 +1,10 @@
 """Refined meshes, as the commands see them."""
 
-from functools import partial
 from pathlib import Path
 
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.front import Ended, Front, Job
+from fieldwatch.cli.front import Front, Job
 from fieldwatch.cli.front_splats import SHOWN, quality_table
 from fieldwatch.losses import find_lpips
 from fieldwatch.pipelines.splats import (
@@ -14,10 +13,7 @@ from fieldwatch.pipelines.splats import (
     Refinement,
     prepare_refinement,
     refine_mesh,
-    stored_refine_config,
-    stored_refine_preset,
 )
-from fieldwatch.run import RunChoices
 
 
 def prepare(config: RefineConfig) -> Job:
@@ -38,18 +34,7 @@ def prepare(config: RefineConfig) -> Job:
         device=refinement.scene.device,
         total=config.iterations,
         shown={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
-        train=partial(_train, config, refinement),
-    )
-
-
-def _train(config: RefineConfig, refinement: Refinement, folder: Path, how: RunChoices) -> Ended:
-    outcome = refine_mesh(config, refinement, folder, **how)
-    return Ended(
-        folder=outcome.folder,
-        metrics=outcome.evaluation.metrics if outcome.evaluation else {},
-        findings=outcome.findings,
-        exit_code=outcome.exit_code,
-        products=outcome.products,
+        train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
     )
 
 
@@ -80,11 +65,10 @@ def _run_and_mesh_are_there(folder: Path, config: RefineConfig) -> None:
 
 REFINED_FRONT = Front(
     name=REFINED_PIPELINE,
+    config=RefineConfig,
     prepare=prepare,
     quality=quality_table,
     measured=("Test/", "Surface/"),
     longer="--iterations",
-    stored_config=stored_refine_config,
-    stored_preset=stored_refine_preset,
     check_resumable=_run_and_mesh_are_there,
 )

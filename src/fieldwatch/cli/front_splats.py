@@ -2,23 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 from rich.table import Table
 
-from fieldwatch.cli.front import Ended, Front, Job
+from fieldwatch.cli.front import Front, Job
 from fieldwatch.losses import find_lpips
-from fieldwatch.pipelines.splats import (
-    STAGE0,
-    Scene,
-    SplatsConfig,
-    prepare_scene,
-    stored_config,
-    stored_preset,
-    train_splats,
-)
-from fieldwatch.run import RunChoices
+from fieldwatch.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
+from fieldwatch.run import Outcome, RunChoices
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
@@ -60,25 +52,15 @@ def prepare(config: SplatsConfig) -> Job:
         device=scene.device,
         total=scene.plan.total,
         shown=SHOWN,
-        train=partial(_train, config, scene),
+        train=lambda folder, how: _train(config, scene, folder, how),
     )
 
 
-def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Ended:
+def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
+    """Name also what lies in the run folder since the middle of the training."""
     outcome = train_splats(config, scene, folder, **how)
-    return Ended(
-        folder=outcome.folder,
-        metrics=outcome.evaluation.metrics if outcome.evaluation else {},
-        findings=outcome.findings,
-        exit_code=outcome.exit_code,
-        products=_products(outcome.folder) | dict(outcome.products),
-    )
-
-
-def _products(folder: Path) -> dict[str, Path]:
-    """What lies in the run folder since the middle of the training."""
-    stage0 = folder / STAGE0
-    return {"3dgs": stage0} if stage0.is_dir() else {}
+    stage0 = outcome.folder / STAGE0
+    return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
 
 
 def headline(config: SplatsConfig, scene: Scene) -> str:
@@ -124,17 +106,11 @@ def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | 
     return table
 
 
-def _any_machine(folder: Path, config: SplatsConfig) -> None:
-    """A splats run needs nothing but its photos, and those are read when it goes on."""
-
-
 SPLATS_FRONT = Front(
     name="splats",
+    config=SplatsConfig,
     prepare=prepare,
     quality=quality_table,
     measured=("Test/", "Surface/"),
     longer="--coarse-iterations",
-    stored_config=stored_config,
-    stored_preset=stored_preset,
-    check_resumable=_any_machine,
 )

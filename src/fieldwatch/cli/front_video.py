@@ -1,23 +1,18 @@
 """Neural video, as the commands see it."""
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
 from rich.table import Table
 
-from fieldwatch.cli.front import Ended, Front, Job
+from fieldwatch.cli.front import Front, Job
 from fieldwatch.pipelines.video import (
     Scene,
     VideoConfig,
     check_teacher,
     prepare_scene,
-    stored_config,
-    stored_preset,
     total_steps,
     train_video,
 )
-from fieldwatch.run import RunChoices
 
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
@@ -48,17 +43,7 @@ def prepare(config: VideoConfig) -> Job:
         total=total_steps(config, scene),
         shown=shown_values(scene),
         references=scene.references,
-        train=partial(_train, config, scene),
-    )
-
-
-def _train(config: VideoConfig, scene: Scene, folder: Path, how: RunChoices) -> Ended:
-    outcome = train_video(config, scene, folder, **how)
-    return Ended(
-        folder=outcome.folder,
-        metrics=outcome.evaluation.metrics if outcome.evaluation else {},
-        findings=outcome.findings,
-        exit_code=outcome.exit_code,
+        train=lambda folder, how: train_video(config, scene, folder, **how),
     )
 
 
@@ -92,11 +77,10 @@ def quality_table(metrics: Mapping[str, float]) -> Table:
 
 VIDEO_FRONT = Front(
     name="video",
+    config=VideoConfig,
     prepare=prepare,
     quality=quality_table,
     measured=("Eval/", "Reference/"),
     longer="--epochs",
-    stored_config=stored_config,
-    stored_preset=stored_preset,
     check_resumable=check_teacher,
 )

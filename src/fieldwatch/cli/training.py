@@ -15,11 +15,11 @@ from rich.text import Text
 from fieldwatch import ConfigMismatch, Diverged
 from fieldwatch.checkpoint import CheckpointError, FolderInUseError
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
-from fieldwatch.cli.front import Config, Ended, Front, Job
+from fieldwatch.cli.front import Config, Front, Job
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.record import MEMORY_LOG, Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
-from fieldwatch.run import Profile, RunChoices, check_folder, default_sinks
+from fieldwatch.run import Outcome, Profile, RunChoices, check_folder, default_sinks
 
 _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "csv": lambda folder: Csv(folder / "metrics.csv"),
@@ -64,15 +64,15 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
 
     how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile)
-    ended: Ended | None = None
+    outcome: Outcome[Any] | None = None
     with Failure(console), bar:
-        ended = job.train(folder, how)
-    if ended is None:
+        outcome = job.train(folder, how)
+    if outcome is None:
         return FAILED
     if as_json:
-        print_json(summary(ended))
-    print_ending(console, ended, front, job)
-    return ended.exit_code
+        print_json(summary(outcome))
+    print_ending(console, outcome, front, job)
+    return outcome.exit_code
 
 
 class Failure:
@@ -132,30 +132,30 @@ def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None
         console.print(Text(f"  note: {note}"))
 
 
-def summary(ended: Ended) -> dict[str, Any]:
+def summary(outcome: Outcome[Any]) -> dict[str, Any]:
     """The outcome for a script."""
-    files = {name: path.absolute() for name, path in ended.products.items()}
+    files = {name: path.absolute() for name, path in outcome.products.items()}
     return {
-        "run": ended.folder,
-        "exit_code": ended.exit_code,
-        "metrics": ended.metrics,
-        "findings": [finding.as_event() for finding in ended.findings],
+        "run": outcome.folder,
+        "exit_code": outcome.exit_code,
+        "metrics": outcome.metrics,
+        "findings": [finding.as_event() for finding in outcome.findings],
         **({"files": files} if files else {}),
     }
 
 
-def print_ending(console: Console, ended: Ended, front: Front[Any], job: Job) -> None:
+def print_ending(console: Console, outcome: Outcome[Any], front: Front[Any], job: Job) -> None:
     """Say how good it became, beside what needs no training, what was found, and where everything is."""
-    if ended.metrics:
-        console.print(front.quality({**ended.metrics, **job.references}))
-    print_findings(console, ended.findings)
-    folder = ended.folder.absolute()
-    run = shlex.quote(str(ended.folder))
+    if outcome.metrics:
+        console.print(front.quality({**outcome.metrics, **job.references}))
+    print_findings(console, outcome.findings)
+    folder = outcome.folder.absolute()
+    run = shlex.quote(str(outcome.folder))
     places: dict[str, str | Path] = {
         "run folder": folder,
         "log": folder / "log.txt",
         "checkpoints": folder / "checkpoints",
-        **{name.replace("_", " "): path.absolute() for name, path in ended.products.items()},
+        **{name.replace("_", " "): path.absolute() for name, path in outcome.products.items()},
         "look at it": f"fieldwatch tensorboard {run}",
         "evaluate": f"fieldwatch eval {run}",
     }

@@ -1,7 +1,9 @@
 """Which charts stand on which tab of a dashboard."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from fieldwatch.record.catalogue import tag_pattern
 from fieldwatch.record.metric import BOOKKEEPING, Metric
@@ -44,6 +46,16 @@ class Chart:
             raise ValueError(
                 f"chart '{self.title}' came with {len(self.tags)} tags and {len(self.margins)} margins: name either"
             )
+
+    @classmethod
+    def of(cls, title: str, *tags: str) -> Self:
+        """One chart with exactly these tags on it."""
+        return cls.matching(title, *map(re.escape, tags))
+
+    @classmethod
+    def matching(cls, title: str, *patterns: str) -> Self:
+        """One chart with every tag that one of the regular expressions describes in full."""
+        return cls(title=title, tags=tuple(f"^{pattern}$" for pattern in patterns))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
 from fieldwatch.run.choices import RunChoices, choose_device
+from fieldwatch.run.outcome import Measured, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.run import Run
@@ -10,6 +11,8 @@ from fieldwatch.run.step import Step
 
 __all__ = [
     "Interrupted",
+    "Measured",
+    "Outcome",
     "Profile",
     "ProfiledLoop",
     "Run",

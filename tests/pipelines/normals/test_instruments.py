@@ -21,7 +21,7 @@ def recorded(settings, scene_of, tmp_path):
         config = settings(**changes)
         scene = scene_of(config)
         model, source = first_model(config, scene), RaySource(scene.pixels, config.rays)
-        instruments, counted = Instruments(config, scene, model), []
+        instruments, counted = Instruments(scene, model), []
         with Run(tmp_path, sinks=(), rules=(), metrics=TOOLKIT + NORMALS_METRICS) as run:
             for step in run.steps(steps):
                 model.grid.update(step.index, model.sdf)
@@ -83,5 +83,5 @@ def test_fixed_poses_are_not_shown(recorded):
 def test_nothing_looked_at_is_no_ray(settings, scene_of):
     config = settings()
     scene = scene_of(config)
-    instruments = Instruments(config, scene, first_model(config, scene))
+    instruments = Instruments(scene, first_model(config, scene))
     assert (instruments.rays, instruments.samples, instruments.starved, instruments.views()) == (0, 0, 0, ())

@@ -11,8 +11,8 @@ from fieldwatch.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.pipelines.normals.config import FieldOptions, NormalsConfig, PoseOptions, RenderOptions
 from fieldwatch.pipelines.normals.model import first_model
 from fieldwatch.pipelines.normals.start import prepare_scene, start_run
-from fieldwatch.pipelines.normals.stored import open_run, stored_config, stored_preset
-from fieldwatch.record import NotARun
+from fieldwatch.pipelines.normals.stored import open_run, stored_config
+from fieldwatch.record import NotARun, preset_of_run
 
 PRESET = NormalsConfig(
     views=3,
@@ -68,7 +68,7 @@ def test_config_and_preset_come_back(tmp_path):
     config = replace(CONFIG, data=data, exclude=(1,), steps=8)
     left_behind(tmp_path / "run", config)
     assert stored_config(tmp_path / "run") == config
-    assert stored_preset(tmp_path / "run") == PRESET
+    assert preset_of_run(tmp_path / "run", "normals", NormalsConfig) == PRESET
 
 
 def with_about(folder, config, **about):
@@ -76,7 +76,7 @@ def with_about(folder, config, **about):
         assert list(run.steps(0)) == []
 
 
-@pytest.mark.parametrize("open_", [stored_config, stored_preset, open_run])
+@pytest.mark.parametrize("open_", [stored_config, open_run])
 def test_runs_of_others_are_refused_by_name(tmp_path, open_):
     with_about(tmp_path / "own", {"a": 1})
     with_about(tmp_path / "splats", {"a": 1}, pipeline="splats")

@@ -15,8 +15,8 @@ from fieldwatch.pipelines.splats.gaussians import Gaussians
 from fieldwatch.pipelines.splats.mip import SharpestDetail
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.start import prepare_scene, start_run
-from fieldwatch.pipelines.splats.stored import open_run, stored_config, stored_preset
-from fieldwatch.record import NotARun
+from fieldwatch.pipelines.splats.stored import open_run, stored_config
+from fieldwatch.record import NotARun, preset_of_run
 
 PRESET = SplatsConfig(views=6, held_out=3, growth_options=GrowthOptions(growth="mcmc"))
 CONFIG = replace(
@@ -81,7 +81,7 @@ def test_config_and_preset_come_back(tmp_path):
     config = replace(CONFIG, memory_gb=1.5, data=None)
     left_behind(tmp_path, config)
     assert stored_config(tmp_path) == config
-    assert stored_preset(tmp_path) == PRESET
+    assert preset_of_run(tmp_path, "splats", SplatsConfig) == PRESET
 
 
 def with_about(folder, config, **about):
@@ -89,7 +89,7 @@ def with_about(folder, config, **about):
         assert list(run.steps(0)) == []
 
 
-@pytest.mark.parametrize("open_", [stored_config, stored_preset, open_run])
+@pytest.mark.parametrize("open_", [stored_config, open_run])
 def test_runs_of_others_are_refused_by_name(tmp_path, open_):
     with_about(tmp_path / "own", {"a": 1})
     with_about(tmp_path / "video", {"a": 1}, pipeline="video")

@@ -1,6 +1,6 @@
 """Normals: from normal maps of several views to a neural surface, poses optimised."""
 
-from fieldwatch.pipelines.normals.algorithm import Outcome, train_normals
+from fieldwatch.pipelines.normals.algorithm import train_normals
 from fieldwatch.pipelines.normals.config import NormalsConfig
 from fieldwatch.pipelines.normals.evaluate import Evaluation, aligned, pose_errors
 from fieldwatch.pipelines.normals.evaluate import evaluate as evaluate_surface
@@ -10,7 +10,7 @@ from fieldwatch.pipelines.normals.registration import Registration, Registration
 from fieldwatch.pipelines.normals.registration_files import completed_set, read_view, write_registration
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
-from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config, stored_preset
+from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config
 from fieldwatch.pipelines.normals.surface import MOST_NODES, surface_mesh
 from fieldwatch.pipelines.normals.view_errors import Sight
 from fieldwatch.pipelines.normals.views import Seen, look
@@ -20,7 +20,6 @@ __all__ = [
     "PRESETS",
     "Evaluation",
     "NormalsConfig",
-    "Outcome",
     "Registration",
     "RegistrationOptions",
     "Scene",
@@ -44,7 +43,6 @@ __all__ = [
     "save_picture",
     "sheet_of",
     "stored_config",
-    "stored_preset",
     "surface_mesh",
     "train_normals",
     "write_registration",

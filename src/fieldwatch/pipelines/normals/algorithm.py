@@ -1,13 +1,10 @@
 """Training a surface from normal maps: the loop, step by step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 import torch
 
-from fieldwatch import Finding, Run
 from fieldwatch.pipelines.normals.batches import RaySource
 from fieldwatch.pipelines.normals.config import NormalsConfig
 from fieldwatch.pipelines.normals.evaluate import Evaluation
@@ -23,37 +20,12 @@ from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import start_run
 from fieldwatch.pipelines.normals.validation import Validation
 from fieldwatch.pipelines.normals.view_terms import ViewTerms
-from fieldwatch.run import RunChoices
+from fieldwatch.run import Outcome, RunChoices
 
 PRODUCTS = "products"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a finished run leaves behind.
-
-    Attributes:
-        folder: the run folder.
-        evaluation: the last one; None where a finished run was opened again.
-        products: what was made of the surface, by name.
-        findings: what the rules said.
-        exit_code: 0, or 1 with findings above a note.
-    """
-
-    folder: Path
-    evaluation: Evaluation | None
-    products: Mapping[str, Path]
-    findings: tuple[Finding, ...]
-    exit_code: int
-
-    @classmethod
-    def of(cls, run: Run, evaluation: Evaluation | None, products: Mapping[str, Path]) -> "Outcome":
-        """Gather it from a run that has ended."""
-        found = tuple(run.findings)
-        return cls(folder=run.folder, evaluation=evaluation, products=products, findings=found, exit_code=run.exit_code)
-
-
-def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
     """Train a surface on normal maps, in a run folder; a run found there is continued.
 
     Raises:
@@ -66,7 +38,7 @@ def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpa
     source = RaySource(scene.pixels, config.rays, patch=config.rendering.patch, seed=config.seed)
     budget, view_terms = RayBudget(config.rays), ViewTerms(scene.pixels, config.terms)
     recovery = Recovery(config.recovery, model, learning, plan.step_of(config.recovery.good_every))
-    instruments = Instruments(config, scene, model)
+    instruments = Instruments(scene, model)
     validation = Validation(config, scene, model)
 
     with start_run(config, scene, folder, **how) as run:

@@ -1,7 +1,5 @@
 """Tags of an evaluation, and their charts: normals and silhouettes, the mesh, the poses."""
 
-import re
-
 from fieldwatch.record import Better, Chart, Metric
 
 
@@ -110,7 +108,7 @@ EVALUATION_PICTURES = (
 
 
 def _chart(title: str, *names: str) -> Chart:
-    return Chart(title=title, tags=tuple(f"^{re.escape(f'Eval/{name}')}$" for name in names))
+    return Chart.of(title, *(f"Eval/{name}" for name in names))
 
 
 EVALUATION_CHARTS = (

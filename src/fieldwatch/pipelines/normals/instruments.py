@@ -2,7 +2,6 @@
 
 from fieldwatch import Step
 from fieldwatch.pipelines.normals.batches import RayBatch
-from fieldwatch.pipelines.normals.config import NormalsConfig
 from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.rendering import Rendered
 from fieldwatch.pipelines.normals.scene import Scene
@@ -15,7 +14,6 @@ class Instruments:
     """Gathers what the graphs of a step saw, and records it once.
 
     Args:
-        config: settings.
         scene: what is trained on.
         model: what is trained.
 
@@ -24,8 +22,8 @@ class Instruments:
         samples: of those rays.
     """
 
-    def __init__(self, config: NormalsConfig, scene: Scene, model: NormalsModel) -> None:
-        self._config, self._scene, self._model = config, scene, model
+    def __init__(self, scene: Scene, model: NormalsModel) -> None:
+        self._scene, self._model = scene, model
         self._begin()
 
     def look(self, batch: RayBatch, rendered: Rendered) -> None:

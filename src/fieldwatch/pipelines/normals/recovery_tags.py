@@ -81,26 +81,23 @@ RECOVERY_METRICS = (*RAYS, *GRID, *FIELD, *POSES, *RECOVERY)
 """Every one of them."""
 
 
-def _of(title: str, *names: str) -> Chart:
-    """One chart of tags by their exact names."""
-    return Chart(title=title, tags=tuple(f"^{name}$" for name in names))
-
-
 SAMPLING_CHARTS = (
-    _of("Samples per ray: never 0", "Statistics/samples_per_ray"),
-    _of("Occupied share of the grid: neither 0 nor 1", "Statistics/occupied_frac"),
-    _of("Rays in the mask without samples", "Statistics/starved_share"),
-    _of("Rays, and those with stratified samples", "Statistics/rays", "Statistics/filled_rays"),
-    _of("Distance between samples", "Statistics/step_size"),
-    _of("Sharpness v of exp(10 v)", "Statistics/s"),
-    _of("Field in the box: least, mean, largest", "Statistics/sdf_min", "Statistics/sdf_mean", "Statistics/sdf_max"),
-    _of("Change of the poses: angle (degrees)", "Statistics/pose_change_rotation"),
-    _of("Change of the poses: position", "Statistics/pose_change_position"),
+    Chart.of("Samples per ray: never 0", "Statistics/samples_per_ray"),
+    Chart.of("Occupied share of the grid: neither 0 nor 1", "Statistics/occupied_frac"),
+    Chart.of("Rays in the mask without samples", "Statistics/starved_share"),
+    Chart.of("Rays, and those with stratified samples", "Statistics/rays", "Statistics/filled_rays"),
+    Chart.of("Distance between samples", "Statistics/step_size"),
+    Chart.of("Sharpness v of exp(10 v)", "Statistics/s"),
+    Chart.of(
+        "Field in the box: least, mean, largest", "Statistics/sdf_min", "Statistics/sdf_mean", "Statistics/sdf_max"
+    ),
+    Chart.of("Change of the poses: angle (degrees)", "Statistics/pose_change_rotation"),
+    Chart.of("Change of the poses: position", "Statistics/pose_change_position"),
 )
 """What rays are given to see."""
 
 RECOVERY_CHARTS = (
-    _of("Grids made anew, rollbacks", "Recovery/rebuilds", "Recovery/rollbacks"),
-    _of("Factor of the rates", "Recovery/rate_factor"),
+    Chart.of("Grids made anew, rollbacks", "Recovery/rebuilds", "Recovery/rollbacks"),
+    Chart.of("Factor of the rates", "Recovery/rate_factor"),
 )
 """What was done about a lost surface."""

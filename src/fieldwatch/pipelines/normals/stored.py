@@ -11,7 +11,7 @@ from fieldwatch.pipelines.normals.config import Device, NormalsConfig
 from fieldwatch.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
-from fieldwatch.record import config_of_run, preset_of_run
+from fieldwatch.record import config_of_run
 
 Which = int | Literal["last", "best"]
 
@@ -42,15 +42,6 @@ def stored_config(folder: Path) -> NormalsConfig:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
     return config_of_run(folder, "normals", NormalsConfig)
-
-
-def stored_preset(folder: Path) -> NormalsConfig:
-    """The preset a normals run was derived from: its config with what differs undone.
-
-    Raises:
-        NotARun: as in :func:`stored_config`.
-    """
-    return preset_of_run(folder, "normals", NormalsConfig)
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:

@@ -1,6 +1,6 @@
 """Gaussian splats: from photos to Gaussians that lie on the surface."""
 
-from fieldwatch.pipelines.splats.algorithm import STAGE0, Outcome, train_splats
+from fieldwatch.pipelines.splats.algorithm import STAGE0, train_splats
 from fieldwatch.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.pipelines.splats.config import Device, GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.pipelines.splats.evaluate import Evaluation, evaluate
@@ -34,13 +34,12 @@ from fieldwatch.pipelines.splats.refined import (
     refine_mesh,
     refined_triangles,
     stored_refine_config,
-    stored_refine_preset,
     write_refined_file,
 )
 from fieldwatch.pipelines.splats.scene import Scene, Shot
 from fieldwatch.pipelines.splats.show import worst_views, write_table
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run, stored_config, stored_preset
+from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run, stored_config
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 
 __all__ = [
@@ -58,7 +57,6 @@ __all__ = [
     "Gaussians",
     "GrowthOptions",
     "NotFiniteError",
-    "Outcome",
     "RateOptions",
     "Rates",
     "RefineConfig",
@@ -90,9 +88,7 @@ __all__ = [
     "save_picture",
     "spiral_views",
     "stored_config",
-    "stored_preset",
     "stored_refine_config",
-    "stored_refine_preset",
     "train_splats",
     "turntable_views",
     "upwards",

@@ -1,13 +1,12 @@
 """Training Gaussians from photos to a surface: the loop, step by step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 import torch
 
-from fieldwatch import Finding, Run, Shuffled, Step, read_history
+from fieldwatch import Run, Shuffled, Step, read_history
 from fieldwatch.losses import find_lpips
 from fieldwatch.pipelines.splats.beginning import first_model
 from fieldwatch.pipelines.splats.changes import Changes
@@ -23,39 +22,14 @@ from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.show import show_evaluation
 from fieldwatch.pipelines.splats.start import start_run
 from fieldwatch.pipelines.splats.statistics import Instruments
-from fieldwatch.run import RunChoices
+from fieldwatch.run import Outcome, RunChoices
 
 STAGE0 = "3dgs"
 """Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""
 PRODUCTS = "products"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a finished run leaves behind.
-
-    Attributes:
-        folder: the run folder.
-        evaluation: the last one; None where a finished run was opened again.
-        products: what was made of the Gaussians, by name.
-        findings: what the rules said.
-        exit_code: 0, or 1 with findings above a note.
-    """
-
-    folder: Path
-    evaluation: Evaluation | None
-    products: Mapping[str, Path]
-    findings: tuple[Finding, ...]
-    exit_code: int
-
-    @classmethod
-    def of(cls, run: Run, evaluation: Evaluation | None, products: Mapping[str, Path]) -> "Outcome":
-        """Gather it from a run that has ended."""
-        found = tuple(run.findings)
-        return cls(folder=run.folder, evaluation=evaluation, products=products, findings=found, exit_code=run.exit_code)
-
-
-def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
     """Train Gaussians on photos, in a run folder; a run found there is continued.
 
     Raises:

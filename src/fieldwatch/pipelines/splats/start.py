@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import ConfigMismatch, Profile, Retention, Run
+from fieldwatch import ConfigMismatch, Retention, Run
 from fieldwatch.data import (
     PhotoOptions,
     PhotoSet,
@@ -28,7 +28,7 @@ from fieldwatch.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, holds_run, read_manifest
 from fieldwatch.render import native_available
-from fieldwatch.run import Sinks, choose_device, default_sinks
+from fieldwatch.run import RunChoices, choose_device
 
 BUILT_IN = "built-in"
 """What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
@@ -71,16 +71,7 @@ def prepare_scene(config: SplatsConfig) -> Scene:
     )
 
 
-def start_run(  # noqa: PLR0913  the run's subjects, and the caller's choices
-    config: SplatsConfig,
-    scene: Scene,
-    folder: Path,
-    *,
-    preset: SplatsConfig | None = None,
-    sinks: Sinks = default_sinks,
-    resume: Literal["auto", "never", "must"] = "auto",
-    profile: Profile | None = None,
-) -> Run:
+def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy.
 
     Raises:
@@ -91,18 +82,15 @@ def start_run(  # noqa: PLR0913  the run's subjects, and the caller's choices
     return Run(
         folder,
         config=config,
-        preset=preset,
         rules=SPLATS,
-        sinks=sinks,
         checkpoint_every=plan.checkpoint_every,
         keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr"),
-        resume=resume,
-        profile=profile,
         windows=plan.windows,
         phases=plan.phases,
         metrics=TOOLKIT + SPLATS_METRICS,
         layout=SPLATS_LAYOUT,
         about=about(config, scene),
+        **how,
     )
 
 

@@ -16,7 +16,7 @@ from fieldwatch.pipelines.splats.mip import SharpestDetail
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.record import config_of_run, preset_of_run
+from fieldwatch.record import config_of_run
 
 Which = int | Literal["last", "best"]
 
@@ -47,15 +47,6 @@ def stored_config(folder: Path) -> SplatsConfig:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
     return config_of_run(folder, "splats", SplatsConfig)
-
-
-def stored_preset(folder: Path) -> SplatsConfig:
-    """The preset a splats run was derived from: its config with what differs undone.
-
-    Raises:
-        NotARun: as in :func:`stored_config`.
-    """
-    return preset_of_run(folder, "splats", SplatsConfig)
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:

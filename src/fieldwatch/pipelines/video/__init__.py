@@ -1,6 +1,6 @@
 """Neural video: a clip as a network that draws its patches and knows what they show."""
 
-from fieldwatch.pipelines.video.algorithm import Outcome, total_steps, train_video
+from fieldwatch.pipelines.video.algorithm import total_steps, train_video
 from fieldwatch.pipelines.video.config import Device, VideoConfig
 from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.video.lookup import Found, encode_image, encode_text, search_clip, write_sheet
@@ -9,7 +9,7 @@ from fieldwatch.pipelines.video.presets import PRESETS
 from fieldwatch.pipelines.video.products import Evaluated, Exported, drawings_of, export_bitstream, write_evaluation
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
-from fieldwatch.pipelines.video.stored import StoredRun, Which, check_teacher, open_run, stored_config, stored_preset
+from fieldwatch.pipelines.video.stored import StoredRun, Which, check_teacher, open_run, stored_config
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Evaluation",
     "Exported",
     "Found",
-    "Outcome",
     "Playback",
     "Scene",
     "StoredRun",
@@ -37,7 +36,6 @@ __all__ = [
     "save_picture",
     "search_clip",
     "stored_config",
-    "stored_preset",
     "total_steps",
     "train_video",
     "write_evaluation",

@@ -1,14 +1,13 @@
 """Training a neural video: the loop, step by step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from fieldwatch import Finding, Shuffled, Step
+from fieldwatch import Shuffled, Step
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.video.models import MODELS, VideoModel, build_model
@@ -17,7 +16,7 @@ from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.show import show_evaluation
 from fieldwatch.pipelines.video.start import start_run
-from fieldwatch.run import RunChoices
+from fieldwatch.run import Outcome, RunChoices
 
 BATCH_TAGS = {
     "Train/PSNR": "Train_Batch/PSNR",
@@ -32,24 +31,7 @@ EPOCH_MEANS = (*BATCH_TAGS, *(f"Train/Gradients/{name}_norm" for name in NORMS))
 """All tags that are means over the batches of an epoch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a finished run leaves behind.
-
-    Attributes:
-        folder: the run folder.
-        evaluation: the last one.
-        findings: what the rules said.
-        exit_code: 0, or 1 with findings above a note.
-    """
-
-    folder: Path
-    evaluation: Evaluation | None
-    findings: tuple[Finding, ...]
-    exit_code: int
-
-
-def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
     """Train a network on a clip, in a run folder; a run found there is continued.
 
     Raises:
@@ -105,7 +87,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
                         evaluation = evaluate(model, scene)
                     show_evaluation(step, evaluation, scene, epoch)
                     run.save_after_step({"psnr": evaluation.score})
-    return Outcome(folder=folder, evaluation=evaluation, findings=tuple(run.findings), exit_code=run.exit_code)
+    return Outcome.of(run, evaluation)
 
 
 def total_steps(config: VideoConfig, scene: Scene) -> int:

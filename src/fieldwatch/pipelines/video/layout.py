@@ -1,14 +1,7 @@
 """The dashboard of a video run: the six tabs that the seed's TensorBoard guide recommends, and memory."""
 
-import re
-
 from fieldwatch.pipelines.video.tags import GUIDE_METRICS
 from fieldwatch.record import MEMORY_TAB, Chart, Layout, Margin, Tab
-
-
-def _chart(title: str, *tags: str) -> Chart:
-    """One chart with exactly these tags on it."""
-    return Chart(title=title, tags=tuple(f"^{re.escape(tag)}$" for tag in tags))
 
 
 def _under(prefix: str) -> tuple[str, ...]:
@@ -17,12 +10,12 @@ def _under(prefix: str) -> tuple[str, ...]:
 
 
 _OVERVIEW = (
-    _chart("PSNR: training and held-out", "Train/PSNR", "Eval/Frame/val_psnr"),
-    _chart("Total loss", "Train/Loss/total_loss"),
-    _chart("Learning rate", "Train/learning_rate"),
+    Chart.of("PSNR: training and held-out", "Train/PSNR", "Eval/Frame/val_psnr"),
+    Chart.of("Total loss", "Train/Loss/total_loss"),
+    Chart.of("Learning rate", "Train/learning_rate"),
 )
 _LOSSES = tuple(
-    _chart(title, tag)
+    Chart.of(title, tag)
     for title, tag in (
         ("Pixel loss", "Train/Loss/pixel_loss"),
         ("CLIP loss", "Train/Loss/clip_loss"),
@@ -31,21 +24,21 @@ _LOSSES = tuple(
     )
 )
 _GRADIENTS = (
-    _chart("Gradient norms", *(tag for tag in _under("Train/Gradients/") if not tag.endswith("_ratio"))),
-    _chart("Colour head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),
+    Chart.of("Gradient norms", *(tag for tag in _under("Train/Gradients/") if not tag.endswith("_ratio"))),
+    Chart.of("Colour head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),
 )
 _EVALUATION = (
-    _chart("Frame PSNR", "Eval/Frame/train_psnr", "Eval/Frame/val_psnr"),
-    _chart("CLIP similarity", "Eval/Frame/train_clip_sim", "Eval/Frame/val_clip_sim"),
-    _chart("CLIP distance", "Eval/Frame/train_clip_dist", "Eval/Frame/val_clip_dist"),
-    _chart("PSNR gap", "Eval/Gap/psnr_gap"),
-    _chart("CLIP similarity gap", "Eval/Gap/clip_sim_gap"),
+    Chart.of("Frame PSNR", "Eval/Frame/train_psnr", "Eval/Frame/val_psnr"),
+    Chart.of("CLIP similarity", "Eval/Frame/train_clip_sim", "Eval/Frame/val_clip_sim"),
+    Chart.of("CLIP distance", "Eval/Frame/train_clip_dist", "Eval/Frame/val_clip_dist"),
+    Chart.of("PSNR gap", "Eval/Gap/psnr_gap"),
+    Chart.of("CLIP similarity gap", "Eval/Gap/clip_sim_gap"),
 )
 _STATISTICS = (
-    _chart("Frame PSNR: best and worst", *(tag for tag in _under("Eval/PSNR_Stats/") if not tag.endswith("_std"))),
-    _chart("Frame PSNR: spread", *(tag for tag in _under("Eval/PSNR_Stats/") if tag.endswith("_std"))),
-    _chart("Patch PSNR: spread", "Eval/Patch/train_psnr_std", "Eval/Patch/val_psnr_std"),
-    _chart("Patch CLIP similarity: spread", "Eval/Patch/train_clip_sim_std", "Eval/Patch/val_clip_sim_std"),
+    Chart.of("Frame PSNR: best and worst", *(tag for tag in _under("Eval/PSNR_Stats/") if not tag.endswith("_std"))),
+    Chart.of("Frame PSNR: spread", *(tag for tag in _under("Eval/PSNR_Stats/") if tag.endswith("_std"))),
+    Chart.of("Patch PSNR: spread", "Eval/Patch/train_psnr_std", "Eval/Patch/val_psnr_std"),
+    Chart.of("Patch CLIP similarity: spread", "Eval/Patch/train_clip_sim_std", "Eval/Patch/val_clip_sim_std"),
 )
 # TensorBoard's chart tabs draw no histograms (those have a page of their own): a band from worst to best stands in.
 _DISTRIBUTIONS = (
@@ -62,7 +55,7 @@ _DISTRIBUTIONS = (
         )
         for name, words in (("train", "training"), ("val", "held-out"))
     ),
-    _chart("Histograms (TensorBoard: see its Histograms page)", *_under("Eval/Histogram/")),
+    Chart.of("Histograms (TensorBoard: see its Histograms page)", *_under("Eval/Histogram/")),
 )
 
 VIDEO_LAYOUT = Layout(

@@ -3,13 +3,13 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch import Phase, Profile, Retention, Run, Window
+from fieldwatch import Phase, Retention, Run, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.health import VIDEO
 from fieldwatch.losses import pixel_loss
@@ -25,7 +25,7 @@ from fieldwatch.pipelines.video.strips import as_bytes
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
-from fieldwatch.run import Sinks, choose_device, default_sinks
+from fieldwatch.run import RunChoices, choose_device
 
 
 def cache_folder(config: VideoConfig) -> Path:
@@ -126,30 +126,16 @@ def term_windows(scene: Scene, semantic: Window | None) -> dict[str, Window]:
     return always | ({"clip": semantic} if semantic else {})
 
 
-def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choices
-    config: VideoConfig,
-    scene: Scene,
-    folder: Path,
-    epoch_steps: int,
-    *,
-    preset: VideoConfig | None = None,
-    sinks: Sinks = default_sinks,
-    resume: Literal["auto", "never", "must"] = "auto",
-    profile: Profile | None = None,
-) -> Run:
+def start_run(config: VideoConfig, scene: Scene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
     semantic = semantic_window(config, epoch_steps)
     warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []
     return Run(
         folder,
         config=config,
-        preset=preset,
         rules=VIDEO,
-        sinks=sinks,
         checkpoint_every=config.checkpoint_epochs * epoch_steps,
         keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
-        resume=resume,
-        profile=profile,
         windows=term_windows(scene, semantic),
         phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
         metrics=TOOLKIT + VIDEO_METRICS,
@@ -164,4 +150,5 @@ def start_run(  # noqa: PLR0913  the run's four subjects, and the caller's choic
             "teacher_note": scene.teacher_note,
             "notes": [*scene.clip.notes, *scene.split.notes],
         },
+        **how,
     )

@@ -12,7 +12,7 @@ from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
 from fieldwatch.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import config_of_run, preset_of_run, read_manifest
+from fieldwatch.record import config_of_run, read_manifest
 
 Which = int | Literal["last", "best"]
 
@@ -45,15 +45,6 @@ def stored_config(folder: Path) -> VideoConfig:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
     return config_of_run(folder, "video", VideoConfig)
-
-
-def stored_preset(folder: Path) -> VideoConfig:
-    """The preset a video run was derived from: its config with what differs undone.
-
-    Raises:
-        NotARun: as in :func:`stored_config`.
-    """
-    return preset_of_run(folder, "video", VideoConfig)
 
 
 def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:

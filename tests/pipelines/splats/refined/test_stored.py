@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fieldwatch.pipelines.splats import (
+    RefineConfig,
     evaluate,
     open_drawn_run,
     open_refined_run,
@@ -14,9 +15,8 @@ from fieldwatch.pipelines.splats import (
     prepare_refinement,
     refine_mesh,
     stored_refine_config,
-    stored_refine_preset,
 )
-from fieldwatch.record import NotARun
+from fieldwatch.record import NotARun, preset_of_run
 
 
 def test_it_draws_what_was_evaluated_even_when_run_and_mesh_are_gone(config, tmp_path):
@@ -35,7 +35,7 @@ def test_it_draws_what_was_evaluated_even_when_run_and_mesh_are_gone(config, tmp
     assert (stored.step, stored.refine, stored.config.coarse_iterations) == (5, chosen, 10)
     assert stored.bound.per_triangle == 3
     assert stored_refine_config(outcome.folder) == chosen
-    assert stored_refine_preset(outcome.folder) == replace(chosen, iterations=9)
+    assert preset_of_run(outcome.folder, "refined", RefineConfig) == replace(chosen, iterations=9)
 
 
 def test_each_opener_opens_its_own_and_the_common_one_both(config, tmp_path):

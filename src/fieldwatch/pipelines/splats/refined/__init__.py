@@ -14,7 +14,6 @@ from fieldwatch.pipelines.splats.refined.stored import (
     open_drawn_run,
     open_refined_run,
     stored_refine_config,
-    stored_refine_preset,
 )
 
 __all__ = [
@@ -39,6 +38,5 @@ __all__ = [
     "refine_mesh",
     "refined_triangles",
     "stored_refine_config",
-    "stored_refine_preset",
     "write_refined_file",
 ]

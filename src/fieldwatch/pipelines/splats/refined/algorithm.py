@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import ConfigMismatch, Profile, Retention, Run, Shuffled
+from fieldwatch import ConfigMismatch, Retention, Run, Shuffled
 from fieldwatch.health import SPLATS
-from fieldwatch.pipelines.splats.algorithm import PRODUCTS, Outcome, Test
+from fieldwatch.pipelines.splats.algorithm import PRODUCTS, Test
+from fieldwatch.pipelines.splats.evaluate import Evaluation
 from fieldwatch.pipelines.splats.objective import step_psnr
 from fieldwatch.pipelines.splats.refined.beginning import Refinement
 from fieldwatch.pipelines.splats.refined.config import RefineConfig
@@ -18,13 +19,15 @@ from fieldwatch.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS, MeshWatch
 from fieldwatch.pipelines.splats.statistics import Instruments
 from fieldwatch.record import TOOLKIT, holds_run, plain, read_history, read_manifest
-from fieldwatch.run import RunChoices, Sinks, default_sinks
+from fieldwatch.run import Outcome, RunChoices
 
 REFINED_PIPELINE = "refined"
 """What run.json of a refinement says as `about.pipeline`."""
 
 
-def refine_mesh(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]) -> Outcome:
+def refine_mesh(
+    config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]
+) -> Outcome[Evaluation]:
     """Train a mesh with the Gaussians on it, in a run folder; a run found there is continued.
 
     Raises:
@@ -83,16 +86,7 @@ def refine_mesh(config: RefineConfig, refinement: Refinement, folder: Path, **ho
     return Outcome.of(run, test.evaluation, products)
 
 
-def start_refinement(  # noqa: PLR0913  the run's subjects, and the caller's choices
-    config: RefineConfig,
-    refinement: Refinement,
-    folder: Path,
-    *,
-    preset: RefineConfig | None = None,
-    sinks: Sinks = default_sinks,
-    resume: Literal["auto", "never", "must"] = "auto",
-    profile: Profile | None = None,
-) -> Run:
+def start_refinement(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows and checkpoint policy.
 
     Raises:
@@ -104,18 +98,15 @@ def start_refinement(  # noqa: PLR0913  the run's subjects, and the caller's cho
     return Run(
         folder,
         config=config,
-        preset=preset,
         rules=SPLATS,
-        sinks=sinks,
         checkpoint_every=plan.checkpoint_every,
         keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr"),
-        resume=resume,
-        profile=profile,
         windows=plan.windows,
         phases=plan.phases,
         metrics=TOOLKIT + REFINED_METRICS,
         layout=REFINED_LAYOUT,
         about=facts,
+        **how,
     )
 
 

@@ -41,9 +41,9 @@ REFINED_METRICS = SPLATS_METRICS + REFINE_METRICS
 _MESH_TAB = Tab(
     title="Refined mesh",
     charts=(
-        Chart(title="How far vertices moved", tags=("^Refine/moved_(mean|max)$",)),
-        Chart(title="Faces turned over", tags=("^Refine/turned_over$",)),
-        Chart(title="Normals of neighbours", tags=("^Loss/component_normal_consistency$",)),
+        Chart.matching("How far vertices moved", "Refine/moved_(mean|max)"),
+        Chart.of("Faces turned over", "Refine/turned_over"),
+        Chart.of("Normals of neighbours", "Loss/component_normal_consistency"),
     ),
 )
 REFINED_LAYOUT = Layout(tabs=(_MESH_TAB, *(tab for tab in SPLATS_LAYOUT.tabs if tab.title != "Growth")))

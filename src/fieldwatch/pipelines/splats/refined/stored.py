@@ -17,7 +17,7 @@ from fieldwatch.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
 from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run
-from fieldwatch.record import config_from_plain, config_of_run, preset_of_run, read_manifest
+from fieldwatch.record import config_from_plain, config_of_run, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,15 +40,6 @@ def stored_refine_config(folder: Path) -> RefineConfig:
         NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
     """
     return config_of_run(folder, REFINED_PIPELINE, RefineConfig)
-
-
-def stored_refine_preset(folder: Path) -> RefineConfig:
-    """The preset a refinement was derived from: its config with what differs undone.
-
-    Raises:
-        NotARun: as in :func:`stored_refine_config`.
-    """
-    return preset_of_run(folder, REFINED_PIPELINE, RefineConfig)
 
 
 def open_drawn_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
