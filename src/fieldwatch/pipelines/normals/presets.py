@@ -1,6 +1,7 @@
 """Where a configuration starts from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fieldwatch.pipelines.normals.config import (
     FieldOptions,
@@ -62,7 +63,7 @@ def default() -> NormalsConfig:
 
 
 def cpu() -> NormalsConfig:
-    """Twenty views of 256 pixels in about twelve minutes on two CPU cores, poses known; 7,000 steps take eight."""
+    """Twenty views of 256 pixels in five to twelve minutes on two CPU cores, as fast as they are; poses known."""
     return NormalsConfig(
         steps=10_000,
         stages=KNOWN_POSES,
@@ -76,14 +77,17 @@ def cpu() -> NormalsConfig:
 
 
 def poses() -> NormalsConfig:
-    """Poses that are a guess: learned with the surface, from coarse to fine, in eight minutes of one CPU core."""
+    """Poses that are a guess: learned with the surface, from coarse to fine, in seven minutes or more of one CPU core.
+
+    How far poses are off follows their rate, as noise does; so it falls to a quarter once they are about right.
+    """
     return NormalsConfig(
-        steps=6000,
+        steps=10_000,
         stages=KNOWN_POSES,
         sdf=_field(finest=256, first_levels=2.0, levels_by=20_000),
         rendering=_sharpening(last_sharpness=400.0, last_step=4e-3),
         rays=FEW_VIEWS,
-        rates=QUICK,
+        rates=replace(QUICK, lr_poses_late=1e-3, poses_late_from=15_000),
         poses=PoseOptions(learn_rotation=True, learn_translation=True, poses_from=2000),
         mesh_at=0,
         evaluate_at=15_000,
