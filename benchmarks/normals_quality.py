@@ -22,6 +22,8 @@ from pathlib import Path
 RING_ELEVATION = ("--elevations", "20")
 """The ring that is rendered for ring initialisation; PMNI's begins at the angle below."""
 RING_START = ("--pose-start", "ring", "--ring-angle", "25", "--ring-radius", "4")
+KNOWN = ("--pose-start", "dataset")
+"""What is left then is what smooth normals, which do not fit the surface that is in the masks, do to poses."""
 NOISE = ("--pose-start", "noisy", "--rotation-noise", "5", "--translation-noise", "0.1")
 
 
@@ -83,12 +85,19 @@ def surfaces(sets: dict[str, tuple[str, ...]]) -> None:
 
 def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
     """Print how far poses are off at the start and at the end."""
-    around, ring = folder / "around", folder / "ring"
+    around, ring, flat = folder / "around", folder / "ring", folder / "flat"
     command("data", "render-normals", str(mesh), "--out", str(around))
     command("data", "render-normals", str(mesh), "--out", str(ring), *RING_ELEVATION)
+    command("data", "render-normals", str(mesh), "--out", str(flat), *RING_ELEVATION, "--shading", "flat")
+    starts = {
+        "with noise": (around, NOISE),
+        "a ring": (ring, RING_START),
+        "a ring, flat normals": (flat, RING_START),
+        "the true ones, learned on": (ring, KNOWN),
+    }
     print("| poses | rotation at the start | at the end | position at the start | at the end | MAE | Chamfer, % | s |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for label, data, start in (("with noise", around, NOISE), ("a ring", ring, RING_START)):
+    for label, (data, start) in starts.items():
         result = trained("--data", str(data), "--preset", "poses", *start, *flags)
         cells = [result.cell("rotation_error", at_start=True), result.cell("Eval/pose_rotation", 3)]
         cells += [result.cell("position_error", 4, at_start=True), result.cell("Eval/pose_position", 4)]
