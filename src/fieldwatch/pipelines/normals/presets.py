@@ -79,15 +79,16 @@ def cpu() -> NormalsConfig:
 def poses() -> NormalsConfig:
     """Poses that are a guess: learned with the surface, from coarse to fine, in seven minutes or more of one CPU core.
 
-    How far poses are off follows their rate, as noise does; so it falls to a quarter once they are about right.
+    Steps see all views, and the poses' rate falls to a quarter once they are about right: what is left of their errors
+    follows the rate and the noise of single views.
     """
     return NormalsConfig(
         steps=10_000,
         stages=KNOWN_POSES,
         sdf=_field(finest=256, first_levels=2.0, levels_by=20_000),
         rendering=_sharpening(last_sharpness=400.0, last_step=4e-3),
-        rays=FEW_VIEWS,
-        rates=replace(QUICK, lr_poses_late=1e-3, poses_late_from=15_000),
+        rays=replace(FEW_VIEWS, views_per_step=20, views_per_graph=20),
+        rates=replace(QUICK, lr_poses_late=1e-3, poses_late_from=7500),
         poses=PoseOptions(learn_rotation=True, learn_translation=True, poses_from=2000),
         mesh_at=0,
         evaluate_at=15_000,
