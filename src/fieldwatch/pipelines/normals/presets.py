@@ -87,7 +87,7 @@ def poses() -> NormalsConfig:
         stages=KNOWN_POSES,
         sdf=_field(finest=256, first_levels=2.0, levels_by=20_000),
         rendering=_sharpening(last_sharpness=400.0, last_step=4e-3),
-        rays=replace(FEW_VIEWS, views_per_step=20, views_per_graph=20),
+        rays=replace(FEW_VIEWS, views_per_step=0, views_per_graph=20),
         rates=replace(QUICK, lr_poses_late=1e-3, poses_late_from=7500),
         poses=PoseOptions(learn_rotation=True, learn_translation=True, poses_from=2000),
         mesh_at=0,
