@@ -77,13 +77,13 @@ def cpu() -> NormalsConfig:
 
 
 def poses() -> NormalsConfig:
-    """Poses that are a guess: learned with the surface, from coarse to fine, in seven minutes or more of one CPU core.
+    """Poses that are a guess: learned with the surface, from coarse to fine, in four to eight minutes of one CPU core.
 
     Steps see all views, and the poses' rate falls to a quarter once they are about right: what is left of their errors
     follows the rate and the noise of single views.
     """
     return NormalsConfig(
-        steps=10_000,
+        steps=6000,
         stages=KNOWN_POSES,
         sdf=_field(finest=256, first_levels=2.0, levels_by=20_000),
         rendering=_sharpening(last_sharpness=400.0, last_step=4e-3),
