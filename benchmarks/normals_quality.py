@@ -71,7 +71,7 @@ def print_row(label: str, result: Result) -> None:
     """One row of the table of surfaces."""
     cells = [result.cell("Eval/mae"), result.cell("Eval/median_error"), result.cell("Eval/chamfer_percent", 4)]
     cells += [result.cell("Eval/missed", 4), result.cell("Eval/iou", 4), result.cell("Eval/watertight", 0)]
-    cells.append(result.cell("Eval/vertices", 0))
+    cells.append(result.cell("Eval/mesh_vertices", 0))
     print(f"| {label} | {' | '.join(cells)} | {result.seconds:.0f} |", flush=True)
 
 
