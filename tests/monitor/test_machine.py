@@ -20,8 +20,9 @@ def test_without_a_driver_processor_memory_and_runs_are_told(running):
     machine = read_machine(settle=0.01)
     assert (machine.driver, machine.gpus) == (None, ())
     assert "no NVIDIA driver (NVML Shared Library Not Found)" in notes(machine)
-    assert (folder, pid) in [(run.folder, run.process.pid) for run in machine.runs]
-    assert all(run.process.cpu_percent is not None for run in machine.runs)
+    own = [run for run in machine.runs if (run.folder, run.process.pid) == (folder, pid)]
+    assert len(own) == 1  # beside others that come and go
+    assert own[0].process.cpu_percent is not None
     assert 0 < machine.cpu.memory_used_bytes < machine.cpu.memory_total_bytes
 
 

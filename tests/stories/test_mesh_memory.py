@@ -71,12 +71,13 @@ def test_memory_stays_below_the_bound_and_the_mesh_is_the_same(opaque, free, tmp
     assert code == 0, said
     assert peak <= bound * GIBI, f"{peak / MEBI:.0f} MiB were taken, allowed were {bound * 1024:.0f}"
     one, other = (read_mesh(folder / "tsdf.ply") for folder in (out, tmp_path / "bound"))
-    # the fused surface is the same but for the order of its faces, and decimation follows that order
+    # The fused surface is the same but for the order of its faces, and decimation follows that order: each is within a
+    # cell of the fused one at its worst vertex, so within two of the other.
     assert abs(len(other.faces) / len(one.faces) - 1) < 0.01
     for mesh, points in ((one, other.vertices), (other, one.vertices)):
         _, distances, _ = closest_points(mesh, points)
         assert distances.mean() < 0.02 * CELL
-        assert distances.max() < CELL
+        assert distances.max() < 2 * CELL
 
 
 def test_grid_that_does_not_fit_is_refused_with_one_that_does(opaque, free, tmp_path):
