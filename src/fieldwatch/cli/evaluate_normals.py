@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,17 @@ from fieldwatch.cli.ending import print_json, print_places, reading_input
 from fieldwatch.cli.front_normals import quality_table
 from fieldwatch.cli.opening import RunFlags, open_stored
 from fieldwatch.cli.training import check_writable
-from fieldwatch.geometry import Camera
-from fieldwatch.mesh import MeshError, MeshEvaluation, Triangles, evaluate_mesh
+from fieldwatch.mesh import MeshError, MeshEvaluation, evaluate_mesh
 from fieldwatch.pipelines.normals import (
     Evaluation,
     Scene,
     StoredRun,
     aligned,
+    camera_in_world,
     evaluate_surface,
+    mesh_in_world,
     normal_colours,
     open_run,
-    pose_in_world,
     save_cut_out,
     save_picture,
     sheet_of,
@@ -84,7 +83,7 @@ def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
     scene, surface = stored.scene, found.surface
     if scene.truth is None or surface is None or surface.empty:
         return None
-    cameras = [in_world(camera, scene) for camera in scene.maps.cameras]
+    cameras = [camera_in_world(camera, scene) for camera in scene.maps.cameras]
     masks = [view.mask.cpu().numpy() for view in scene.maps.views]
     mesh, truth = (mesh_in_world(each, scene) for each in (aligned(surface.mesh, found.poses), scene.truth))
     try:
@@ -93,17 +92,6 @@ def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
         if found.metrics.get("Eval/iou", 0.0) == 0:
             return None
         raise
-
-
-def in_world(camera: Camera, scene: Scene) -> Camera:
-    """Move a camera of the frame of the scene's sphere to the world."""
-    return replace(camera, world_from_camera=pose_in_world(camera.world_from_camera.double().cpu(), scene))
-
-
-def mesh_in_world(mesh: Triangles, scene: Scene) -> Triangles:
-    """Move a mesh of the frame of the scene's sphere to the world."""
-    matrix = scene.maps.world_from_unit.double().cpu().numpy()
-    return replace(mesh, vertices=mesh.vertices @ matrix[:3, :3].T + matrix[:3, 3])
 
 
 def write_files(

@@ -20,12 +20,12 @@ from fieldwatch.mesh import write_mesh
 from fieldwatch.pipelines.normals import (
     MOST_NODES,
     StoredRun,
+    camera_in_world,
     depth_colours,
     look,
     normal_colours,
     open_run,
     pose_errors,
-    pose_in_world,
     save_cut_out,
     surface_mesh,
 )
@@ -121,10 +121,7 @@ def write_poses(stored: StoredRun, cameras: dict[int, Camera], folder: Path) -> 
     views = tuple(replace(maps.views[number], camera=camera) for number, camera in cameras.items())
     own = pose_errors(stored.model, stored.scene) is None
     write_normal_maps(replace(maps, views=views, mesh=maps.mesh if own else None), folder)
-    placed = [
-        replace(camera, world_from_camera=pose_in_world(camera.world_from_camera, stored.scene))
-        for camera in cameras.values()
-    ]
+    placed = [camera_in_world(camera, stored.scene) for camera in cameras.values()]
     points = surface_mesh(stored.model, stored.scene, POINT_CELLS).vertices
     write_colmap_text(placed, points, folder / "sparse" / "0")
     return len(views)

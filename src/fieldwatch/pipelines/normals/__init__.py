@@ -6,7 +6,7 @@ from fieldwatch.pipelines.normals.evaluate import Evaluation, aligned, pose_erro
 from fieldwatch.pipelines.normals.evaluate import evaluate as evaluate_surface
 from fieldwatch.pipelines.normals.pictures import depth_colours, normal_colours, save_cut_out, save_picture, sheet_of
 from fieldwatch.pipelines.normals.presets import PRESETS
-from fieldwatch.pipelines.normals.registration import Registration, RegistrationOptions, pose_in_world, register_view
+from fieldwatch.pipelines.normals.registration import Registration, RegistrationOptions, register_view
 from fieldwatch.pipelines.normals.registration_files import completed_set, read_view, write_registration
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
@@ -14,6 +14,7 @@ from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run,
 from fieldwatch.pipelines.normals.surface import MOST_NODES, surface_mesh
 from fieldwatch.pipelines.normals.view_errors import Sight
 from fieldwatch.pipelines.normals.views import Seen, look
+from fieldwatch.pipelines.normals.world import camera_in_world, mesh_in_world, pose_in_world
 
 __all__ = [
     "MOST_NODES",
@@ -27,10 +28,12 @@ __all__ = [
     "Sight",
     "StoredRun",
     "aligned",
+    "camera_in_world",
     "completed_set",
     "depth_colours",
     "evaluate_surface",
     "look",
+    "mesh_in_world",
     "model_from",
     "normal_colours",
     "open_run",

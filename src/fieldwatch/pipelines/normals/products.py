@@ -20,6 +20,7 @@ from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.pictures import save_array, save_picture, sheet_of
 from fieldwatch.pipelines.normals.pose_errors import PoseErrors
 from fieldwatch.pipelines.normals.scene import Scene
+from fieldwatch.pipelines.normals.world import pose_in_world
 
 RATE = 24.0
 """Frames per second of the film."""
@@ -112,9 +113,7 @@ def _write_poses(
     scene: Scene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
 ) -> dict[str, Path]:
     """Write poses as an array, and as a table with everything that another tool needs."""
-    world = poses.clone()
-    matrix = scene.maps.world_from_unit.double().cpu()
-    world[:, :3, 3] = poses[:, :3, 3] @ matrix[:3, :3].T + matrix[:3, 3]
+    world = pose_in_world(poses, scene)
     views: list[dict[str, Any]] = []
     for place, number in enumerate(scene.train):
         camera = scene.maps.views[number].camera
@@ -127,7 +126,7 @@ def _write_poses(
         views.append(row)
     table: dict[str, Any] = {
         "axes": "OpenCV: x right, y down, z forward",
-        "world_from_unit": matrix.tolist(),
+        "world_from_unit": scene.maps.world_from_unit.double().tolist(),
         "views": views,
     }
     if errors is not None:

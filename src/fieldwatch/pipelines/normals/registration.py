@@ -23,6 +23,7 @@ from fieldwatch.pipelines.normals.registration_shape import Shape, filled
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.view_errors import Sight
 from fieldwatch.pipelines.normals.views import look
+from fieldwatch.pipelines.normals.world import pose_in_world
 
 _SPREAD = 2.0
 """Times `distinct`: how far rough poses are apart; nearer ones would come to the same place."""
@@ -205,13 +206,6 @@ def register_view(
     return Registration(
         sight=Sight.of(-1, placed, seen, "held_out"), best=best, rival=next(others, None), options=options
     )
-
-
-def pose_in_world(pose: Float64[Tensor, "4 4"], scene: Scene) -> Float64[Tensor, "4 4"]:
-    """Return a pose of the frame of the scene's sphere in the world: the scale acts on its position only."""
-    matrix, moved = scene.maps.world_from_unit.double().cpu(), pose.clone()
-    moved[:3, 3] = matrix[:3, :3] @ pose[:3, 3] + matrix[:3, 3]
-    return moved
 
 
 def _refined(

@@ -1,7 +1,7 @@
 """The mesh of a trained field: marching cubes in blocks, the largest piece, closed and facing outwards."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from fieldwatch.mesh import Triangles, implicit_surface
 from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.scene import Scene
+from fieldwatch.pipelines.normals.world import mesh_in_world
 from fieldwatch.render import Chunks, evaluate_in_chunks
 
 MOST_NODES = 512
@@ -47,8 +48,7 @@ class Surface:
 
     def in_world(self, scene: Scene) -> Triangles:
         """Return the mesh in the world that `NormalSet.world_from_unit` leads to."""
-        matrix = scene.maps.world_from_unit.double().cpu().numpy()
-        return replace(self.mesh, vertices=self.mesh.vertices @ matrix[:3, :3].T + matrix[:3, 3])
+        return mesh_in_world(self.mesh, scene)
 
 
 def surface_mesh(model: NormalsModel, scene: Scene, resolution: int, *, world: bool = True) -> Triangles:
