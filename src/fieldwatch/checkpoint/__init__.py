@@ -7,7 +7,7 @@ from fieldwatch.checkpoint.position import Shuffled
 from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state
 from fieldwatch.checkpoint.retention import Candidate, Retention
 from fieldwatch.checkpoint.signals import StopRequest
-from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved
+from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved, Which
 from fieldwatch.checkpoint.whole_file import whole_file
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Shuffled",
     "Stateful",
     "StopRequest",
+    "Which",
     "preserve_random_state",
     "whole_file",
 ]

@@ -20,6 +20,7 @@ _KEEP = Retention()
 _PINNED = "pinned"
 
 Which = int | Literal["last", "best"]
+"""A stored checkpoint: its step, the highest step, or the best by the retention's metric."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from fieldwatch.cli.compare_checkpoints import Compared, compare_normals, compare_splats, curves
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.cli.opening import Device
 from fieldwatch.cli.pipeline import by_pipeline
 from fieldwatch.cli.training import check_writable
+from fieldwatch.run import Device
 
 FINDINGS = 1
 

@@ -12,10 +12,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from fieldwatch import Checkpoints
 from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.cli.opening import Device
 from fieldwatch.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
 from fieldwatch.pipelines.splats import evaluate as evaluate_photos
 from fieldwatch.pipelines.splats import open_drawn_run
+from fieldwatch.run import Device
 
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 PSNR, SSIM = "PSNR", "SSIM"

@@ -18,7 +18,6 @@ from fieldwatch.cli.opening import open_stored
 from fieldwatch.cli.training import check_writable
 from fieldwatch.data import read_picture, write_video
 from fieldwatch.pipelines.video import (
-    Device,
     Found,
     Playback,
     encode_image,
@@ -29,6 +28,7 @@ from fieldwatch.pipelines.video import (
     write_sheet,
 )
 from fieldwatch.record import plain
+from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
-from fieldwatch.checkpoint import CheckpointError
+from fieldwatch.checkpoint import CheckpointError, Which
 from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.run import Device
 
-Device = Literal["auto", "cpu", "cuda"]
-Which = int | Literal["last", "best"]
 Stored = TypeVar("Stored")
 
 

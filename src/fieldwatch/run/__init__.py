@@ -1,6 +1,6 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
-from fieldwatch.run.choices import RunChoices, choose_device
+from fieldwatch.run.choices import Device, RunChoices, choose_device
 from fieldwatch.run.outcome import Measured, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
@@ -10,6 +10,7 @@ from fieldwatch.run.start import Interrupted, check_folder
 from fieldwatch.run.step import Step
 
 __all__ = [
+    "Device",
     "Interrupted",
     "Measured",
     "Outcome",

@@ -7,6 +7,9 @@ import torch
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.sinks import Sinks
 
+Device = Literal["auto", "cpu", "cuda"]
+"""Where to train; "auto" takes CUDA where there is any."""
+
 
 class RunChoices(TypedDict, total=False):
     """What a caller may choose about the run itself, as `Run` takes it.

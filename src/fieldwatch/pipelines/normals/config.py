@@ -6,8 +6,8 @@ from typing import Literal
 
 from fieldwatch.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
 from fieldwatch.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.run import Device
 
-Device = Literal["auto", "cpu", "cuda"]
 PoseStart = Literal["dataset", "noisy", "ring"]
 """Where poses come from: the data, the data with noise on them, or a ring around the object that knows none of them."""
 GradientMethod = Literal["ad", "fd", "dfd"]

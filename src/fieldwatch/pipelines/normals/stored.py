@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.pipelines.normals.config import Device, NormalsConfig
+from fieldwatch.checkpoint import CheckpointError, Which
+from fieldwatch.pipelines.normals.config import NormalsConfig
 from fieldwatch.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
 from fieldwatch.record import config_of_run
-
-Which = int | Literal["last", "best"]
+from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,7 +2,7 @@
 
 from fieldwatch.pipelines.splats.algorithm import STAGE0, train_splats
 from fieldwatch.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
-from fieldwatch.pipelines.splats.config import Device, GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
+from fieldwatch.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.pipelines.splats.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.splats.gaussians import Gaussians, NotFiniteError, Rows
 from fieldwatch.pipelines.splats.meshing import Extraction, ExtractOptions, extract_mesh
@@ -39,7 +39,7 @@ from fieldwatch.pipelines.splats.refined import (
 from fieldwatch.pipelines.splats.scene import Scene, Shot
 from fieldwatch.pipelines.splats.show import worst_views, write_table
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run, stored_config
+from fieldwatch.pipelines.splats.stored import StoredRun, open_run, stored_config
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
     "SPLATS_METRICS",
     "STAGE0",
     "BoundGaussians",
-    "Device",
     "Evaluation",
     "ExtractOptions",
     "Extraction",
@@ -71,7 +70,6 @@ __all__ = [
     "SplatsConfig",
     "StoredRun",
     "SurfaceOptions",
-    "Which",
     "evaluate",
     "extract_mesh",
     "fused_cloud",

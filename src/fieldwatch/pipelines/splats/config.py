@@ -6,8 +6,8 @@ from typing import Literal
 
 from fieldwatch.losses import BetaMode
 from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.run import Device
 
-Device = Literal["auto", "cpu", "cuda"]
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
 """Which terms draw the Gaussians to a surface: see `fieldwatch.pipelines.splats.schedule`."""
 Growth = Literal["adaptive", "mcmc", "none"]

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.pipelines.splats.config import Device, SplatsConfig
+from fieldwatch.checkpoint import CheckpointError, Which
+from fieldwatch.pipelines.splats.config import SplatsConfig
 from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.gaussians import NAMES, Gaussians, Rows
 from fieldwatch.pipelines.splats.mip import SharpestDetail
@@ -17,8 +17,7 @@ from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
 from fieldwatch.record import config_of_run
-
-Which = int | Literal["last", "best"]
+from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

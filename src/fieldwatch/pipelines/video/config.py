@@ -3,13 +3,10 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from fieldwatch.pipelines.video.models import ModelName, ModelOptions
 from fieldwatch.record import Bounds, refuse_out_of_bounds
-
-Device = Literal["auto", "cpu", "cuda"]
-
+from fieldwatch.run import Device
 
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
 _NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")

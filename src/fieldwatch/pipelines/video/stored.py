@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.pipelines.video.config import Device, VideoConfig
+from fieldwatch.checkpoint import CheckpointError, Which
+from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.pipelines.video.models import VideoModel, build_model
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.start import prepare_scene
 from fieldwatch.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
 from fieldwatch.record import config_of_run, read_manifest
-
-Which = int | Literal["last", "best"]
+from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import psutil
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from fieldwatch.checkpoint import Which
 from fieldwatch.geometry import colours_to_constant, harmonics_count
 from fieldwatch.mesh import MeshError, Triangles, read_mesh
 from fieldwatch.pipelines.splats.config import SplatsConfig
@@ -202,7 +203,7 @@ def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.devic
     )
 
 
-def _which(checkpoint: str) -> int | Literal["last", "best"]:
+def _which(checkpoint: str) -> Which:
     if checkpoint == "last" or checkpoint == "best":  # noqa: PLR1714  the type checker narrows this one
         return checkpoint
     return int(checkpoint)

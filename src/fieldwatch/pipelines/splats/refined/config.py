@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-from fieldwatch.pipelines.splats.config import Device
 from fieldwatch.pipelines.splats.refined.binding import FirstSize
 from fieldwatch.pipelines.splats.refined.pattern import PerTriangle
 from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.run import Device
 
 FirstColours = Literal["gaussians", "vertices", "grey"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.pipelines.splats.config import Device, SplatsConfig
+from fieldwatch.checkpoint import CheckpointError, Which
+from fieldwatch.pipelines.splats.config import SplatsConfig
 from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.refined.algorithm import REFINED_PIPELINE
@@ -16,8 +16,9 @@ from fieldwatch.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.start import prepare_scene
-from fieldwatch.pipelines.splats.stored import StoredRun, Which, open_run
+from fieldwatch.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.record import config_from_plain, config_of_run, read_manifest
+from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
