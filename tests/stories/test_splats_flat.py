@@ -12,7 +12,7 @@ STEPS, GROWN, SETTLED = 3900, 300, 600
 """Growth and the prune are over at 250, the evaluation at 300; at 600 every instrument has looked."""
 
 
-PLAIN_HEAP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1048576"}
+PLAIN_HEAP = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """One heap that gives back what is freed, so that resident memory is what is held and not what is kept for later."""
 
 
