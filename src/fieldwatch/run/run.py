@@ -17,6 +17,7 @@ from fieldwatch.run.declared import Declared
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.recording import Recording
+from fieldwatch.run.saving import Saving
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
 from fieldwatch.run.step import Step
@@ -77,16 +78,14 @@ class Run:
             self.config, preset, windows or {}, phases, about or {}, metrics=metrics, layout=layout
         )
         self._record = partial(Recording, self.folder, rules=rules, metrics=metrics, max_refusals=max_refusals)
-        self._sinks, self._checkpoint_every, self.detail_every = sinks, checkpoint_every, detail_every
+        self._sinks, self.detail_every = sinks, detail_every
         self._lock, self._stop, self._random = OneWriter(self.folder), StopRequest(), StoredRandomState()
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", keep=keep or Retention())
+        self._saving = Saving(self.folder, every=checkpoint_every, keep=keep)
         self.watched, self.clock = Watched(), Clock()
         self.memory = RunMemory(self.folder, self.watched, self.clock, profile)
-        self.start, self.step_index, self._saved_at = 0, -1, 0
-        self._kept: dict[str, Any] = {}
+        self.start, self.step_index = 0, -1
         self._mark: Mapping[str, Any] | None = None
         self._open: tuple[Step, float] | None = None
-        self._save_with: Mapping[str, float] | None = None
 
     def watch(self, **groups: Owner) -> None:
         """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
@@ -106,14 +105,10 @@ class Run:
             ValueError: it was called before.
             CheckpointError: no checkpoint of the run could be restored.
         """
-        if self._kept:
-            raise ValueError("run.keep(...) was already called: give it everything a checkpoint holds in one call")
-        self._kept = {**items, "random_state": self._random}
-        if self._resuming and self.checkpoints.steps():
-            restored = self.checkpoints.restore(self._kept)
+        self._saving.keep({**items, "random_state": self._random})
+        restored = self._saving.restore(self.recording) if self._resuming else None
+        if restored is not None:
             self.start, self._mark = restored.step, restored.note
-            for incident in restored.fell_back:
-                self.recording.event("incident", restored.step, what=incident.what, reason=incident.reason)
 
     def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
         """Give out the steps from ``first`` (or the resumed one) to ``total - 1``.
@@ -126,10 +121,12 @@ class Run:
             WriterFailed: the record could not be written.
         """
         self._begin(first)
-        for index in range(self.start, total):
-            step, self.step_index = Step(self, index), index
+        self.step_index = self.start - 1
+        while self.step_index + 1 < total:
+            self.step_index += 1
+            step = Step(self, self.step_index)
             self._open = (step, time.perf_counter())
-            self.memory.begin(index)
+            self.memory.begin(step.index)
             yield step
             self._end_step()
 
@@ -154,11 +151,20 @@ class Run:
 
     def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
         """Save a checkpoint at the end of this step, ranked by ``metrics``."""
-        self._save_with = metrics or {}
+        self._saving.after_step(metrics)
+
+    def save(self) -> None:
+        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`."""
+        self._saving.save(self.step_index + 1, self.recording, self.seconds())
 
     def seconds(self) -> float:
         """Training time so far, over all segments."""
         return self._seconds_before + time.monotonic() - self._began
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The run's checkpoints on disk."""
+        return self._saving.checkpoints
 
     @property
     def growth_cap(self) -> float | None:
@@ -190,10 +196,9 @@ class Run:
             self._close_step()
             if error is None:
                 self.recording.finish()
-                if self._saved_at <= self.step_index:
-                    self.save()
+                self._saving.finish(self.step_index + 1, self.recording, self.seconds())
             elif not isinstance(error, Interrupted):
-                leave_crash(error, self.step_index, self.recording, self.memory, self._how_to_resume())
+                leave_crash(error, self.step_index, self.recording, self.memory, self._saving.how_to_resume())
             note_end(self.folder, end_state(error, diverged=isinstance(error, Diverged)))
         finally:
             self.memory.close()
@@ -210,14 +215,13 @@ class Run:
 
     def _end_step(self) -> None:
         self._close_step()
-        self.recording.raise_divergence(self._how_to_resume)
+        self.recording.raise_divergence(self._saving.how_to_resume)
         if self._stop.requested:
             self.save()
             self.event("interrupted", signal=self._stop.requested)
             raise Interrupted(self._stop.exit_code)
-        due = self._checkpoint_every and (self.step_index + 1) % self._checkpoint_every == 0
-        if self.recording.asked("checkpoint") or self._save_with is not None or due:
-            self.save(only_healthy=True)
+        if self._saving.due(self.step_index + 1, self.recording):
+            self._saving.save(self.step_index + 1, self.recording, self.seconds(), only_healthy=True)
 
     def _close_step(self) -> None:
         if self._open is None:
@@ -228,23 +232,3 @@ class Run:
         heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
         self.recording.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
-
-    def save(self, *, only_healthy: bool = False) -> None:
-        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`.
-
-        Args:
-            only_healthy: not while updates are being refused, so that the last checkpoint lies before the trouble.
-        """
-        metrics, self._save_with = self._save_with, None
-        if self._kept:
-            mark = self.recording.mark(self.seconds())
-            self.recording.raise_divergence(self._how_to_resume)  # all rows are read now: never save past it
-            if only_healthy and self.recording.refusals.ongoing:
-                return
-            path = self.checkpoints.save(self.step_index + 1, self._kept, metrics=metrics, note=mark)
-            self._saved_at = self.step_index + 1
-            self.event("checkpoint", path=str(path.relative_to(self.folder)), metrics=metrics or {})
-
-    def _how_to_resume(self) -> str:
-        last = max(self.checkpoints.steps(), default=0)
-        return f"Resume from step {last} with `fieldwatch resume {self.folder}`, after mending the cause"
