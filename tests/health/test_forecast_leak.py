@@ -60,6 +60,15 @@ def test_the_rate_is_right_and_the_message_says_how_long_it_lasts(make, rng):
     assert "at this rate memory is full in 2" in found[0].message
 
 
+@pytest.mark.parametrize(("planned", "severity"), [(1300, "note"), (30_000, "warning")])
+def test_a_leak_that_cannot_matter_before_the_planned_end_is_a_note(make, rng, planned, severity):
+    allocated = 900 + 0.1 * rng.standard_normal(len(STEPS)) + 0.05 * STEPS
+    columns = {"Memory/allocated_MB": allocated, "Model/size": np.full(len(STEPS), 1e5)}
+    rows = (columns, {"Memory/capacity_MB": [24_000.0]})
+    found = MemoryLeak()(make(*rows, events=[{"kind": "plan", "step": 0, "steps": planned}]))
+    assert [finding.severity for finding in found] == [severity]
+
+
 def test_a_leak_without_a_recorded_size_and_in_the_peak_alone(make, rng):
     flat = 900 + 3 * rng.standard_normal(len(STEPS))
     leaking = flat + 0.5 * np.maximum(STEPS - 500, 0)

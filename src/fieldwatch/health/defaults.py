@@ -295,6 +295,7 @@ _NUMBERS: dict[str, dict[str, Default]] = {
     "MemoryLeak": {
         "significance": _of(6.0, "standard errors: 500 looks at three windows in a run must not make one false alarm"),
         "least": _of(0.02, "MB per step: 600 MB over 30,000 steps; less never ends a run"),
+        "matters": _of(0.01, "of the memory there is: less than that until the planned end is a note (a CPU's heap)"),
         "warmup": _of(32, "steps of a phase: optimizer state, cuDNN's trials, caches and workspaces come first"),
     },
     "FragmentationHigh": {

@@ -88,9 +88,10 @@ class Declared:
             about=self.about,
         )
 
-    def begin(self, folder: Path, recording: Recording, step: int) -> None:
-        """Begin a segment at ``step``: in the manifest, and for rules and sinks."""
+    def begin(self, folder: Path, recording: Recording, step: int, total: int) -> None:
+        """Begin a segment at ``step``, of ``total`` planned steps: in the manifest, and for rules and sinks."""
         self.manifest(folder, step).write(folder)
+        recording.event("plan", step, steps=total)
         self.announce(recording, step)
 
     def announce(self, recording: Recording, step: int) -> None:

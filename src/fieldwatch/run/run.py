@@ -120,7 +120,7 @@ class Run:
             Interrupted: a signal came; the step was finished and saved.
             WriterFailed: the record could not be written.
         """
-        self._begin(first)
+        self._begin(first, total)
         self.step_index = self.start - 1
         while self.step_index + 1 < total:
             self.step_index += 1
@@ -206,10 +206,10 @@ class Run:
             self._stop.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
 
-    def _begin(self, first: int) -> None:
+    def _begin(self, first: int, total: int) -> None:
         self._began, self.start = time.monotonic(), max(self.start, first)
         self._seconds_before = self.recording.begin(self.start, self._mark)
-        self._declared.begin(self.folder, self.recording, self.start)
+        self._declared.begin(self.folder, self.recording, self.start, total)
         self.memory.start(self.start, self.recording.asked)
         self._random.apply()
 

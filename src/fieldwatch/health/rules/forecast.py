@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, get_args
 
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.forecast import Forecast, capacity, find_leak, forecast
+from fieldwatch.health.forecast import Forecast, Leak, capacity, find_leak, forecast
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import History
@@ -75,10 +75,15 @@ class OutOfMemoryAhead(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeak(HealthRule):
-    """Memory grows from step to step, and neither size, work nor new samples explain it."""
+    """Memory grows from step to step, and neither size, work nor new samples explain it.
+
+    A note where it will not have taken even ``matters`` of the memory there is when the planned steps (the event
+    ``plan``) are done.
+    """
 
     significance: float = number("MemoryLeak", "significance")
     least: float = number("MemoryLeak", "least")
+    matters: float = number("MemoryLeak", "matters")
     warmup: int = integer("MemoryLeak", "warmup")
     remedy: ClassVar[str] = (
         "Something is kept from every step: append loss.item() or .detach() to lists instead of tensors with their "
@@ -100,7 +105,14 @@ class MemoryLeak(HealthRule):
         left = None if room is None else (room - leak.level) / leak.rate
         ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
         text = f"{text}, and not explained by the model's size, the step's work or new samples{ends}."
-        return (self.finding(last, text, subject=leak.metric),)
+        severity = "note" if room is not None and self._harmless(history, leak, last, room) else self.severity
+        return (self.finding(last, text, subject=leak.metric, severity=severity),)
+
+    def _harmless(self, history: History, leak: Leak, last: int, room: float) -> bool:
+        """Whether the run is over before the leak has taken a share of memory that matters."""
+        plans = history.events("plan")
+        to_come = int(plans[-1]["steps"]) - last if plans else None
+        return to_come is not None and leak.rate * (leak.steps + to_come) < self.matters * room
 
 
 def _last_block(history: History) -> int:
