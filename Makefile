@@ -5,13 +5,14 @@ SHELL := bash
 
 EXTRAS ?= dev
 WORKERS ?= 2
+N ?= 200
 STAMP := .venv/.installed-$(EXTRAS)
 
 # One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
 
-.PHONY: help env demo test check format bench soak docs pin clean
+.PHONY: help env demo test check format bench soak torture docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ bench: env ## run the benchmarks and rewrite docs/benchmarks.md
 
 soak: env ## 30,000 steps of a tiny normals scene with faults planted, beside an undisturbed twin (nightly)
 	@.venv/bin/python benchmarks/soak_normals.py
+
+torture: env ## try to break every promise about a run, and rewrite the table of docs/reliability.md (N=1000 for more kills)
+	@.venv/bin/python benchmarks/torture --count $(N)
 
 docs: env ## rewrite the generated pages (docs/metrics.md, docs/rules.md)
 	@.venv/bin/python docs/generate.py

@@ -4,14 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import Checkpoints, Retention, Shuffled, preserve_random_state
-    from fieldwatch.guard import Diverged, Verdict
+    from fieldwatch.checkpoint import Autosave, Checkpoints, Retention, Shuffled, preserve_random_state
+    from fieldwatch.guard import Diverged, Rollback, Verdict
     from fieldwatch.health import Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
     from fieldwatch.record import Block, Catalogue, ConfigMismatch, History, Metric, Row, Sink, read_history
-    from fieldwatch.run import Interrupted, Profile, Run, Step, profile_tensors
+    from fieldwatch.run import Interrupted, Parts, Profile, Run, Step, profile_tensors
 
 _ROOM_OF = {
+    "Autosave": "checkpoint",
     "Block": "record",
     "Catalogue": "record",
     "Checkpoints": "checkpoint",
@@ -21,9 +22,11 @@ _ROOM_OF = {
     "History": "record",
     "Interrupted": "run",
     "Metric": "record",
+    "Parts": "run",
     "Phase": "measure",
     "Profile": "run",
     "Retention": "checkpoint",
+    "Rollback": "guard",
     "Row": "record",
     "Rule": "health",
     "Run": "run",
@@ -40,6 +43,7 @@ _ROOM_OF = {
 }
 
 __all__ = [
+    "Autosave",
     "Block",
     "Catalogue",
     "Checkpoints",
@@ -49,9 +53,11 @@ __all__ = [
     "History",
     "Interrupted",
     "Metric",
+    "Parts",
     "Phase",
     "Profile",
     "Retention",
+    "Rollback",
     "Row",
     "Rule",
     "Run",

@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, OneWriter, Retention
+from fieldwatch import Run
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, OneWriter, Retention, Saver
+from fieldwatch.record import read_events, read_history
 
 CALLS = (
     "open",
@@ -82,11 +84,70 @@ def saving_for_ever(folder, start):
     return work
 
 
-def kill_loop(folder, kills=25):
+def saving_behind(folder, start):
+    """The same through snapshots and a thread: everything changes again while it is written."""
+
+    def work(acknowledge):
+        checkpoints, buffers, saver = Checkpoints(folder, keep=Retention(last=1)), HostBuffers(lambda: 2**40), Saver()
+        items = filled(start)
+
+        def write(draft):
+            checkpoints.write(draft, threads=1)
+            acknowledge(draft.step)
+
+        for step in range(start + 1, 1_000_000):
+            for tensor in items.values():
+                tensor.fill_(step)
+            saver.wait()
+            draft = checkpoints.take(step, items, buffers.hold)
+            saver.begin(lambda draft=draft: write(draft))
+            for tensor in items.values():
+                tensor.fill_(-1)  # what a torn snapshot would show
+
+    return work
+
+
+def kill_behind(folder, kills=15):
+    """Kill -9 a process whose thread writes snapshots, at random times."""
+    return kill_loop(folder, kills, saving_behind)
+
+
+def kill_runs(folder, kills=4):
+    """Kill -9 whole runs at random times: state, rows and events on the disk must fit what was acknowledged."""
+    draw, results = np.random.default_rng(8), []
+    for _ in range(kills):
+        child, reader = forked(lambda acknowledge: run_for_ever(folder, acknowledge))
+        os.read(reader, 8)
+        time.sleep(draw.uniform(0.02, 0.4))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        promised = max(event["step"] for event in read_events(folder) if event["kind"] == "checkpoint") + 1
+        checkpoints = Checkpoints(folder / "checkpoints")
+        step, stored = checkpoints.steps()[-1], checkpoints.read()  # which checks every hash
+        rows = read_history(folder)["Loss/total"].steps.tolist()
+        whole = rows[:step] == list(range(step)) and all(bool(stored[name].eq(step).all()) for name in filled(0))
+        results.append({"promised": promised, "step": step, "whole": whole})
+    return results
+
+
+def run_for_ever(folder, acknowledge):
+    items = filled(0)
+    with Run(folder, sinks=(), rules=(), checkpoint_every=1, keep=Retention(last=1)) as run:
+        run.keep(**items)
+        for step in run.steps(1_000_000):
+            for tensor in items.values():
+                tensor.fill_(step.index + 1)
+            step.record({"Loss/total": float(step.index)})
+            if step.index == run.start + 3:
+                acknowledge(step.index)
+
+
+def kill_loop(folder, kills=25, saving=saving_for_ever):
     """Kill -9 a process that saves in a loop, at random times; every time the last acknowledged step must be there."""
     draw, last, results = np.random.default_rng(7), 0, []
     for _ in range(kills):
-        child, reader = forked(saving_for_ever(folder, last))
+        child, reader = forked(saving(folder, last))
         began = time.monotonic()
         first = int.from_bytes(os.read(reader, 8), "little")
         time.sleep(
@@ -302,7 +363,17 @@ def hold(folder):
 
 
 ACCIDENTS = (
-    *(kill_loop, kill_at_every_call, error_at_every_call, file_size_limit, full_disk, read_only, unreadable),
+    *(
+        kill_loop,
+        kill_behind,
+        kill_runs,
+        kill_at_every_call,
+        error_at_every_call,
+        file_size_limit,
+        full_disk,
+        read_only,
+        unreadable,
+    ),
     *(recorded_order, one_save, hold),
 )
 

@@ -23,7 +23,8 @@ def run(folder, *accidents, prefix=()):
 @pytest.fixture(scope="module")
 def accidents(tmp_path_factory):
     """What came of the accidents that need no disk of their own; one process, since importing torch takes seconds."""
-    names = ("kill_loop", "kill_at_every_call", "error_at_every_call", "file_size_limit", "recorded_order")
+    kills = ("kill_loop", "kill_behind", "kill_runs", "kill_at_every_call")
+    names = (*kills, "error_at_every_call", "file_size_limit", "recorded_order")
     return run(tmp_path_factory.mktemp("accidents"), *names)
 
 
@@ -33,6 +34,14 @@ def test_25_kills_at_random_times_never_cost_an_acknowledged_step(accidents):
     assert all(one["whole"] for one in results)
     assert all(one["step"] >= one["promised"] for one in results)
     assert results[-1]["step"] >= 25  # it did save in between
+
+
+@pytest.mark.parametrize(("accident", "kills"), [("kill_behind", 15), ("kill_runs", 4)])
+def test_kills_while_a_thread_writes_never_cost_an_acknowledged_step(accidents, accident, kills):
+    results = accidents[accident]
+    assert len(results) == kills
+    assert all(one["whole"] for one in results)  # and never torn: all changed while it was written
+    assert all(one["step"] >= one["promised"] > 0 for one in results)
 
 
 def test_a_kill_at_every_single_call_of_a_save_leaves_a_whole_one(accidents):

@@ -1,7 +1,9 @@
 """Signals set a flag; two ctrl-C stop at once; workers and the handlers before are left in peace."""
 
+import hashlib
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -16,7 +18,10 @@ def send(number, times=1):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+CODES = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("number", "code"), CODES)
 def test_a_signal_sets_the_flag_and_the_exit_code(number, code):
     with StopRequest() as stop:
         assert (stop.requested, stop.exit_code) == (None, 0)
@@ -91,3 +96,96 @@ def test_forked_workers_ignore_ctrl_c_and_end_on_term():
         os.kill(worker, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == -signal.SIGTERM
         assert stop.requested is None
+
+
+def test_a_run_under_nohup_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            send(signal.SIGHUP)
+            assert not stop.came
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_time_of_arrival_is_known_although_a_long_call_holds_the_handler_up():
+    with StopRequest() as stop:
+        sent = []
+        sender = threading.Timer(0.1, lambda: (sent.append(time.monotonic()), os.kill(os.getpid(), signal.SIGTERM)))
+        sender.start()
+        hashlib.pbkdf2_hmac("sha256", b"long", b"call", 1_500_000)
+        ended = time.monotonic()
+        sender.join()
+        assert stop.came
+        assert ended - sent[0] > 0.2, "the call was to be longer than this"
+        assert stop.arrived - sent[0] < (ended - sent[0]) / 2
+        assert stop.waited >= ended - stop.arrived
+
+
+def test_a_signal_is_overdue_when_the_patience_is_over():
+    with StopRequest(patience=0.1) as stop:
+        assert not stop.overdue
+        send(signal.SIGTERM)
+        assert not stop.overdue
+        time.sleep(0.15)
+        assert stop.overdue
+
+
+class GivenUpError(Exception):
+    pass
+
+
+def give_up():
+    raise GivenUpError
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_wait_that_may_be_given_up_is_when_the_patience_is_over(number):
+    began = time.monotonic()
+    with StopRequest(patience=0.3) as stop:
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+        with pytest.raises(GivenUpError), stop.waiting(give_up):
+            threading.Event().wait(20)
+        assert stop.requested == number.name
+    assert 0.3 < time.monotonic() - began < 10
+
+
+def test_a_wait_that_ends_in_time_is_left_alone():
+    with StopRequest(patience=0.3) as stop:
+        send(signal.SIGTERM)
+        with stop.waiting(give_up):
+            time.sleep(0.05)
+        time.sleep(0.6)
+        assert stop.overdue
+
+
+def test_the_signals_of_a_forked_worker_are_not_the_main_process_s():
+    with StopRequest() as stop:
+        worker = os.fork()
+        if not worker:
+            time.sleep(10)
+            os._exit(7)
+        time.sleep(0.05)
+        os.kill(worker, signal.SIGTERM)
+        os.waitpid(worker, 0)
+        ended = time.monotonic()
+        time.sleep(0.05)
+        send(signal.SIGUSR1)
+        assert stop.arrived > ended
+
+
+def test_whoever_listens_for_signals_already_keeps_that():
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno())
+    try:
+        with StopRequest() as stop:
+            send(signal.SIGTERM)
+            assert stop.arrived is not None
+        assert reader.recv(10) == bytes([signal.SIGTERM])
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+    finally:
+        signal.set_wakeup_fd(before)
+        reader.close()
+        writer.close()

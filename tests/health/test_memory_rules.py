@@ -65,6 +65,13 @@ def growing(make: Make, *, capacity: float, ends: int | None = None) -> History:
     return make(rows, ({"Memory/capacity_MB": [capacity] * 26}, {"stride": 64}), events=[event])
 
 
+def halved(make: Make, *, halvings: int) -> History:
+    """A step that ran out of memory so many times, and was done in the end."""
+    facts = {"kind": "out_of_memory", "step": 120, "what": "batch", "requested": 3 * 2**30, "why": "exhaustion: ..."}
+    events = [facts | {"before": 2**i, "after": 2 ** (i + 1)} for i in range(halvings)]
+    return make({"Loss/total": np.ones(300)}, events=events)
+
+
 CASES = [
     Case(
         rule=health.MemoryGrowing(),
@@ -99,6 +106,13 @@ CASES = [
             "now 1.4 M primitives",
             "Cap growth",
         ),
+    ),
+    Case(
+        rule=health.MemoryRanOut(),
+        fault=partial(halved, halvings=2),
+        healthy=partial(halved, halvings=0),
+        at=(120, "warning", "batch"),
+        words=("3.00 GiB were requested", "'batch' is done in 4 parts instead of 1", "exhaustion", "Nothing is lost"),
     ),
 ]
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name)

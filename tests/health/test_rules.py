@@ -107,6 +107,12 @@ def against_mean_frame(make: Make, psnr: np.ndarray) -> History:
     return make({"Reference/mean_frame_psnr": flat(19.7, 1)}, ({"Train/PSNR": psnr}, EVAL))
 
 
+def saving(make: Make, *, failed: Sequence[int]) -> History:
+    good = [{"kind": "checkpoint", "step": step} for step in (99, 199, 499)]
+    bad = [{"kind": "checkpoint_failed", "step": step, "reason": "No space left on device"} for step in failed]
+    return make({"Loss/total": noisy()}, events=sorted(good + bad, key=lambda event: event["step"]))
+
+
 def paused(make: Make, gap: float, *, at: int = 400, events: Sequence[Event] = ()) -> History:
     times = np.cumsum(changed(flat(0.1), at, gap))
     return make(({"Loss/total": noisy()}, {"seconds": times}), events=events)
@@ -131,6 +137,13 @@ CASES = [
             "no update was refused",
             "do not replace NaN by 0",
         ),
+    ),
+    Case(
+        rule=health.CheckpointsFail(),
+        fault=partial(saving, failed=(299, 310, 399)),
+        healthy=partial(saving, failed=()),
+        at=(299, "warning", "checkpoint_failed"),
+        words=("step 299 was not saved: No space left", "last good one is of step 199", "Free space"),
     ),
     Case(
         rule=health.RefusedUpdates(),
@@ -372,6 +385,15 @@ def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
     history.discard(case.at[0])
     assert case.rule(history) == ()
+
+
+def test_each_stretch_of_failing_saves_is_named_once_and_the_mirror_for_itself(make):
+    found = health.CheckpointsFail()(saving(make, failed=(299, 310, 510, 520)))
+    assert [one.step for one in found] == [299, 510]
+    copies = [{"kind": "mirror_failed", "step": step, "reason": "s3://b: no network"} for step in (9, 19)]
+    (copy,) = health.CheckpointsFail()(make({"Loss/total": noisy()}, events=copies))
+    assert (copy.step, copy.subject) == (9, "mirror_failed")
+    assert "no network" in copy.message
 
 
 def test_every_rule_has_a_planted_fault_and_a_healthy_twin():

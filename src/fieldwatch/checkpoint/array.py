@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -62,11 +63,45 @@ def item_size(dtype: str) -> int:
     return TORCH_DTYPES[dtype].itemsize
 
 
-def array_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Array:
-    """Take the raw bytes of a tensor (copied to the host where it is elsewhere) or of a numpy array or scalar.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An array that is to be stored, still where it lives.
+
+    Attributes:
+        dtype: its name, the same in torch and numpy where both know it.
+        shape: its sizes.
+        value: the tensor on any device, or the array.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    value: Tensor | NDArray[np.generic]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes it takes."""
+        return expected_nbytes(self.dtype, self.shape)
+
+    def array(self) -> Array:
+        """Take its bytes; memory of the host is shared where possible."""
+        value = self.value
+        raw = _bytes_of(_dense(value).cpu()).numpy() if isinstance(value, Tensor) else _raw(value, self.dtype)
+        return Array(dtype=self.dtype, shape=self.shape, raw=raw)
+
+    def copied(self, target: UInt8[Tensor, "nbytes"]) -> Array:
+        """Copy its bytes into ``[nbytes]`` uint8 on the host; from CUDA into pinned memory without waiting for it."""
+        if isinstance(self.value, Tensor):
+            target.copy_(_bytes_of(_dense(self.value)), non_blocking=self.value.is_cuda)
+        else:
+            target.numpy()[:] = _raw(self.value, self.dtype)
+        return Array(dtype=self.dtype, shape=self.shape, raw=target.numpy())
+
+
+def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Source:
+    """Look at a tensor, or a numpy array or scalar, and say what it is as stored; nothing is copied.
 
     Args:
-        value: what to take; its memory is shared where possible.
+        value: what to take.
         path: how to name it in an error.
 
     Raises:
@@ -75,31 +110,37 @@ def array_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Arr
     return _of_tensor(value, path) if isinstance(value, Tensor) else _of_numpy(np.asarray(value), path)
 
 
-def _of_tensor(tensor: Tensor, path: str) -> Array:
+def _of_tensor(tensor: Tensor, path: str) -> Source:
     plain = tensor.detach()
     if type(plain) is not Tensor or plain.layout != torch.strided or plain.device.type == "meta":
         kind = f"{type(plain).__name__} with layout {plain.layout} on {plain.device}"
         raise CheckpointError(f"{path} is a {kind}: only plain dense tensors are stored; convert it in state_dict()")
     if plain.dtype not in _TORCH_NAMES:
         raise CheckpointError(f"{path} has dtype {plain.dtype}, which has no plain bytes: convert it first")
-    host = plain.cpu().resolve_conj().resolve_neg().contiguous()
-    return Array(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), raw=_bytes_of(host))
+    return Source(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
 
 
-def _bytes_of(host: Tensor) -> NDArray[np.uint8]:
-    if not host.numel():
-        return np.empty(0, np.uint8)
-    flat = host.as_strided((host.numel(),), (1,))  # a lone element may have any stride, which view() refuses
-    return flat.view(torch.uint8).numpy()
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _of_numpy(array: NDArray[np.generic], path: str) -> Array:
+def _bytes_of(dense: Tensor) -> UInt8[Tensor, "nbytes"]:
+    if not dense.numel():
+        return torch.empty(0, dtype=torch.uint8, device=dense.device)
+    flat = dense.as_strided((dense.numel(),), (1,))  # a lone element may have any stride, which view() refuses
+    return flat.view(torch.uint8)
+
+
+def _of_numpy(array: NDArray[np.generic], path: str) -> Source:
     name = array.dtype.newbyteorder("=").name
     if name not in NUMPY_DTYPES:
         raise CheckpointError(f"{path} is a numpy array of dtype {array.dtype}: stored are {', '.join(NUMPY_DTYPES)}")
-    native = np.ascontiguousarray(array, NUMPY_DTYPES[name])
-    raw = native.reshape(-1).view(np.uint8) if native.size else np.empty(0, np.uint8)
-    return Array(dtype=name, shape=array.shape, raw=raw)
+    return Source(dtype=name, shape=array.shape, value=array)
+
+
+def _raw(array: NDArray[np.generic], dtype: str) -> NDArray[np.uint8]:
+    native = np.ascontiguousarray(array, NUMPY_DTYPES[dtype])
+    return native.reshape(-1).view(np.uint8) if native.size else np.empty(0, np.uint8)
 
 
 def expected_nbytes(dtype: str, shape: tuple[int, ...]) -> int:

@@ -91,6 +91,15 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
+def forget_cached(path: Path) -> None:
+    """Ask the system to drop what it holds of a synced file, so that the next read comes from the disk."""
+    descriptor = open_regular(path)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
 def read_into(descriptor: int, target: memoryview, offset: int, name: str) -> None:
     """Fill ``target`` from a file, from byte ``offset`` on.
 

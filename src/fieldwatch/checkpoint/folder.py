@@ -16,8 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.checkpoint.array import Array
-from fieldwatch.checkpoint.files import open_regular, read_into, read_small, reserve, sync_folder, write_synced
+from fieldwatch.checkpoint.array import Array, Source
+from fieldwatch.checkpoint.files import (
+    forget_cached,
+    open_regular,
+    read_into,
+    read_small,
+    reserve,
+    sync_folder,
+    write_synced,
+)
 from fieldwatch.checkpoint.incident import DamageError
 from fieldwatch.checkpoint.manifest import ALIGNMENT, LARGEST, Entry, Manifest, aligned, decode, seal
 from fieldwatch.checkpoint.tree import Packer
@@ -25,7 +33,8 @@ from fieldwatch.checkpoint.unpack import Unpacker
 
 TENSORS, MANIFEST, SEAL = "tensors.bin", "manifest.json", "manifest.sha256"
 T = TypeVar("T")
-_THREADS = min(4, os.cpu_count() or 1)
+HASHING = min(4, os.cpu_count() or 1)
+_PIECE = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,32 +54,64 @@ class Contents:
     items: Mapping[str, Any]
 
 
+Hold = Callable[[Sequence[Source]], list[Array]]
+"""What takes the bytes of arrays: shares their memory, or copies them."""
+
+
+def shared(sources: Sequence[Source]) -> list[Array]:
+    """Take the bytes where they are; those on a device come to the host."""
+    return [source.array() for source in sources]
+
+
 class Draft:
     """Contents taken apart, with every array's place known: ready to be written.
 
     Args:
         contents: what to write.
+        hold: takes the arrays' bytes. By default they are shared, so that nothing may change until all is written.
+
+    Attributes:
+        step: the step it is made at.
+        nbytes: what its arrays take on the disk.
 
     Raises:
         CheckpointError: it holds a value that cannot be stored; the message names its path.
     """
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, hold: Hold = shared) -> None:
         packer = Packer()
-        self._contents = contents
+        self._contents, self.step = contents, contents.step
         self._items = {name: packer.pack(tree, f"items[{name!r}]") for name, tree in contents.items.items()}
-        self._note = packer.pack(contents.note, "note")
-        self._arrays = packer.arrays
+        self._arrays = hold(packer.sources)
+        self._packer, self._note = packer, None
+        self.put_note(contents.note)
+
+    def put_note(self, note: Any) -> None:
+        """Give it the caller's note, where that was not known when the items were taken.
+
+        Raises:
+            CheckpointError: it holds a value that cannot be stored.
+        """
+        self._note = self._packer.pack(note, "note")
+        self._arrays += shared(self._packer.sources[len(self._arrays) :])
         self.nbytes = sum(aligned(array.raw.size) for array in self._arrays)
 
-    def write(self, folder: Path) -> None:
+    def release(self) -> None:
+        """Let go of the arrays; it can be written no more."""
+        self._arrays, self._packer = [], Packer()
+
+    def write(self, folder: Path, *, threads: int = HASHING) -> None:
         """Write all files into an empty folder and return when they are on the disk.
+
+        Args:
+            folder: where to.
+            threads: how many hash while one more writes.
 
         Raises:
             OSError: the disk is full or fails.
         """
         reserve(folder / TENSORS, self.nbytes)
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             sums = _sums(self._arrays, pool)
             write_synced(folder / TENSORS, _padded(self._arrays))
             manifest = self._manifest(sums()).encode()
@@ -137,6 +178,35 @@ def read_folder(folder: Path) -> Contents:
     return Contents(step=manifest.step, metrics=manifest.metrics, note=unpacker.unpack(manifest.note), items=items)
 
 
+def verify_folder(folder: Path) -> None:
+    """Read a checkpoint back from the disk, not from the system's memory, and check every hash; nothing is kept.
+
+    Raises:
+        DamageError: something is wrong with it.
+        OSError: it cannot be read.
+    """
+    for name in (TENSORS, MANIFEST, SEAL):
+        forget_cached(folder / name)
+    entries = read_manifest(folder).tensors
+    descriptor = open_regular(folder / TENSORS)
+    try:
+        for number, entry in enumerate(entries):
+            _verify_array(descriptor, entry, number)
+    finally:
+        os.close(descriptor)
+
+
+def _verify_array(descriptor: int, entry: Entry, number: int) -> None:
+    summed, piece = hashlib.sha256(), memoryview(bytearray(min(entry.nbytes, _PIECE)))
+    for start in range(0, entry.nbytes, _PIECE):
+        part = piece[: entry.nbytes - start]
+        read_into(descriptor, part, entry.offset + start, TENSORS)
+        summed.update(part)
+    if summed.hexdigest() != entry.sha256:
+        what = f"array {number} ({entry.dtype} {entry.shape})"
+        raise DamageError(f"{TENSORS}: {what} does not have the hash written with it")
+
+
 def _padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
     zeros = memoryview(bytes(ALIGNMENT))
     for array in arrays:
@@ -152,7 +222,7 @@ def _read_arrays(path: Path, entries: Sequence[Entry]) -> list[Array]:
         return {i: _read_array(descriptor, entries[i], i) for i in share}
 
     try:
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(HASHING) as pool:
             parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
         os.close(descriptor)
@@ -177,7 +247,7 @@ def _in_order(parts: Sequence[dict[int, T]]) -> list[T]:
 def _shares(sizes: Sequence[int]) -> list[list[int]]:
     """Deal out the indices to the threads, largest first: few hand-overs, about equal work."""
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-    return [order[k::_THREADS] for k in range(_THREADS)]
+    return [order[k::HASHING] for k in range(HASHING)]
 
 
 def _read_array(descriptor: int, entry: Entry, number: int) -> Array:

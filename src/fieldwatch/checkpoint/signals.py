@@ -1,32 +1,58 @@
-"""A request to stop, noticed between two steps."""
+"""A request to stop: noticed between two steps and at stop points, its time noted even while python cannot run."""
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""Signals that ask a run to save and end; the exit code is 128 and the number: 143, 130, 138, 129."""
+PATIENCE = 5.0
+"""Seconds from the arrival of a signal for which work under way may go on: half of a grace of 10 s."""
 _IMMEDIATE_SECONDS = 2.0
+_POKE_SECONDS = 0.2
 
 
 @final
 class StopRequest:
-    """A context manager under which SIGTERM and SIGINT (ctrl-C) only set a flag, for the loop to save and end in order.
+    """A context manager under which SIGTERM, SIGINT (ctrl-C), SIGUSR1 and SIGHUP only set a flag, to end in order.
 
-    A second SIGINT within 2 s raises ``KeyboardInterrupt`` at once. Forked workers inherit the handlers: in them
-    SIGINT is ignored (the main process decides) and SIGTERM ends them. The previous handlers return on exit.
+    A second SIGINT within 2 s raises ``KeyboardInterrupt`` at once. A SIGHUP that is ignored stays so (``nohup``).
+    Forked workers inherit the handlers: in them SIGTERM ends the worker and the others do nothing (the main process
+    decides). The previous handlers return on exit.
+
+    Python runs a handler only between two bytecodes: one long call into C++ holds it up. A thread reads the signal's
+    number from a socket that the interpreter's own handler writes to, and notes when it came; it runs while such a call
+    holds no interpreter lock. Where something else uses that way (``signal.set_wakeup_fd``, as asyncio does) it is left
+    alone, and the time is that of the handler.
+
+    Args:
+        patience: seconds from the arrival after which work under way should be given up, see :meth:`overdue`.
+
+    Attributes:
+        came: whether a signal came; an attribute, so that it may be looked at anywhere.
+        patience: may be changed at any time.
 
     Raises:
         RuntimeError: (on entering) outside the main thread, where python allows no handlers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.came = False
+        self.patience = patience
         self._requested: signal.Signals | None = None
+        self._arrived: float | None = None
         self._interrupted = -float("inf")
         self._owner = 0
         self._previous: dict[signal.Signals, Any] = {}
+        self._give_up: Callable[[], NoReturn] | None = None
+        self._watch = _Watch(self._note, self._look)
 
     @property
     def requested(self) -> str | None:
@@ -35,8 +61,31 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """What the process should exit with: 143 for SIGTERM, 130 for SIGINT, 0 while none came."""
+        """What the process should exit with: 143 SIGTERM, 130 SIGINT, 138 SIGUSR1, 129 SIGHUP, 0 while none came."""
         return 0 if self._requested is None else 128 + self._requested
+
+    @property
+    def arrived(self) -> float | None:
+        """When the first signal came, as `time.monotonic()`; None while none did."""
+        return self._arrived if self.came else None
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the first signal came; 0 while none did."""
+        return 0.0 if self.arrived is None else time.monotonic() - self.arrived
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a signal came, and the patience is over."""
+        return self.came and self.waited >= self.patience
+
+    def waiting(self, give_up: Callable[[], NoReturn]) -> "Waiting":
+        """Let a wait inside this block be given up when the patience is over, although no line of ours runs in it.
+
+        Args:
+            give_up: called in the middle of the wait, in the main thread; has to raise.
+        """
+        return Waiting(self._allow, give_up)
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is not threading.main_thread():
@@ -44,13 +93,17 @@ class StopRequest:
                 "StopRequest must be entered in the main thread: python allows signal handlers only there"
             )
         self._owner = os.getpid()
-        for number in _SIGNALS:
+        for number in STOPPING:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # started with nohup: it is to outlive its terminal
             self._previous[number] = signal.signal(number, self._handle)
+        self._watch.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._watch.close()
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
@@ -59,12 +112,110 @@ class StopRequest:
         if os.getpid() != self._owner:
             _handle_in_worker(number)
             return
+        self._note()
         if self._requested is None:
-            self._requested = signal.Signals(number)
+            self._requested, self.came = signal.Signals(number), True
         if number == signal.SIGINT:
             before, self._interrupted = self._interrupted, time.monotonic()
             if self._interrupted - before < _IMMEDIATE_SECONDS:
                 raise KeyboardInterrupt
+        if self._give_up is not None and self.overdue:
+            give_up, self._give_up = self._give_up, None
+            give_up()
+
+    def _note(self) -> None:
+        """Note the time of arrival, of the first signal only: by the thread or by the handler, whoever is first."""
+        if self._arrived is None:
+            self._arrived = time.monotonic()
+
+    def _look(self) -> None:
+        """From the thread: get the main thread out of a wait that may be given up; SIGTERM is noted already."""
+        if self._give_up is not None and self.overdue:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def _allow(self, give_up: Callable[[], NoReturn] | None) -> None:
+        self._give_up = give_up
+
+
+class Waiting:
+    """A block in which a wait may be given up. :meth:`StopRequest.waiting` makes it."""
+
+    __slots__ = ("_allow", "_give_up")
+
+    def __init__(self, allow: Callable[[Callable[[], NoReturn] | None], None], give_up: Callable[[], NoReturn]) -> None:
+        self._allow, self._give_up = allow, give_up
+
+    def __enter__(self) -> None:
+        self._allow(self._give_up)
+
+    def __exit__(self, *_: object) -> None:
+        self._allow(None)
+
+
+class _Watch:
+    """A thread that is told of signals by the interpreter itself; idle until one comes.
+
+    Args:
+        arrived: called at the first one that asks to stop.
+        look: called again and again from then on.
+    """
+
+    def __init__(self, arrived: Callable[[], None], look: Callable[[], None]) -> None:
+        self._arrived, self._look = arrived, look
+        self._closing = threading.Event()
+        self._ends: tuple[socket.socket, socket.socket] | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin; not where another one listens."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)
+            reader.close()
+            writer.close()
+            return
+        _OPEN.add(self)
+        self._ends = reader, writer
+        self._closing.clear()
+        self._thread = threading.Thread(target=self._work, args=(reader,), name="fieldwatch-signals", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End."""
+        if self._ends is None or self._thread is None:
+            return
+        signal.set_wakeup_fd(-1)
+        _OPEN.discard(self)
+        self._closing.set()
+        with contextlib.suppress(BlockingIOError):  # full of signals: then it is awake
+            self._ends[1].send(b"\0")
+        self._thread.join()
+        for end in self._ends:
+            end.close()
+        self._ends = self._thread = None
+
+    def _work(self, reader: socket.socket) -> None:
+        while not set(reader.recv(4096)).intersection(STOPPING):
+            if self._closing.is_set():
+                return
+        self._arrived()
+        while not self._closing.wait(_POKE_SECONDS):
+            self._look()
+
+
+_OPEN: "weakref.WeakSet[_Watch]" = weakref.WeakSet()
+
+
+def _listen_no_more() -> None:
+    """In a forked worker: its signals are not the main process's."""
+    if _OPEN:
+        _OPEN.clear()
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_listen_no_more)
 
 
 def _handle_in_worker(number: int) -> None:

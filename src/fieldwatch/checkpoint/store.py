@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced, sync_folder, write_synced
-from fieldwatch.checkpoint.folder import Contents, Draft, read_folder, read_manifest
+from fieldwatch.checkpoint.folder import HASHING, Contents, Draft, Hold, read_folder, read_manifest, shared
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
 from fieldwatch.checkpoint.items import Item, gather, put_back
 from fieldwatch.checkpoint.retention import DIGITS, Candidate, Retention
@@ -77,6 +78,7 @@ class Checkpoints:
         self.keep = keep
         self.incidents: list[Incident] = []
         self._verified: set[Path] = set()
+        self._pruning = threading.Lock()  # a save may be written by another thread than the one that pins
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, in order; damaged ones are among them until they are read."""
@@ -122,17 +124,39 @@ class Checkpoints:
         Raises:
             CheckpointError: a value cannot be stored, or the disk is full or fails; earlier checkpoints are untouched.
         """
-        if type(step) is not int or not 0 <= step < 2**63:
-            raise CheckpointError(f"save(step={step!r}): a step is a whole number from 0 on")
-        figures = {name: float(value) for name, value in (metrics or {}).items()}
-        draft = Draft(Contents(step=step, metrics=figures, note=note, items=gather(items)))
+        draft = self.take(step, items, shared, metrics=metrics)
+        draft.put_note(note)
+        return self.write(draft)
+
+    def write(self, draft: Draft, *, threads: int | None = None) -> Path:
+        """Write what was taken before, as :meth:`save` does.
+
+        Args:
+            draft: the snapshot.
+            threads: how many hash; None takes up to four.
+
+        Raises:
+            CheckpointError: the disk is full or fails; earlier checkpoints are untouched.
+        """
         try:
-            final = self._write(step, draft)
+            final = self._write(draft.step, draft, threads)
         except OSError as error:
-            raise CheckpointError(self._explain(step, draft.nbytes, error)) from error
-        self._verified.add(final)
-        self._prune()
+            raise CheckpointError(self._explain(draft.step, draft.nbytes, error)) from error
+        with self._pruning:
+            self._verified.add(final)
+            self._prune()
         return final
+
+    def take(
+        self, step: int, items: Mapping[str, Item], hold: Hold, *, metrics: Mapping[str, float] | None = None
+    ) -> Draft:
+        """Take a snapshot for :meth:`write`; the arguments are those of :meth:`save`, ``hold`` copies the arrays.
+
+        Raises:
+            CheckpointError: a value cannot be stored.
+        """
+        figures = {name: float(value) for name, value in (metrics or {}).items()}
+        return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), hold)
 
     def restore(self, items: Mapping[str, Item], *, step: Which = "last") -> Restored:
         """Put a checkpoint back into the items, after every hash has been checked.
@@ -169,9 +193,10 @@ class Checkpoints:
 
     def pin(self, step: int) -> None:
         """Keep a checkpoint whatever the retention says, until ``unpin``."""
-        folder = self._choose(step)[0]
-        write_synced(folder / _PINNED, [])
-        sync_folder(folder)
+        with self._pruning:
+            folder = self._choose(step)[0]
+            write_synced(folder / _PINNED, [])
+            sync_folder(folder)
 
     def unpin(self, step: int) -> None:
         """Hand a checkpoint back to the retention."""
@@ -256,7 +281,7 @@ class Checkpoints:
         self.incidents.append(fell_back[-1])
         return None
 
-    def _write(self, step: int, draft: Draft) -> Path:
+    def _write(self, step: int, draft: Draft, threads: int | None) -> Path:
         make_folder(self.folder)
         self._sweep()
         temporary = self.folder / f".tmp-step_{step:010d}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -265,7 +290,7 @@ class Checkpoints:
             temporary.mkdir()
             if step in self._folders() and (self._folders()[step] / _PINNED).exists():
                 write_synced(temporary / _PINNED, [])
-            draft.write(temporary)
+            draft.write(temporary, threads=threads or HASHING)
             self._abandon(step)
             final = self._fresh_name(step)
             rename_synced(temporary, final)
@@ -337,6 +362,12 @@ def _read(folder: Path) -> Contents:
 def _name_beside(folder: Path, what: str) -> Path:
     target = folder.with_name(f"{what}-{folder.name}")
     return target.with_name(f"{target.name}-{os.urandom(4).hex()}") if target.exists() else target
+
+
+def _checked(step: int) -> int:
+    if type(step) is not int or not 0 <= step < 2**63:
+        raise CheckpointError(f"save(step={step!r}): a step is a whole number from 0 on")
+    return step
 
 
 def _step_of(folder: Path) -> int:

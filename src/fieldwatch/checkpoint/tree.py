@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.checkpoint.array import Array, array_of
+from fieldwatch.checkpoint.array import Array, Source, source_of
 from fieldwatch.checkpoint.incident import CheckpointError
 
 DEEPEST = 50
@@ -29,12 +29,16 @@ _ADVICE = (
 
 
 class Packer:
-    """Turns values into JSON and collects their arrays; a tensor met twice is stored once."""
+    """Turns values into JSON and collects their arrays, uncopied; a tensor met twice is stored once."""
 
     def __init__(self) -> None:
-        self.arrays: list[Array] = []
-        self._sources: list[Tensor] = []  # alive until the end, so that no address is used twice
+        self.sources: list[Source] = []  # alive until the end, so that no address is used twice
         self._places: dict[Hashable, int] = {}
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The collected arrays; those on the host share their memory."""
+        return [source.array() for source in self.sources]
 
     def pack(self, value: object, path: str, depth: int = 0) -> Any:
         """Return the JSON value that stands for ``value``.
@@ -51,8 +55,8 @@ class Packer:
         if isinstance(value, Tensor):
             return {"$": "tensor", "at": self._tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic):
-            self.arrays.append(array_of(cast("np.generic", value), path))
-            return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": len(self.arrays) - 1}
+            self.sources.append(source_of(cast("np.generic", value), path))
+            return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": len(self.sources) - 1}
         if type(value) in MAPPINGS:
             return self._mapping(cast("Mapping[object, object]", value), path, depth)
         if type(value) in (list, tuple, torch.Size):
@@ -88,10 +92,9 @@ class Packer:
     def _tensor(self, tensor: Tensor, path: str) -> int:
         key = _identity(tensor)
         if key is None or key not in self._places:
-            self.arrays.append(array_of(tensor, path))
-            self._sources.append(tensor)
-            self._places[key or len(self.arrays)] = len(self.arrays) - 1
-            return len(self.arrays) - 1
+            self.sources.append(source_of(tensor, path))
+            self._places[key or len(self.sources)] = len(self.sources) - 1
+            return len(self.sources) - 1
         return self._places[key]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fieldwatch.cli.ending import BadInput
+from fieldwatch.run import Ranks
 
 Config = TypeVar("Config")
 
@@ -39,5 +40,11 @@ def preset_of(words: Sequence[str], presets: Mapping[str, Callable[[], Config]])
 
 
 def new_run(pipeline: str) -> Path:
-    """Where a run goes that was given no folder."""
+    """Where a run goes that was given no folder.
+
+    Raises:
+        BadInput: several processes train, and each would find a folder of its own.
+    """
+    if not Ranks.of_process().alone:
+        raise BadInput("several processes train together: name their run folder with --out, for all the same one")
     return Path("runs") / pipeline / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.supervise import is_supervised, supervise
 
 
 class Command(NamedTuple):
@@ -24,6 +25,7 @@ COMMANDS = {
     "train video": Command("train_video", "train a neural video on frames or a video file (no data: a built-in clip)"),
     "train splats": Command("train_splats", "train Gaussians on the surface, from photos (no data: a built-in scene)"),
     "train normals": Command("train_normals", "train a surface on normal maps, poses optimised (no data: built-in)"),
+    "train-many": Command("train_many", "train many scenes of a TOML file, on Ray: retries, resume, one comparison"),
     "resume": Command("resume", "continue a run with its stored config"),
     "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
     "memory": Command("memory", "where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots"),
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done or healthy, 1 finished with findings, 2 wrong usage or bad input, 3 diverged or failed,
-        130/143 interrupted after saving.
+        4 supervised and given up, 130/143 interrupted after saving.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -82,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     """Run a command, and tell what ended it."""
+    if is_supervised(name, arguments):
+        return supervise(name, arguments)
     module = import_module(f"fieldwatch.cli.{COMMANDS[name].module}")
     try:
         return int(module.run(arguments))

@@ -10,6 +10,7 @@ from rich.console import Console
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
+from fieldwatch.report.ranks import RANKS, ranks_table, read_ranks
 from fieldwatch.report.snapshot import read_snapshot, snapshot_json, snapshot_table, write_view
 
 LATEST = "latest"
@@ -83,6 +84,9 @@ def _traces(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
         print_json({"inputs": [analysis.as_json() for analysis in analyses], "html": chosen.html})
     else:
         _print(console, analyses)
+        for path in paths:
+            if (path / RANKS).is_dir():
+                console.print(ranks_table(read_ranks(path)))
         print_places(console, places)
     return exit_code(finding for analysis in analyses for finding in analysis.findings)
 

@@ -13,6 +13,7 @@ from fieldwatch.cli.front import Front
 from fieldwatch.cli.fronts import front_of
 from fieldwatch.cli.pipeline import rules_of
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
+from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import train_and_tell
 from fieldwatch.health import examine, exit_code
 from fieldwatch.record import read_history, read_manifest
@@ -33,6 +34,7 @@ class Arguments:
     run: tyro.conf.Positional[Path]
     """The run folder."""
     profile: ProfileFlags = field(default_factory=ProfileFlags)
+    watch: WatchFlags = field(default_factory=WatchFlags)
     json: bool = False
     """Print the outcome as JSON at the end, and nothing else on standard output."""
 
@@ -59,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         extra_sinks=[name for name, trace in TRACES.items() if (chosen.run / trace).exists()],
         as_json=chosen.json,
         profile=profile,
+        hang_timeout=chosen.watch.timeout,
     )
 
 

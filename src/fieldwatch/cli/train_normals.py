@@ -14,6 +14,7 @@ from fieldwatch.cli.front_normals import NORMALS_FRONT
 from fieldwatch.cli.pmni import PmniSettings, read_pmni
 from fieldwatch.cli.pmni_flags import in_our_words
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
+from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
 from fieldwatch.pipelines.normals import PRESETS, NormalsConfig
 
@@ -43,10 +44,14 @@ class Arguments:
     The run folder holds everything: run.json, journal.jsonl, events.jsonl, log.txt, tensorboard/, checkpoints/,
     meshes_validation/, normals/, depths/, poses/ and products/. Killed at any time, the same command (or `fieldwatch
     resume RUN`) continues it. Flags of the original script (--conf, --obj_name, --is_continue, --gpu 0) work.
+
+    Exits with 0 (healthy), 1 (findings above a note), 2 (bad input), 3 (diverged or failed), 4 (--supervise gave up),
+    128 + the signal after it was stopped by one and has saved: 130 ctrl-C, 143 SIGTERM.
     """
 
     config: NormalsConfig
     profile: ProfileFlags = field(default_factory=ProfileFlags)
+    watch: WatchFlags = field(default_factory=WatchFlags)
     conf: Path | None = None
     """A .conf file of PMNI (HOCON). Every key is used, known to do nothing, or refused: see docs/migrate.md."""
     obj_name: str | None = None
@@ -57,6 +62,8 @@ class Arguments:
     """Where the other settings start from."""
     resume: Literal["auto", "never", "must"] = "auto"
     """Continue a run found in --out: auto (if there is one), must (there has to be one), never."""
+    mirror: str = ""
+    """Also copy every checkpoint to this URL (s3://..., file://...: any that fsspec knows); a lost run starts there."""
     csv: bool = False
     """Also write every value to RUN/metrics.csv."""
     wandb: bool = False
@@ -114,6 +121,8 @@ def run(arguments: Sequence[str]) -> int:
         extra_sinks=[name for name in EXTRA_SINKS if getattr(words, name)],
         as_json=words.json,
         profile=words.profile.chosen(),
+        hang_timeout=words.watch.timeout,
+        mirror=words.mirror,
     )
 
 

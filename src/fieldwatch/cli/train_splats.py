@@ -11,6 +11,7 @@ from fieldwatch.cli.flags import new_run, preset_of
 from fieldwatch.cli.front_splats import SPLATS_FRONT
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.sugar import in_our_words
+from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
 from fieldwatch.pipelines.splats import PRESETS, SplatsConfig
 
@@ -32,16 +33,22 @@ class Arguments:
     viewers, SuGaR's .pt, renders, depth and normals, a turntable. Killed at any time, the same command (or `fieldwatch
     resume RUN`) continues it. Flags of the original script (-s, -c, -i, -r, --coarse_iterations, --test_iterations,
     --eval True, --white_background True, --profile_tensors True, ...) work.
+
+    Exits with 0 (healthy), 1 (findings above a note), 2 (bad input), 3 (diverged or failed), 4 (--supervise gave up),
+    128 + the signal after it was stopped by one and has saved: 130 ctrl-C, 143 SIGTERM.
     """
 
     config: SplatsConfig
     profile: ProfileFlags = field(default_factory=ProfileFlags)
+    watch: WatchFlags = field(default_factory=WatchFlags)
     out: Path | None = None
     """Run folder; default runs/splats/<time>. One that holds a run is continued if the config agrees."""
     preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "default"
     """Where the other settings start from."""
     resume: Literal["auto", "never", "must"] = "auto"
     """Continue a run found in --out: auto (if there is one), must (there has to be one), never."""
+    mirror: str = ""
+    """Also copy every checkpoint to this URL (s3://..., file://...: any that fsspec knows); a lost run starts there."""
     csv: bool = False
     """Also write every value to RUN/metrics.csv."""
     wandb: bool = False
@@ -64,6 +71,8 @@ def run(arguments: Sequence[str]) -> int:
         extra_sinks=[name for name in EXTRA_SINKS if getattr(chosen, name)],
         as_json=chosen.json,
         profile=chosen.profile.chosen(),
+        hang_timeout=chosen.watch.timeout,
+        mirror=chosen.mirror,
     )
 
 

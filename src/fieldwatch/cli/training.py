@@ -19,7 +19,7 @@ from fieldwatch.cli.front import Config, Front, Job
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.record import MEMORY_LOG, Sink, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
-from fieldwatch.run import Outcome, Profile, RunChoices, check_folder, default_sinks
+from fieldwatch.run import HangTimeout, Outcome, Profile, RankLost, Ranks, RunChoices, check_folder, default_sinks
 
 _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "csv": lambda folder: Csv(folder / "metrics.csv"),
@@ -40,6 +40,8 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     extra_sinks: Sequence[str] = (),
     as_json: bool = False,
     profile: Profile | None = None,
+    hang_timeout: HangTimeout = "auto",
+    mirror: str = "",
 ) -> int:
     """Train, then say what the rules found and where everything is.
 
@@ -49,7 +51,8 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     Raises:
         BadInput: the input, or the run folder, is not usable; nothing was written.
     """
-    console = Console(stderr=as_json)
+    ranks = Ranks.of_process()
+    console = Console(stderr=as_json, quiet=not ranks.is_first)
     if config.threads:
         torch.set_num_threads(config.threads)
     with reading_input():
@@ -63,16 +66,17 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     def every_sink(place: Path) -> list[Sink]:
         return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
 
-    how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile)
+    how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, hang_timeout=hang_timeout)
+    how["mirror"] = mirror
     outcome: Outcome[Any] | None = None
-    with Failure(console), bar:
+    with Failure(console if ranks.is_first else Console(stderr=True)), bar:
         outcome = job.train(folder, how)
     if outcome is None:
         return FAILED
-    if as_json:
+    if as_json and ranks.is_first:
         print_json(summary(outcome))
     print_ending(console, outcome, front, job)
-    return outcome.exit_code
+    return outcome.exit_code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
 
 
 class Failure:
@@ -91,7 +95,7 @@ class Failure:
             raise BadInput(str(error)) from error
         if not isinstance(error, Exception):
             return False
-        if not isinstance(error, Diverged):
+        if not isinstance(error, Diverged | RankLost):
             traceback.print_exception(error)
         self._console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
         for note in getattr(error, "__notes__", ()):

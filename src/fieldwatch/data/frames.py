@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from fieldwatch.data.clip_error import ClipError
 from fieldwatch.data.framing import Framing
 from fieldwatch.data.image_folder import ImageFolder, Selection
+from fieldwatch.data.one_thread import OneThread
 from fieldwatch.data.video_file import VideoFile
 
 GIBIBYTE = 1 << 30
@@ -55,7 +56,7 @@ class FrameStream:
     def __init__(self, source: FrameSource, kept: int) -> None:
         self._source = source
         self._kept = max(kept, 2)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fieldwatch-frames")
+        self._thread = OneThread("fieldwatch-frames")
         self._lock = threading.Lock()
         self._frames: OrderedDict[int, Future[Tensor]] = OrderedDict()
 
@@ -70,9 +71,17 @@ class FrameStream:
                 self._frames.popitem(last=False)
             return future
 
+    def result(self, future: Future[Tensor]) -> Tensor:
+        """Wait for a frame.
+
+        Raises:
+            RuntimeError: the decoding thread is no more.
+        """
+        return self._thread.result(future)
+
     def close(self) -> None:
         """Stop decoding and let go of open files."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._thread.close()
         self._source.close()
 
 
@@ -142,7 +151,7 @@ class Clip:
         frame = self._frames.fetch(place)
         if place + 1 < len(self):
             self._frames.fetch(place + 1)
-        return frame.result()
+        return self._frames.result(frame)
 
     def __iter__(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
         return (self[i] for i in range(len(self)))

@@ -1,8 +1,29 @@
 """What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
 
 from fieldwatch.guard.clipping import Clip, clip_gradients
-from fieldwatch.guard.refusals import Refusals, Streak, describe
-from fieldwatch.guard.update import guarded_step
+from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe
+from fieldwatch.guard.spikes import Spikes
+from fieldwatch.guard.state import name_poisoned, rate_tensors, state_sizes, usable
+from fieldwatch.guard.trouble import Rollback, Trouble
+from fieldwatch.guard.update import forget_steps, guarded_step
 from fieldwatch.guard.verdict import Diverged, Verdict
 
-__all__ = ["Clip", "Diverged", "Refusals", "Streak", "Verdict", "clip_gradients", "describe", "guarded_step"]
+__all__ = [
+    "SKIPPED",
+    "Clip",
+    "Diverged",
+    "Refusals",
+    "Rollback",
+    "Spikes",
+    "Streak",
+    "Trouble",
+    "Verdict",
+    "clip_gradients",
+    "describe",
+    "forget_steps",
+    "guarded_step",
+    "name_poisoned",
+    "rate_tensors",
+    "state_sizes",
+    "usable",
+]

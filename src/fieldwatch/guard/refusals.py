@@ -8,6 +8,8 @@ import numpy as np
 from fieldwatch.record import Block
 
 REFUSED = "Guard/refused"
+SKIPPED = "Guard/skipped"
+"""Stands in the rows of steps whose update was skipped on purpose, after a rollback: no refusal."""
 
 
 class Streak(NamedTuple):
@@ -38,9 +40,13 @@ class Refusals:
         """Whether the last update that was read was refused."""
         return self._streak is not None
 
+    def restart(self, count: int) -> None:
+        """Begin a segment after so many refusals."""
+        self.count, self._streak, self.diverged = count, None, None
+
     def __call__(self, block: Block) -> None:
         """Read one block."""
-        if block.axis != "step" or REFUSED not in block.columns:
+        if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
             return
         refused = block.values[:, block.columns.index(REFUSED)] > 0
         if not refused.any():
@@ -67,18 +73,20 @@ class Refusals:
 
 
 def culprit(block: Block, row: int) -> dict[str, list[str]]:
-    """Which loss terms, parameter groups and samples of a row were not finite."""
+    """Which loss terms, parameter groups, learning rates and samples of a row were not finite."""
     bad = [name for name, ok in zip(block.columns, np.isfinite(block.values[row]), strict=True) if not ok]
     terms = [name.removeprefix("Loss/component_") for name in bad if name.startswith("Loss/component_")]
     groups = [name[len("Gradients/") : -len("_norm")] for name in bad if _is_group_norm(name)]
+    rates = [name.removeprefix("LearningRate/") for name in bad if name.startswith("LearningRate/")]
     samples = list(block.samples[row]) if block.samples else []
     guilty = [samples[int(name.split("/")[1])] for name in bad if name.startswith("Sample/")]
-    return {"terms": terms, "groups": groups, "samples": guilty or samples}
+    return {"terms": terms, "groups": groups, "rates": rates, "samples": guilty or samples}
 
 
 def describe(event: Mapping[str, Any]) -> str:
-    """One phrase: term, group and sample."""
-    parts = [f"{kind} {', '.join(event[f'{kind}s'])}" for kind in ("term", "group", "sample") if event[f"{kind}s"]]
+    """One phrase: term, group, learning rate and sample."""
+    kinds = {"term": "terms", "group": "groups", "learning rate": "rates", "sample": "samples"}
+    parts = [f"{kind} {', '.join(event[key])}" for kind, key in kinds.items() if event.get(key)]
     return "; ".join(parts) or "the total loss"
 
 

@@ -37,6 +37,11 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
         _reading(optimizer, refused)
 
 
+def forget_steps() -> None:
+    """Take every optimizer for new: their state was put back, to before some of it existed perhaps."""
+    _stepped.clear()
+
+
 def _fused(optimizer: Optimizer, refused: Tensor) -> None:
     optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]  torch reads these two off the object
     optimizer.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,6 +10,7 @@ from fieldwatch.health.out_of_memory import Verdict, triage
 from fieldwatch.health.rule import Found, HealthRule, Rule
 from fieldwatch.health.rules import (
     AbundantSamples,
+    CheckpointsFail,
     Collapse,
     DataStarved,
     DeadGroup,
@@ -29,6 +30,7 @@ from fieldwatch.health.rules import (
     LossSpike,
     MemoryGrowing,
     MemoryLeak,
+    MemoryRanOut,
     NonFinite,
     NonFiniteGaussians,
     NoValidation,
@@ -66,6 +68,7 @@ __all__ = [
     "SPLATS",
     "VIDEO",
     "AbundantSamples",
+    "CheckpointsFail",
     "Collapse",
     "DataStarved",
     "DeadGroup",
@@ -92,6 +95,7 @@ __all__ = [
     "LossSpike",
     "MemoryGrowing",
     "MemoryLeak",
+    "MemoryRanOut",
     "NoValidation",
     "NonFinite",
     "NonFiniteGaussians",

@@ -237,6 +237,8 @@ _NUMBERS: dict[str, dict[str, Default]] = {
     "GridRebuilt": {},
     "RolledBack": {},
     "ValidationFailed": {},
+    "MemoryRanOut": {},
+    "CheckpointsFail": {},
     "DegenerateGaussians": {
         "transparent": _of(0.5, "half of the work is for nothing", "opacity below 0.005: Kerbl 2023, section 5.2"),
         "giant": _of(0.05, "a far background needs some; more means that the scene is not resolved", _GIANT),

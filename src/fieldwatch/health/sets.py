@@ -13,6 +13,7 @@ _MODEL_STILL = rules.MemoryGrowing(metrics=_PARAMETERS_MB, explained_by="")
 GENERAL: tuple[HealthRule, ...] = (
     rules.NonFinite(),
     rules.RefusedUpdates(),
+    rules.RolledBack(),
     rules.SampleSpike(),
     rules.LossSpike(),
     rules.LossJump(),
@@ -37,6 +38,9 @@ GENERAL: tuple[HealthRule, ...] = (
     rules.FragmentationHigh(),
     rules.MemoryLeak(),
     rules.OutOfMemoryAhead(),
+    rules.MemoryRanOut(),
+    rules.ValidationFailed(),
+    rules.CheckpointsFail(),
 )
 
 VIDEO: tuple[HealthRule, ...] = (
@@ -106,7 +110,5 @@ NORMALS: tuple[HealthRule, ...] = (
     rules.SharpnessStuck(),
     rules.PosesRunAway(),
     rules.GridRebuilt(),
-    rules.RolledBack(),
-    rules.ValidationFailed(),
     _MODEL_STILL,
 )

@@ -2,6 +2,7 @@
 
 from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter
 from fieldwatch.measure.attribution import attribute_terms
+from fieldwatch.measure.capacity import process_capacity
 from fieldwatch.measure.census import Census, SavedTensors, take_census
 from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
 from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
@@ -51,5 +52,6 @@ __all__ = [
     "largest_gradient",
     "on_out_of_memory",
     "parameter_statistics",
+    "process_capacity",
     "take_census",
 ]

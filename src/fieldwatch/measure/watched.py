@@ -33,6 +33,7 @@ class Watched:
         self._owners: dict[str, Owner] = {}
         self._slots: dict[str, list[_Slot]] = {}
         self._optimizers: tuple[Optimizer, ...] = ()
+        self._counts: list[int] = []
 
     def add(self, **owners: Owner) -> None:
         """Watch more groups.
@@ -51,8 +52,9 @@ class Watched:
 
     def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:
         """Say which optimizers step, so that parameters nobody watches are counted too, under ``other``."""
-        if optimizers != self._optimizers:
-            self._optimizers = optimizers
+        counts = [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
+        if optimizers != self._optimizers or counts != self._counts:  # also where one was given more parameters
+            self._optimizers, self._counts = optimizers, counts
             self.rescan()
 
     def rescan(self) -> None:

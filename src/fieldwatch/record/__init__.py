@@ -15,7 +15,7 @@ from fieldwatch.record.events import EVENTS, Events
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, Journal
 from fieldwatch.record.layout import Chart, Layout, Margin, Tab, default_layout
-from fieldwatch.record.lines import CorruptRecord
+from fieldwatch.record.lines import CorruptRecord, LineFile, read_lines
 from fieldwatch.record.manifest import (
     ConfigMismatch,
     Manifest,
@@ -85,6 +85,7 @@ __all__ = [
     "Kind",
     "LargeTensor",
     "Layout",
+    "LineFile",
     "Manifest",
     "Margin",
     "MemoryLog",
@@ -128,6 +129,7 @@ __all__ = [
     "read_blocks",
     "read_events",
     "read_history",
+    "read_lines",
     "read_manifest",
     "read_memory_log",
     "read_segments",

@@ -82,6 +82,22 @@ GUARD = (
     Metric(
         name="Guard/refused", unit="", meaning="1 when the update of this step was refused, else 0.", better="lower"
     ),
+    Metric(
+        name="Guard/skipped",
+        unit="",
+        meaning="1 when the update of this step was left out on purpose, because the run went back; else absent.",
+        better="lower",
+    ),
+    Metric(
+        name="Guard/moments",
+        unit="",
+        meaning="Largest sum of absolute values of a tensor of the optimizers' state; not finite when an entry is not.",
+    ),
+    Metric(
+        name="Guard/buffers",
+        unit="",
+        meaning="Largest sum of absolute values of a watched module's buffer; not finite when an entry is not.",
+    ),
 )
 
 TIME = (

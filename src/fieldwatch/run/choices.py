@@ -1,11 +1,14 @@
 """What is chosen about a run by whoever starts it, whatever is trained."""
 
+import os
 from typing import Any, Literal, TypedDict
 
 import torch
 
 from fieldwatch.run.profile import Profile
+from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.sinks import Sinks
+from fieldwatch.run.watchdog import HangTimeout
 
 Device = Literal["auto", "cpu", "cuda"]
 """Where to train; "auto" takes CUDA where there is any."""
@@ -19,20 +22,43 @@ class RunChoices(TypedDict, total=False):
         sinks: where rows go besides the journal, or what makes them once the folder is taken.
         resume: "auto", "never" or "must".
         profile: when to account for tensor memory.
+        mirror: a URL to which every checkpoint is copied; empty for none, or for the one that a stored run has.
+        hang_timeout: seconds without a sign of life after which it counts as hung, "auto", or None for no watch.
     """
 
     preset: Any
     sinks: Sinks
     resume: Literal["auto", "never", "must"]
     profile: Profile | None
+    mirror: str
+    hang_timeout: HangTimeout
 
 
 def choose_device(wanted: str) -> torch.device:
     """The device to train on; "auto" takes CUDA where there is any.
 
     Raises:
-        ValueError: CUDA is asked for and there is none.
+        ValueError: CUDA is asked for and there is none, or not one for each of the ranks.
     """
+    ranks = Ranks.of_process()
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
-    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+    if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()):
+        return torch.device("cuda") if ranks.alone else own_gpu()
+    return torch.device("cpu")
+
+
+def own_gpu() -> torch.device:
+    """The GPU of this rank, one for each that torchrun started on this machine; it becomes the current device.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    place, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if place >= there:
+        raise ValueError(
+            f"process {place + 1} on this machine has no GPU, there are {there}: use --nproc-per-node {there}, or "
+            "--device cpu"
+        )
+    torch.cuda.set_device(place)
+    return torch.device("cuda", place)

@@ -84,6 +84,10 @@ class RunMemory:
         if self._parts is not None:
             self._parts.triage.explain(error, place, step)
 
+    def why(self, text: str) -> str:
+        """Why memory ran out, in one paragraph, as far as it is known without a census; empty where it is not."""
+        return "" if self._parts is None else self._parts.triage.why(text)
+
     def close(self) -> None:
         """Give back what was opened."""
         if self._parts is not None:

@@ -1,6 +1,6 @@
 """When memory runs out: what filled it, looked at before anything is let go, and a verdict with its remedy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,21 @@ class OutOfMemoryTriage:
             error.add_note(f"why memory ran out: {verdict}")
         return verdict
 
+    def why(self, text: str) -> str:
+        """Say why memory ran out while the error is still there, without a census; empty where the text says no size.
+
+        Args:
+            text: of the error.
+        """
+        request = parse_out_of_memory(text)
+        if request is None or request.size is None:
+            return ""
+        if self._counters.device.type == "cuda":
+            memory = None if self._failure is None else _with_others(self._failure.memory, request)
+        else:
+            memory = _process_memory(self._counters, self.held, {})
+        return "" if memory is None else str(triage(request.size, memory))
+
     def close(self) -> None:
         """Stop watching."""
         if self._watch is not None:
@@ -96,11 +111,12 @@ class OutOfMemoryTriage:
 
     def _look(self, requested: int | None) -> Failure:
         census = self._census()
-        memory = _cuda_memory if self._counters.device.type == "cuda" else _process_memory
-        return Failure(requested=requested, memory=memory(self._counters, self.held, census), census=census)
+        look = _cuda_memory if self._counters.device.type == "cuda" else _process_memory
+        memory = look(self._counters, self.held, census.by_component())
+        return Failure(requested=requested, memory=memory, census=census)
 
 
-def _cuda_memory(counters: AllocatorCounters, held: int, census: Census) -> DeviceMemory:
+def _cuda_memory(counters: AllocatorCounters, held: int, peaks: Mapping[str, int]) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
     native = torch.cuda.get_allocator_backend() == "native"
@@ -115,11 +131,11 @@ def _cuda_memory(counters: AllocatorCounters, held: int, census: Census) -> Devi
         largest_free=parts.largest_free or 0,
         allowed=int(total * share),
         held=held or None,
-        peaks=census.by_component(),
+        peaks=peaks,
     )
 
 
-def _process_memory(counters: AllocatorCounters, held: int, census: Census) -> DeviceMemory:
+def _process_memory(counters: AllocatorCounters, held: int, peaks: Mapping[str, int]) -> DeviceMemory:
     """A CPU's memory as a device's: what the process has is both allocated and reserved."""
     machine, own = psutil.virtual_memory(), psutil.Process().memory_info().rss
     return DeviceMemory(
@@ -129,7 +145,7 @@ def _process_memory(counters: AllocatorCounters, held: int, census: Census) -> D
         reserved=own,
         allowed=counters.capacity(),
         held=held or None,
-        peaks=census.by_component(),
+        peaks=peaks,
     )
 
 

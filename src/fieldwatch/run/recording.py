@@ -1,6 +1,7 @@
 """The record of a run while it is made: everything that reads its rows, in order, on the writer thread."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.guard import Diverged, Refusals
+from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, Trouble
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
@@ -31,6 +32,7 @@ from fieldwatch.record import (
     read_history,
 )
 from fieldwatch.run.pictures import encode_png
+from fieldwatch.run.promised import Promised, Standing
 
 Mark = Mapping[str, Any]
 HISTORY = 4096
@@ -50,6 +52,9 @@ class Recording:
         rules: what looks at the history at every 64th step.
         metrics: the declared metrics; None lets any name through.
         max_refusals: this many refused updates in a row mean divergence.
+
+    Attributes:
+        carried: what else a checkpoint's mark takes along, as plain values.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Recording:
         max_refusals: int,
     ) -> None:
         self.folder = folder
+        self.carried: dict[str, Any] = {}
+        self._rules = tuple(rules)
         self.sinks = tuple(sinks)
         self.findings: list[Finding] = []
         self.growth_cap: float | None = None
@@ -70,18 +77,20 @@ class Recording:
         self._declared: set[tuple[str, ...]] = set()
         self._examiner = Examiner(rules)
         self.refusals = Refusals(max_refusals, self._event)
+        self._spikes: Spikes | None = None
         self.history = History(HISTORY)
         self._journal = Journal(folder)
         self._events = Events(folder)
         self._writer = Writer([self._read])
         self._recorder = Recorder(self._writer)
 
-    def begin(self, step: int, mark: Mark | None) -> float:
+    def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
         """Start a segment at ``step``: forget what was recorded from there on, in the journal and in every sink.
 
         Args:
             step: the first step of this segment.
             mark: what :meth:`mark` returned when the checkpoint of that step was made; None at a fresh start.
+            rollback: what means divergence besides refusals; None for nothing.
 
         Returns:
             The training seconds recorded so far.
@@ -95,10 +104,14 @@ class Recording:
             self._events.segment(step)
         self.history = read_history(self.folder, capacity=HISTORY)
         self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
+        self._asked.clear()
+        self.growth_cap, self._examiner = None, Examiner(self._rules)
         self._examiner.recall(self.findings)
         for finding in self.findings:
             self._limit_growth(finding)
-        self.refusals.count = len(self.history.events("refusal"))
+        self.refusals.restart(len(self.history.events("refusal")))
+        self._spikes = None if rollback is None else Spikes(rollback, (mark or {}).get("spikes"))
+        self.carried = self.carried or dict((mark or {}).get("carried", {}))
         return float((mark or {}).get("seconds", 0.0))
 
     def event(self, kind: str, step: int, **facts: Any) -> None:
@@ -132,18 +145,34 @@ class Recording:
         """What stopped the writer, if anything did."""
         return self._writer.failure
 
-    def raise_divergence(self, how_to_resume: Callable[[], str]) -> None:
-        """Stop a run whose updates are refused again and again.
+    @property
+    def troubled(self) -> bool:
+        """Whether the last row that was read tells of trouble: a state that is not to be saved."""
+        return self.refusals.ongoing or (self._spikes is not None and self._spikes.ongoing)
 
-        Raises:
-            Diverged: names the first refused step, the culprit, and how to resume.
-        """
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the run has diverged, of two reasons the one that was seen first; None while it has not."""
+        found = [] if self._spikes is None or self._spikes.trouble is None else [self._spikes.trouble]
         streak = self.refusals.diverged
         if streak is not None:
+            last = streak.first + streak.length - 1
+            cause = f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
+            found.append(Trouble(streak.first, last, last, cause + streak.culprit))
+        return min(found, key=lambda one: one.seen, default=None)
+
+    def raise_divergence(self, how_to_resume: Callable[[], str]) -> None:
+        """Stop a run that has diverged.
+
+        Raises:
+            Diverged: names the first bad step, the culprit, and how to resume.
+        """
+        trouble = self.trouble
+        if trouble is not None:
             raise Diverged(
-                f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
-                f"{streak.culprit}; parameters are as they were before step {streak.first}. {how_to_resume()}",
-                streak.first,
+                f"{trouble.cause}; the state from before step {trouble.first} is the last that nothing speaks against. "
+                f"{how_to_resume()}",
+                trouble.first,
             )
 
     def asked(self, action: str) -> bool:
@@ -155,8 +184,19 @@ class Recording:
     def mark(self, seconds: float) -> Mark:
         """Everything so far on disk, and where each sink stands: kept in the checkpoint, used to rewind to it."""
         self.flush(fsync=True)
-        marks = {_name(n, sink): sink.mark() for n, sink in enumerate(self.sinks) if isinstance(sink, Rewindable)}
-        return {"seconds": seconds, "sinks": marks}
+        return self._mark(seconds)
+
+    def promise(self, seconds: float) -> Promised:
+        """What :meth:`mark` would say now, without waiting for it; nothing is synced, see :meth:`sync`."""
+        self._recorder.hand_over()
+        promised = Promised(lambda: self._stand(seconds), lambda: self._writer.failure is not None)
+        self._writer.submit(promised.keep)
+        return promised
+
+    def sync(self) -> None:
+        """Return when all rows and events that were read are on the disk; on any thread."""
+        self._journal.flush(fsync=True)
+        self._events.flush(fsync=True)
 
     def flush(self, *, fsync: bool = False) -> None:
         """Wait until every row so far is read, and pass it on to the system (with ``fsync``, to the disk)."""
@@ -166,6 +206,17 @@ class Recording:
         for sink in self.sinks:
             if isinstance(sink, Flushable):
                 sink.flush()
+
+    def _stand(self, seconds: float) -> Standing:
+        for sink in self.sinks:
+            if isinstance(sink, Flushable):
+                sink.flush()
+        return Standing(mark=self._mark(seconds), sound=not self.troubled and self.trouble is None)
+
+    def _mark(self, seconds: float) -> Mark:
+        marks = {_name(n, sink): sink.mark() for n, sink in enumerate(self.sinks) if isinstance(sink, Rewindable)}
+        watched = {} if self._spikes is None else {"spikes": self._spikes.state()}
+        return {"seconds": seconds, "sinks": marks, "carried": deepcopy(self.carried), **watched}
 
     def finish(self) -> None:
         """Look at the history once more, for what ended between two looks."""
@@ -188,6 +239,8 @@ class Recording:
         for sink in self.sinks:
             sink(block)
         self.refusals(block)
+        if self._spikes is not None:
+            self._spikes(block)
         for part, boundary in self._examiner.parts(block):
             self.history.extend(part)
             if boundary:
@@ -209,6 +262,8 @@ class Recording:
     def _event(self, event: Mapping[str, Any]) -> None:
         self._events.append(event)
         self.history.add_event(event)
+        if self._spikes is not None:
+            self._spikes.event(event)
         for sink in self.sinks:
             if isinstance(sink, TakesEvents):
                 sink.event(event)

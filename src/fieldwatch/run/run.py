@@ -1,32 +1,39 @@
 """Run: the order of things in a training run, and nothing else."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fieldwatch.checkpoint import Checkpoints, OneWriter, Retention, StopRequest
-from fieldwatch.guard import Diverged
-from fieldwatch.health import GENERAL, Finding, Rule, worst
-from fieldwatch.measure import Clock, Heading, Owner, Phase, Watched, Window
-from fieldwatch.record import Axis, Catalogue, Layout, plain
+from fieldwatch.checkpoint import Autosave, Checkpoints, Every, OneWriter, Retention
+from fieldwatch.guard import Rollback
+from fieldwatch.health import GENERAL, Rule
+from fieldwatch.measure import Clock, Owner, Phase, Watched, Window
+from fieldwatch.record import Catalogue, Layout, plain
+from fieldwatch.run.aside import Asides
+from fieldwatch.run.attempts import Attempts
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.declared import Declared
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.profile import Profile
+from fieldwatch.run.ranks import Ranks, Will
+from fieldwatch.run.recorded import Recorded
 from fieldwatch.run.recording import Recording
-from fieldwatch.run.saving import Saving
-from fieldwatch.run.sinks import Sinks, default_sinks
+from fieldwatch.run.rollback import Returning
+from fieldwatch.run.saves import about_with, stored_mirror
+from fieldwatch.run.shared_saving import saving_of
+from fieldwatch.run.sinks import Sinks, default_sinks, own_log
 from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
 from fieldwatch.run.step import Step
+from fieldwatch.run.stopping import StopPoint, Waited
 from fieldwatch.run.stored_random_state import StoredRandomState
+from fieldwatch.run.watchdog import AFTER, HangTimeout, Watchdog
 
 Item = TypeVar("Item")
 
 
-class Run:
+class Run(Recorded):
     """A training run in a folder: recorded, guarded, saved, resumed. Use it with ``with``, around any loop.
 
     Args:
@@ -35,9 +42,12 @@ class Run:
         preset: the configuration it was derived from, so that the difference is recorded.
         rules: the health rules.
         sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        checkpoint_every: steps between checkpoints; None saves only at the end and on signals.
+        checkpoint_every: steps between checkpoints; ``auto`` for what ``autosave`` allows, None for none before the end
+        autosave: how long training may wait for checkpoints, and how much work may be lost, see :class:`Autosave`.
+        mirror: a URL that fsspec knows: every checkpoint is copied there, and a run without any is restored from there.
         keep: which checkpoints stay.
         max_refusals: refused updates in a row after which the run stops with :class:`Diverged`.
+        rollback: when it goes back to its last good checkpoint instead, and skips the bad updates; None never does.
         detail_every: cadence of the largest gradient, parameter statistics and update sizes, in steps.
         resume: ``auto`` continues a run found in the folder, ``must`` needs one, ``never`` refuses one.
         windows: per loss term, when it is meant to be active; a term that is silent then is a finding.
@@ -46,6 +56,13 @@ class Run:
         layout: how TensorBoard's custom-scalar tab is arranged; None derives one from the metrics.
         profile: when to account for every byte of tensor memory; None records what is allocated, and no more.
         about: more facts for ``run.json``.
+        hang_timeout: seconds without a sign of life after which all stacks are written, see :class:`Watchdog`.
+
+    Attributes:
+        ranks: the processes that train together, see :class:`Ranks`; one without torchrun.
+        stop_point: call it between the parts of long work, so that a signal is noticed there, see :class:`StopPoint`.
+        attempts: does a step again, in smaller parts, when memory runs out, see :class:`Attempts`.
+        aside: looks at what is trained without disturbing or ending the training, see :class:`Asides`.
 
     Raises:
         ConfigMismatch: the folder holds a run with another config (the message lists the difference).
@@ -60,9 +77,12 @@ class Run:
         preset: Any = None,
         rules: Sequence[Rule] = GENERAL,
         sinks: Sinks = default_sinks,
-        checkpoint_every: int | None = 1000,
+        checkpoint_every: Every = "auto",
+        autosave: Autosave | None = None,
+        mirror: str = "",
         keep: Retention | None = None,
         max_refusals: int = 10,
+        rollback: Rollback | None = None,
         detail_every: int = 50,
         resume: Resume = "auto",
         windows: Mapping[str, Window] | None = None,
@@ -71,21 +91,29 @@ class Run:
         layout: Layout | None = None,
         profile: Profile | None = None,
         about: Mapping[str, Any] | None = None,
+        hang_timeout: HangTimeout = "auto",
     ) -> None:
-        self.folder, self.config = Path(folder), plain(config)
-        self._resuming = check_folder(self.folder, self.config, resume)
-        self._declared = Declared.of(
-            self.config, preset, windows or {}, phases, about or {}, metrics=metrics, layout=layout
-        )
+        super().__init__()
+        self.ranks = Ranks.of_process()
+        self.folder, self.config = self.ranks.folder(folder), plain(config)
+        self._resuming = check_folder(Path(folder), self.config, resume)
+        mirror = mirror or stored_mirror(Path(folder))
+        about = self.ranks.about(about_with(about, mirror))
+        self._declared = Declared.of(self.config, preset, windows or {}, phases, about, metrics=metrics, layout=layout)
+        rules, self._sinks = (rules, sinks) if self.ranks.is_first else ((), own_log)
         self._record = partial(Recording, self.folder, rules=rules, metrics=metrics, max_refusals=max_refusals)
-        self._sinks, self.detail_every = sinks, detail_every
-        self._lock, self._stop, self._random = OneWriter(self.folder), StopRequest(), StoredRandomState()
-        self._saving = Saving(self.folder, every=checkpoint_every, keep=keep)
-        self.watched, self.clock = Watched(), Clock()
+        self.detail_every, self._will = detail_every, Will()
+        self._lock, self._random = OneWriter(self.folder), StoredRandomState()
+        self.watchdog = Watchdog(self.folder, hang_timeout)
+        saving = {"every": checkpoint_every, "keep": keep, "autosave": autosave, "mirror": mirror}
+        self._saving = saving_of(self.ranks, Path(folder), **saving)
+        self._resume = partial(self._saving.resume, config=self.config, found=self._resuming, may=resume != "never")
+        self.stop_point = StopPoint(self._finish, self.event, self._saving, self.watchdog.alive)
+        self.watched, self.clock, self.returning = Watched(), Clock(), Returning(rollback, self, self._saving)
         self.memory = RunMemory(self.folder, self.watched, self.clock, profile)
-        self.start, self.step_index = 0, -1
-        self._mark: Mapping[str, Any] | None = None
-        self._open: tuple[Step, float] | None = None
+        self.start, self.kept = 0, dict[str, Any]()
+        self.attempts, self.aside = Attempts(self, self.open_step), Asides(self)
+        self.mark: Mapping[str, Any] | None = None
 
     def watch(self, **groups: Owner) -> None:
         """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
@@ -106,9 +134,10 @@ class Run:
             CheckpointError: no checkpoint of the run could be restored.
         """
         self._saving.keep({**items, "random_state": self._random})
-        restored = self._saving.restore(self.recording) if self._resuming else None
+        self.kept = items
+        restored = self._resume(self.recording)
         if restored is not None:
-            self.start, self._mark = restored.step, restored.note
+            self.start, self.mark = restored.step, restored.note
 
     def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
         """Give out the steps from ``first`` (or the resumed one) to ``total - 1``.
@@ -117,37 +146,25 @@ class Run:
 
         Raises:
             Diverged: too many updates in a row were refused.
-            Interrupted: a signal came; the step was finished and saved.
+            Interrupted: a signal came; the step was finished and saved (or given up, at a stop point).
             WriterFailed: the record could not be written.
         """
         self._begin(first, total)
-        self.step_index = self.start - 1
+        self.stop_point.between_steps()
         while self.step_index + 1 < total:
             self.step_index += 1
             step = Step(self, self.step_index)
-            self._open = (step, time.perf_counter())
-            self.memory.begin(step.index)
+            self._open_step(step)
+            self.ranks.at_step(step.index)
+            self.watchdog.alive("step", step.index)
             yield step
-            self._end_step()
+            self.returning.after_step(self._end_step, partial(self._rewind, first, total), last=step.index + 1 == total)
+        self.watchdog.alive(AFTER)
+        self._finish()  # now: what is made of the result may be interrupted, and made again
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
-        return self.clock.timed(source)
-
-    def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
-        """Record values outside a step, e.g. of an evaluation after the loop.
-
-        Args:
-            values: metric name to number.
-            axis: what ``position`` counts.
-            position: where they stand on that axis; the last step if left out.
-        """
-        step = max(self.step_index, 0)
-        self.recording.write(Heading(axis, step, step if position is None else position, self.seconds()), {}, values)
-
-    def event(self, kind: str, **facts: Any) -> None:
-        """Record that something happened at the current step."""
-        self.recording.event(kind, max(self.step_index, 0), seconds=self.seconds(), **facts)
+        return self.clock.timed(Waited(source, self.stop_point))
 
     def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
         """Save a checkpoint at the end of this step, ranked by ``metrics``."""
@@ -157,10 +174,6 @@ class Run:
         """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`."""
         self._saving.save(self.step_index + 1, self.recording, self.seconds())
 
-    def seconds(self) -> float:
-        """Training time so far, over all segments."""
-        return self._seconds_before + time.monotonic() - self._began
-
     @property
     def checkpoints(self) -> Checkpoints:
         """The run's checkpoints on disk."""
@@ -169,66 +182,62 @@ class Run:
     @property
     def growth_cap(self) -> float | None:
         """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
-        return self.recording.growth_cap
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What the rules found so far."""
-        return self.recording.findings
-
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing worse than a note was found, else 1."""
-        return 0 if worst(self.recording.findings) in (None, "note") else 1
+        return self.recording.growth_cap if self.ranks.alone else self._will.growth_cap
 
     def __enter__(self) -> Self:
-        """Take the folder for this process, start the record, and listen for SIGTERM and SIGINT."""
+        """Take the folder for this process, start the record, and listen for signals."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock.__enter__()
+        self.ranks.join(self.folder)
         self.recording = self._record(sinks=self._sinks(self.folder) if callable(self._sinks) else self._sinks)
-        self._began, self._seconds_before = time.monotonic(), 0.0
-        self._stop.__enter__()
+        self.watchdog.open()
+        self.stop_point.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Save and finish, or leave a crash folder behind; the exception goes on its way."""
+        self.ranks.leave(error)
         try:
-            self._close_step()
-            if error is None:
-                self.recording.finish()
-                self._saving.finish(self.step_index + 1, self.recording, self.seconds())
-            elif not isinstance(error, Interrupted):
-                leave_crash(error, self.step_index, self.recording, self.memory, self._saving.how_to_resume())
-            note_end(self.folder, end_state(error, diverged=isinstance(error, Diverged)))
+            with self.watchdog.ending(error):
+                self._close_step()
+                if error is None:
+                    self.recording.finish()
+                    self._finish()
+                elif not isinstance(error, Interrupted):
+                    leave_crash(error, self.step_index, self.recording, self.memory, self._saving.how_to_resume())
+                note_end(self.folder, end_state(error))
         finally:
+            self._saving.close(self.recording)
             self.memory.close()
             self.recording.close()
-            self._stop.__exit__(kind, error, at)
+            self.stop_point.__exit__(kind, error, at)
             self._lock.__exit__(kind, error, at)
 
     def _begin(self, first: int, total: int) -> None:
-        self._began, self.start = time.monotonic(), max(self.start, first)
-        self._seconds_before = self.recording.begin(self.start, self._mark)
+        self._rewind(first, total)
+        self._saving.begin(self.start, self.recording)
+        self.watchdog.begin(self.start, self.recording)
+
+    def _rewind(self, first: int, total: int) -> None:
+        self.start = max(self.start, first)
+        self.step_index = self.start - 1
+        self._count_from(self.recording.begin(self.start, self.mark, self.returning.options))
         self._declared.begin(self.folder, self.recording, self.start, total)
         self.memory.start(self.start, self.recording.asked)
         self._random.apply()
 
     def _end_step(self) -> None:
         self._close_step()
-        self.recording.raise_divergence(self._saving.how_to_resume)
-        if self._stop.requested:
-            self.save()
-            self.event("interrupted", signal=self._stop.requested)
-            raise Interrupted(self._stop.exit_code)
-        if self._saving.due(self.step_index + 1, self.recording):
-            self._saving.save(self.step_index + 1, self.recording, self.seconds(), only_healthy=True)
+        recording, due = self.recording, self._saving.due(self.step_index + 1, self.recording)
+        will = Will(self.stop_point.signal, due, recording.trouble is not None, recording.growth_cap)
+        self._will = will = self.ranks.agree(will)
+        if will.diverged:
+            self._saving.meet(recording)
+            recording.raise_divergence(self._saving.how_to_resume)
+        self.stop_point.obey(will.signal)
+        if will.save:
+            self.watchdog.alive("checkpoint")
+            self._saving.save_behind(self.step_index + 1, self.recording, self.seconds())
 
-    def _close_step(self) -> None:
-        if self._open is None:
-            return
-        (step, began), self._open, closing = self._open, None, time.perf_counter()
-        values = step.host_values | self.clock.take() | self.memory.end(step.index)
-        values["Time/step"] = (time.perf_counter() - began) * 1e3
-        heading = Heading("step", step.index, step.index, self.seconds(), step.samples)
-        self.recording.write(heading, step.device_values, values)
-        self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
+    def _finish(self) -> None:
+        self._saving.finish(self.step_index + 1, self.recording, self.seconds())

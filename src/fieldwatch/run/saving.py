@@ -1,28 +1,86 @@
 """When a run is saved, what is saved, and how it is put back."""
 
+import time
+from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.checkpoint import Checkpoints, Restored, Retention
+import psutil
+
+from fieldwatch.checkpoint import (
+    Autosave,
+    CheckpointError,
+    Checkpoints,
+    Draft,
+    Every,
+    HostBuffers,
+    Interval,
+    Mirror,
+    Restored,
+    Retention,
+    Saver,
+    ShortOfMemoryError,
+    Which,
+    growth_ahead,
+    rehearse,
+    shared,
+)
+from fieldwatch.measure import process_capacity
+from fieldwatch.record import refuse_mismatch
+from fieldwatch.run.promised import Promised
 from fieldwatch.run.recording import Recording
+from fieldwatch.run.saves import Failed, Refused, Save, Written, free_bytes
+
+SMALL = 16 * 2**20
+"""Bytes of a state that is written so fast that a planned step waits for the save before it, and is kept exactly."""
+PAUSE = 5.0
+"""Seconds until a run whose updates were being refused looks again whether it may be saved."""
+LAST_WAIT, MIRROR_WAIT = 60.0, 300.0
+"""Seconds that an ending run waits for the save, and for the copy, that are under way."""
 
 
 class Saving:
-    """The checkpoints of one run: what they hold and when they are due.
+    """The checkpoints of one run: what they hold, when they are due, and how they get to the disk.
+
+    A periodic save takes a snapshot and returns; a thread writes it. One is in flight at most: a periodic one that
+    comes meanwhile is put off until that is done, a wanted one waits for it.
 
     Args:
         folder: the run folder.
-        every: steps between checkpoints; None saves only at the end and on signals.
+        every: steps between checkpoints, "auto" for what ``autosave`` allows, or None for only at the end.
         keep: which of them stay.
+        autosave: how much training may wait for them, and how much work may be lost.
+        mirror: a URL to which every checkpoint is copied; empty for none.
     """
 
-    def __init__(self, folder: Path, *, every: int | None, keep: Retention | None) -> None:
-        self.checkpoints = Checkpoints(folder / "checkpoints", keep=keep or Retention())
-        self._folder, self._every = folder, every
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        every: Every,
+        keep: Retention | None,
+        autosave: Autosave | None = None,
+        mirror: str = "",
+    ) -> None:
+        retention = keep or Retention()
+        self._checkpoints = Checkpoints(folder / "checkpoints", keep=retention)
+        self._mirror = Mirror(mirror, retention) if mirror else None
+        self._interval = Interval(every, autosave or Autosave())
+        self._folder = folder
+        self._buffers, self._saver = HostBuffers(free_memory), Saver()
+        self._ended: deque[Written | Failed | Refused] = deque()
         self._items: dict[str, Any] = {}
-        self._saved_at = 0
+        self._saved_at, self._failures, self._nbytes = 0, 0, 0
         self._with: Mapping[str, float] | None = None
+        self._due = False
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints on disk, once the save in flight is among them."""
+        self._saver.wait()
+        return self._checkpoints
 
     def keep(self, items: Mapping[str, Any]) -> None:
         """Say what a checkpoint holds.
@@ -34,7 +92,34 @@ class Saving:
             raise ValueError("run.keep(...) was already called: give it everything a checkpoint holds in one call")
         self._items = dict(items)
 
-    def restore(self, recording: Recording) -> Restored | None:
+    def resume(
+        self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
+    ) -> Restored | None:
+        """Put back what the run's folder, or else its mirror, has.
+
+        Args:
+            recording: where it is recorded.
+            config: the run's, which has to be that of the mirror.
+            found: whether the folder holds a run.
+            may: whether a run may be continued at all.
+
+        Raises:
+            CheckpointError: there are checkpoints, and none could be restored.
+            ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
+        """
+        if self._mirror is None:
+            return self.restore(recording) if found else None
+        if found and self._checkpoints.steps():
+            try:
+                return self.restore(recording)
+            except CheckpointError as error:
+                recording.event("incident", 0, what="lost", reason=str(error))
+        restored = self._fetch(self._mirror, recording, config, may=may)
+        if restored is None or found:
+            return restored
+        return Restored(step=restored.step, note={**restored.note, "sinks": {}}, fell_back=restored.fell_back)
+
+    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:
         """Put the last good checkpoint back, and record which damaged ones were passed over; None without any.
 
         Raises:
@@ -42,51 +127,229 @@ class Saving:
         """
         if not self.checkpoints.steps():
             return None
-        restored = self.checkpoints.restore(self._items)
+        restored = self._checkpoints.restore(self._items, step=step)
         self._saved_at = restored.step
-        for incident in restored.fell_back:
-            recording.event("incident", restored.step, what=incident.what, reason=incident.reason)
+        self._interval.begin()
+        for incident in restored.fell_back:  # at the step before: the segment that now begins voids later ones
+            recording.event("incident", max(restored.step - 1, 0), what=incident.what, reason=incident.reason)
         return restored
+
+    def begin(self, step: int, recording: Recording) -> None:
+        """Write a checkpoint of the real size to the disk and read it back, before any training.
+
+        Raises:
+            CheckpointError: the run could not be saved.
+        """
+        if self._items:
+            began, draft = time.monotonic(), self._rehearsed(step)
+            ahead = growth_ahead(self._items)
+            rehearse(self._checkpoints.folder, draft, ahead=ahead)
+            self._nbytes = draft.nbytes
+            recording.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
+        self._interval.begin()
 
     def after_step(self, metrics: Mapping[str, float] | None) -> None:
         """Save at the end of this step, ranked by ``metrics``."""
         self._with = metrics or {}
 
     def due(self, done: int, recording: Recording) -> bool:
-        """Whether to save now that so many steps are done."""
-        planned = bool(self._every) and done % (self._every or 1) == 0
-        return recording.asked("checkpoint") or self._with is not None or planned
+        """Whether to save now that so many steps are done; what became of the saves before is recorded as well.
 
-    def save(self, done: int, recording: Recording, seconds: float, *, only_healthy: bool = False) -> None:
-        """Save now.
+        A save that only its time asks for is put off while another is in flight.
+
+        Raises:
+            CheckpointError: the thread that writes met a surprise.
+        """
+        self.tell(recording)
+        self._due = self._interval.due(done) or recording.asked("checkpoint") or self._due
+        put_off = self._with is None and self._saver.busy and self._nbytes > SMALL
+        return bool(self._items) and (self._due or self._with is not None) and not put_off
+
+    def save_behind(self, done: int, recording: Recording, seconds: float) -> None:
+        """Take a snapshot and go on; a thread writes it. Not while updates are being refused.
 
         Args:
             done: how many steps are finished.
             recording: where it is recorded.
             seconds: training time so far.
-            only_healthy: not while updates are being refused.
+
+        Raises:
+            CheckpointError: the items hold what cannot be stored, or the thread that writes met a surprise.
+        """
+        self._settle(recording)
+        metrics, self._with, self._due = self._with, None, False
+        if recording.troubled:
+            self._interval.put_off(PAUSE)
+            return
+        self._snapshot(done, recording, seconds, metrics)
+
+    def save(self, done: int, recording: Recording, seconds: float) -> None:
+        """Save now, and return when that is on the disk.
+
+        Args:
+            done: how many steps are finished.
+            recording: where it is recorded.
+            seconds: training time so far.
 
         Raises:
             Diverged: the rows up to here say so: a run is never saved past it.
+            CheckpointError: it could not be saved.
         """
-        metrics, self._with = self._with, None
+        self._settle(recording)
+        metrics, self._with, self._due = self._with, None, False
         if not self._items:
             return
+        began = time.monotonic()
         mark = recording.mark(seconds)
         recording.raise_divergence(self.how_to_resume)  # all rows are read now
-        if only_healthy and recording.refusals.ongoing:
-            return
-        path = self.checkpoints.save(done, self._items, metrics=metrics, note=mark)
-        self._saved_at = done
-        where = str(path.relative_to(self._folder))
-        recording.event("checkpoint", max(done - 1, 0), seconds=seconds, path=where, metrics=metrics or {})
+        draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
+        draft.put_note(mark)
+        path = self._checkpoints.write(draft)
+        took = _milliseconds(began)
+        self._acknowledge(Save(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, recording)
+        self._interval.saved()
 
     def finish(self, done: int, recording: Recording, seconds: float) -> None:
-        """Save what is not saved yet."""
+        """Save what is not saved yet, and return when it is on the disk.
+
+        Raises:
+            CheckpointError: it could not be saved.
+        """
+        self._settle(recording)
         if self._saved_at < done:
             self.save(done, recording, seconds)
+
+    def close(self, recording: Recording) -> None:
+        """Let what is under way end, for some time at most, and record what came of it; no matter how the run ends."""
+        ended = self._saver.close(LAST_WAIT)
+        if self._mirror is not None:
+            self._mirror.close(MIRROR_WAIT if ended else 0.0)
+        if recording.failure is None:
+            self._tell_outcomes(recording)
 
     def how_to_resume(self) -> str:
         """One sentence for who reads an error."""
         last = max(self.checkpoints.steps(), default=0)
         return f"Resume from step {last} with `fieldwatch resume {self._folder}`, after mending the cause"
+
+    def tell(self, recording: Recording) -> None:
+        """Record what became of the saves that have ended.
+
+        Raises:
+            CheckpointError: the thread that writes met a surprise.
+        """
+        if self._ended or (self._mirror is not None and self._mirror.copied):
+            self._tell_outcomes(recording)
+        self._saver.raise_surprise()
+
+    def _settle(self, recording: Recording) -> None:
+        self._saver.wait()
+        self.tell(recording)
+
+    def _rehearsed(self, step: int) -> Draft:
+        try:
+            draft = self._checkpoints.take(step, self._items, self._buffers.hold)
+            self._buffers.wait()
+        except ShortOfMemoryError:  # each save will say so
+            draft = self._checkpoints.take(step, self._items, shared)
+        return draft
+
+    def _snapshot(self, done: int, recording: Recording, seconds: float, metrics: Mapping[str, float] | None) -> None:
+        began = time.monotonic()
+        promised = recording.promise(seconds)
+        try:
+            draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
+        except ShortOfMemoryError as error:
+            recording.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
+            self._with = metrics
+            self._save_or_fail(done, recording, seconds)
+            return
+        self._nbytes = draft.nbytes
+        self._interval.taken(time.monotonic() - began)
+        conflict = self._interval.conflict()
+        if conflict is not None:
+            recording.event("saving_over_budget", max(done - 1, 0), **conflict)
+        save = Save(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
+        self._saver.begin(partial(self._write, draft, promised, save, recording))
+
+    def _save_or_fail(self, done: int, recording: Recording, seconds: float) -> None:
+        save = Save(done=done, seconds=seconds, metrics={}, stall=0.0)
+        try:
+            self.save(done, recording, seconds)
+        except CheckpointError as error:
+            self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
+            self._tell_outcomes(recording)
+
+    def _write(self, draft: Draft, promised: Promised, save: Save, recording: Recording) -> None:
+        """Write a snapshot; on the saver's thread."""
+        began, standing = time.monotonic(), promised.wait()
+        if standing is None or not standing.sound:  # a record that stopped is met by the training's thread itself
+            self._ended.append(Refused(save=save))
+            return
+        try:
+            recording.sync()
+            self._buffers.wait()
+            draft.put_note(standing.mark)
+            path = self._checkpoints.write(draft, threads=1)
+        except (CheckpointError, OSError) as error:
+            self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
+            return
+        self._ended.append(Written(save=save, path=path, took=_milliseconds(began)))
+        draft.release()
+        self._buffers.make_room_ahead()
+
+    def _tell_outcomes(self, recording: Recording) -> None:
+        while self._ended:
+            match self._ended.popleft():
+                case Written(save=save, path=path, took=took):
+                    self._interval.written(took / 1e3)
+                    self._acknowledge(save, path, took, recording)
+                case Failed() as failed:
+                    self._failures += 1
+                    again = self._interval.failed()
+                    facts = {"reason": failed.reason, "free_bytes": failed.free, "failures": self._failures}
+                    recording.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
+                case Refused():
+                    self._interval.put_off(PAUSE)
+        while self._mirror is not None and self._mirror.copied:
+            copied, url = self._mirror.copied.popleft(), self._mirror.url
+            if copied.error is None:
+                recording.event("mirrored", max(copied.step - 1, 0), url=url, name=copied.name)
+            else:
+                reason = f"{url}: {type(copied.error).__name__}: {copied.error}"
+                recording.event("mirror_failed", max(copied.step - 1, 0), reason=reason)
+
+    def _acknowledge(self, save: Save, path: Path, took: float, recording: Recording) -> None:
+        self._saved_at = save.done
+        where, times = str(path.relative_to(self._folder)), {"stall_ms": save.stall, "took_ms": took}
+        recording.event("checkpoint", save.step, seconds=save.seconds, path=where, metrics=dict(save.metrics), **times)
+        if self._failures:
+            recording.event("checkpoints_recovered", save.step, failures=self._failures)
+            self._failures = 0
+        if self._mirror is not None:
+            self._mirror.offer(path)
+
+    def _fetch(self, mirror: Mirror, recording: Recording, config: Mapping[str, Any], *, may: bool) -> Restored | None:
+        stored = mirror.config() if mirror.names() else None
+        if stored is None:
+            return None
+        if not may:
+            raise FileExistsError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
+        refuse_mismatch(Path(mirror.url), stored, config)
+        passed_over = mirror.fetch(self._checkpoints.folder)
+        restored = self.restore(recording)
+        before = max(restored.step - 1, 0) if restored is not None else 0
+        for incident in passed_over:
+            recording.event("incident", before, what=incident.what, reason=incident.reason)
+        recording.event("restored_from_mirror", before, url=mirror.url)
+        return restored
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take, within the limits of its groups."""
+    resident = psutil.Process().memory_info().rss
+    return process_capacity(resident) - resident
+
+
+def _milliseconds(began: float) -> float:
+    return round((time.monotonic() - began) * 1e3, 3)

@@ -14,3 +14,8 @@ Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 def default_sinks(folder: Path) -> tuple[Sink, ...]:
     """TensorBoard event files and ``log.txt``, in the run folder."""
     return (TensorBoard(folder / "tensorboard"), Log(folder / "log.txt"))
+
+
+def own_log(folder: Path) -> tuple[Sink, ...]:
+    """``log.txt`` alone, for a rank after the first: of its last start, since its record is not rewound."""
+    return (Log(folder / "log.txt"),)

@@ -5,13 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fieldwatch.guard import Diverged
 from fieldwatch.record import State, holds_run, read_manifest, refuse_mismatch
 
 Resume = Literal["auto", "never", "must"]
 
 
 class Interrupted(SystemExit):
-    """SIGTERM or SIGINT came: the step was finished and saved. Exits with 143 or 130."""
+    """A signal came, the run has ended in order. Exits with 143 (SIGTERM), 130 (SIGINT), 138 (SIGUSR1), 129 (SIGHUP).
+
+    The step was finished and saved; or it was given up at a stop point: then the last checkpoint stands.
+    """
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
@@ -36,11 +40,11 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
     return found
 
 
-def end_state(error: BaseException | None, *, diverged: bool) -> State:
+def end_state(error: BaseException | None) -> State:
     """How a segment ended, in one word."""
     if error is None:
         return "finished"
-    if diverged:
+    if isinstance(error, Diverged):
         return "diverged"
     return "interrupted" if isinstance(error, SystemExit | KeyboardInterrupt) else "failed"
 

@@ -2,15 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fieldwatch.guard import Clip, Verdict, clip_gradients, guarded_step
+from fieldwatch.guard import (
+    SKIPPED,
+    Clip,
+    Verdict,
+    clip_gradients,
+    guarded_step,
+    rate_tensors,
+    state_sizes,
+    usable,
+)
 from fieldwatch.measure import (
     MAX_TAG,
     TOTAL_TAG,
@@ -24,9 +35,32 @@ from fieldwatch.measure import (
     parameter_statistics,
 )
 from fieldwatch.record import Axis, ShowsText
+from fieldwatch.run.ranks import Share
+from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
 
 if TYPE_CHECKING:
     from fieldwatch.run.run import Run
+
+Batch = TypeVar("Batch", Tensor, list[Any], tuple[Any, ...])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noted:
+    """What a step had been told at some moment.
+
+    Attributes:
+        device_values: by name, on the device.
+        host_values: by name, on the host.
+        samples: their names.
+        verdict: of the loss.
+        updated: whether the parameters were updated.
+    """
+
+    device_values: dict[str, Tensor]
+    host_values: dict[str, float]
+    samples: tuple[str, ...]
+    verdict: Verdict | None
+    updated: bool
 
 
 class Step:
@@ -36,7 +70,18 @@ class Step:
         index: 0-based number of the step; it continues after a resume.
     """
 
-    __slots__ = ("_run", "_updated", "_verdict", "device_values", "host_values", "index", "samples")
+    __slots__ = (
+        "_names",
+        "_run",
+        "_sample_loss",
+        "_share",
+        "_updated",
+        "_verdict",
+        "device_values",
+        "host_values",
+        "index",
+        "samples",
+    )
 
     def __init__(self, run: "Run", index: int) -> None:
         self.index = index
@@ -46,6 +91,9 @@ class Step:
         self.device_values: dict[str, Tensor] = {}
         self.host_values: dict[str, float] = {}
         self.samples: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._sample_loss: Tensor | None = None
+        self._share: Share | None = None
 
     @property
     def values(self) -> Mapping[str, Tensor]:
@@ -71,6 +119,53 @@ class Step:
         if every and len(terms) > 1 and self.every(every):
             self.device_values |= attribute_terms(terms, self._run.watched, self.span)
 
+    def own(self, batch: Batch) -> Batch:
+        """This rank's part of a batch that every rank has drawn; all of it where there is but one rank.
+
+        Means over the part then count in gradients and losses by its length. Where there are fewer entries than ranks,
+        a rank without a part gets the first entry, which counts nothing: a loop needs no case for it.
+
+        Args:
+            batch: a tensor, a list or a tuple.
+
+        Raises:
+            ValueError: another batch of this step was shared already, of another length.
+        """
+        return batch if self._run.ranks.alone else batch[self.share(len(batch)).drawn]
+
+    def share(self, whole: int) -> Share:
+        """Which entries of a batch of so many are this rank's, for what cannot be cut by :meth:`own`.
+
+        Raises:
+            ValueError: another length was shared already in this step.
+        """
+        share = self._run.ranks.share(whole)
+        if self._share not in (None, share):
+            raise ValueError(
+                f"step {self.index} shared a batch of {self._share.whole if self._share else 0} among the ranks, and "
+                f"now one of {whole}: share one batch per step, and cut the rest along with it"
+            )
+        self._share = share
+        return share
+
+    @property
+    def terms(self) -> Terms:
+        """The loss terms of the whole batch, detached, after :meth:`update`; before it, of this rank's part."""
+        recorded = {**self.host_values, **self.device_values}
+        component, weight = "Loss/component_", "Loss/weight_"
+        return Terms(**{name: (recorded[weight + name], self.device_values[component + name]) for name in self._names})
+
+    @property
+    def sample_loss(self) -> Float[Tensor, " batch"]:
+        """The loss of each sample of the whole batch, after :meth:`update`; before it, of this rank's part.
+
+        Raises:
+            ValueError: it was not observed.
+        """
+        if self._sample_loss is None:
+            raise ValueError("the step was told no loss per sample: give step.observe(...) sample and sample_loss")
+        return self._sample_loss
+
     def observe(
         self,
         terms: Terms,
@@ -83,19 +178,16 @@ class Step:
             terms: what is being minimised.
             sample: name of the view, frame or patch, or one per entry of the batch: a bad step names it, and spikes
                 are judged against the sample's own past.
-            sample_loss: the loss of each sample of the batch, where there are several.
+            sample_loss: the loss of each sample of the batch, where there are several; with several ranks, of this
+                rank's part, while ``sample`` names the whole batch.
 
         Returns:
             The verdict; asking it ``.finite`` is the only host read there is, and only then.
         """
-        self.device_values["Loss/total"] = total = terms.total.detach()
-        weights: dict[str, float | Tensor] = {}
-        for name, (weight, value) in terms.items():
-            self.device_values["Loss/component_" + name] = value.detach()
-            weights["Loss/weight_" + name] = weight
-        _sort_out(weights, self.device_values, self.host_values)
+        ranks, total = self._run.ranks, terms.total
+        self._note_terms(terms, total)
         self._name_samples(sample, sample_loss)
-        self._verdict = Verdict(total)
+        self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
 
     def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
@@ -114,11 +206,13 @@ class Step:
         watched = self._run.watched
         watched.stepped_by(optimizers)
         self._run.memory.at_update(self.index)
+        if not self._run.ranks.alone:
+            self._share_with_all(optimizers)
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
         self._record_gradients(norms, optimizers)
-        refused = (self._verdict or Verdict(norms.total)).refused(norms.total)
+        refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
         sizes = UpdateSizes(watched) if self.every(self._run.detail_every) else None
         if clip is not None:
@@ -150,6 +244,7 @@ class Step:
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Measure the time of a block as ``Time/<name>`` in milliseconds."""
+        self._run.watchdog.alive(name)
         return self._run.clock.span(name)
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
@@ -164,6 +259,26 @@ class Step:
         """Show a text (Markdown) in every sink that can."""
         self._run.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
 
+    @property
+    def updated(self) -> bool:
+        """Whether :meth:`update` was called."""
+        return self._updated
+
+    def noted(self) -> "Noted":
+        """Take down what this step has been told so far."""
+        return Noted(
+            device_values=self.device_values.copy(),
+            host_values=self.host_values.copy(),
+            samples=self.samples,
+            verdict=self._verdict,
+            updated=self._updated,
+        )
+
+    def back_to(self, noted: "Noted") -> None:
+        """Forget what this step was told since then; an update cannot be forgotten."""
+        self.device_values, self.host_values = noted.device_values.copy(), noted.host_values.copy()
+        self.samples, self._verdict = noted.samples, noted.verdict
+
     def _name_samples(
         self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None
     ) -> None:
@@ -171,13 +286,54 @@ class Step:
             return
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
         if sample_loss is not None:
-            if sample_loss.shape != (len(self.samples),):
+            own = self.samples if self._share is None else self.samples[self._share.drawn]
+            if sample_loss.shape != (len(own),):
                 raise ValueError(
-                    f"sample_loss has shape {tuple(sample_loss.shape)} for {len(self.samples)} samples: "
-                    "give one loss per sample"
+                    f"sample_loss has shape {tuple(sample_loss.shape)} for {len(own)} samples: give one loss per sample"
                 )
-            losses = sample_loss.detach().unbind()
-            self.device_values |= {f"Sample/{k}/loss": loss for k, loss in enumerate(losses)}
+            self._sample_loss = sample_loss.detach()
+            self._note_sample_losses(self._sample_loss, 0 if self._share is None else self._share.first)
+
+    def _note_sample_losses(self, sample_loss: Float[Tensor, "part"], first: int) -> None:
+        losses = sample_loss.unbind()
+        self.device_values |= {f"Sample/{first + k}/loss": loss for k, loss in enumerate(losses)}
+
+    def _note_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
+        self._names = tuple(terms)
+        self.device_values["Loss/total"] = total.detach()
+        weights: dict[str, float | Tensor] = {}
+        for name, (weight, value) in terms.items():
+            self.device_values["Loss/component_" + name] = value.detach()
+            weights["Loss/weight_" + name] = weight
+        _sort_out(weights, self.device_values, self.host_values)
+
+    def _share_with_all(self, optimizers: Sequence[Optimizer]) -> None:
+        """Make the gradients those of the whole batch, and what was observed too; then it is the same on every rank."""
+        run = self._run
+        parameters = trained(run.watched, optimizers)
+        total = self.device_values.get("Loss/total")
+        seen = None if total is None else Whole(total=total, terms=self.terms, sample_loss=self._sample_loss)
+        whole = share_step(run.ranks, self._share, parameters, seen)
+        if whole is None:
+            return
+        for name in whole.terms:
+            self.host_values.pop("Loss/weight_" + name, None)
+        self._note_terms(whole.terms, whole.total)
+        self._verdict = Verdict(whole.total)
+        if whole.sample_loss is not None:
+            self._sample_loss = whole.sample_loss
+            self._note_sample_losses(whole.sample_loss, 0)
+
+    def _refused(self, norm: Float[Tensor, ""], optimizers: Sequence[Optimizer]) -> Float[Tensor, ""]:
+        """1.0 on the device when nothing may change: loss, gradients or rates not finite, or the step is skipped."""
+        for rate in rate_tensors(optimizers):
+            norm = norm + (rate - rate)
+        refused = (self._verdict or Verdict(norm)).refused(norm)
+        if self._run.returning.skips(self.index):
+            self.host_values[SKIPPED] = 1.0
+        elif usable(optimizers):
+            return refused
+        return torch.ones_like(refused)
 
     def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
         values = self.device_values
@@ -187,6 +343,8 @@ class Step:
         if self.every(self._run.detail_every):
             values[MAX_TAG] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._run.watched)
+        if self.index == 0 or self.every(self._run.detail_every):
+            values |= state_sizes(self._run.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         rates = {f"LearningRate/{group.get('name', i)}": group["lr"] for i, group in enumerate(groups)}
         _sort_out(rates, values, self.host_values)

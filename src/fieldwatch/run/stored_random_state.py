@@ -1,7 +1,10 @@
 """Random state that is restored when the loop begins, not when the checkpoint is read."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from fieldwatch.checkpoint import RandomState
 
@@ -26,6 +29,9 @@ class StoredRandomState:
         self._stored = state
 
     def apply(self) -> None:
-        """Set all generators to the stored state, if there is one."""
-        if self._stored is not None:
-            self._live.load_state_dict(dict(self._stored))
+        """Set all generators to the stored state, if there is one; each rank's GPU to that of the first one's."""
+        if self._stored is None:
+            return
+        self._live.load_state_dict(dict(self._stored))
+        if self._stored["cuda"] and int(os.environ.get("LOCAL_RANK", "0")):
+            torch.cuda.set_rng_state(self._stored["cuda"][0])

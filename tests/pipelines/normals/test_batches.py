@@ -161,3 +161,22 @@ def test_the_first_rays_of_a_batch():
     assert torch.equal(first.pixel, batch.pixel[:7])
     assert torch.equal(first.weights, batch.weights[:7])
     assert len(batch.first(0)) == 0
+
+
+@pytest.mark.parametrize(("patch", "parts", "views"), [(1, 2, 4), (1, 4, 4), (1, 8, 4), (3, 5, 2), (3, 64, 1)])
+def test_a_batch_in_parts_has_every_ray_once_and_whole_patches(patch, parts, views):
+    source = RaySource(pixels_of(*[square()] * 4), RayOptions(views_per_graph=views), patch=patch)
+    batch = source.draw(400)[0]
+    pieces = batch.split(parts)
+    found = torch.cat([torch.stack([piece.view, piece.pixel, piece.mask.long()]) for piece in pieces], 1)
+    wanted = torch.stack([batch.view, batch.pixel, batch.mask.long()])
+    assert sorted(found.T.tolist()) == sorted(wanted.T.tolist())
+    assert all(len(piece) and len(piece) % patch**2 == 0 and piece.patch == patch for piece in pieces)
+    assert len(pieces) == min(parts if parts <= views else -(-parts // views) * views, len(batch) // patch**2)
+    if parts > len(batch.views) and patch == 1:  # every part sees the object and what is around it
+        assert all(0 < float(piece.mask.float().mean()) < 1 for piece in pieces)
+
+
+def test_one_part_is_the_batch_itself():
+    batch = RaySource(pixels_of(square()), RayOptions()).draw(40)[0]
+    assert batch.split(1) == [batch]

@@ -51,3 +51,8 @@ def test_a_grid_that_is_full_gives_no_more_samples_than_the_bound(rays):
 
 def test_one_ray_always_fits():
     assert RayBudget(RayOptions(sample_budget=1)).most > 2 / 1e-3
+
+
+def test_parts_share_the_bound_of_a_batch():
+    budget = RayBudget(RayOptions(rays=512))
+    assert [budget.most_of(parts) for parts in (1, 2, 4, 1024)] == [524_288, 262_144, 131_072, 16_384]

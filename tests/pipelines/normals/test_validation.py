@@ -11,7 +11,9 @@ from PIL import Image
 from fieldwatch import Run, Terms
 from fieldwatch.mesh import MeshError, read_mesh
 from fieldwatch.pipelines.normals import validation as validation_module
+from fieldwatch.pipelines.normals import views as views_module
 from fieldwatch.pipelines.normals.model import first_model
+from fieldwatch.pipelines.normals.surface import find_surface
 from fieldwatch.pipelines.normals.validation import Validation
 from fieldwatch.record import read_events, read_history
 
@@ -174,3 +176,29 @@ def test_what_is_not_due_does_not_happen(ball, tmp_path):
     loop = Loop(ball, tmp_path, evaluate_at=0, mesh_at=0, poses_at=0).train()
     assert read_history(loop.folder)["Eval/mae"].values.shape == (1,)
     assert [path.name for path in (loop.folder / "meshes_validation").iterdir()] == ["iter_00000120.ply"]
+
+
+def test_an_evaluation_that_runs_out_of_memory_is_made_in_parts(ball, tmp_path, unseen, monkeypatch):
+    made, most = views_module._blended, []
+
+    def blended(model, rays, *others):
+        most.append(len(rays.near))
+        if len(most) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return made(model, rays, *others)
+
+    monkeypatch.setattr(views_module, "_blended", blended)
+    loop = Loop(ball, tmp_path).train()
+    assert same(loop, unseen)
+    assert (loop.validation.failures, loop.validation.parts.count) == (0, 2)
+    (event,) = (event for event in read_events(tmp_path) if event["kind"] == "out_of_memory")
+    assert (event["what"], event["before"], event["after"]) == ("evaluation", 1, 2)
+
+
+def test_a_mesh_in_smaller_blocks_is_the_same_surface(ball):
+    config = ball.config()
+    model = ball.model(config, ball.scene(config))
+    whole, parts = (find_surface(model, 24, block=block).mesh for block in (64, 8))
+    assert len(parts.faces) == len(whole.faces) > 0
+    corners = [np.unique(mesh.vertices.round(6), axis=0) for mesh in (whole, parts)]
+    assert np.array_equal(*corners)

@@ -3,10 +3,11 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
+from fieldwatch.data.one_thread import OneThread
 from fieldwatch.data.photos.photo import Photo, Picture
 
 Read = Callable[[int], Picture]
@@ -67,7 +68,7 @@ class PhotoStream:
     def __init__(self, get: Callable[[int], Photo], order: Iterable[int], ahead: int = 4) -> None:
         self._get = get
         self._order = iter(order)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fieldwatch-photos")
+        self._thread = OneThread("fieldwatch-photos")
         self._waiting: deque[Future[Photo]] = deque()
         self._ahead = max(ahead, 1)
 
@@ -79,7 +80,7 @@ class PhotoStream:
         if not self._waiting:
             self.close()
             raise StopIteration
-        photo = self._waiting.popleft().result()
+        photo = self._thread.result(self._waiting.popleft())
         self._fill()
         return photo
 
@@ -94,7 +95,7 @@ class PhotoStream:
         """Stop decoding; photos that were waiting are dropped."""
         self._waiting.clear()
         self._order = iter(())
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._thread.close()
 
     def __enter__(self) -> Self:
         return self

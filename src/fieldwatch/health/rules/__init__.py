@@ -12,7 +12,7 @@ from fieldwatch.health.rules.gradients import (
     UpdateRatio,
 )
 from fieldwatch.health.rules.losses import LossJump, LossNotDecreasing, LossOscillating, LossSpike
-from fieldwatch.health.rules.memory import FragmentationHigh, MemoryGrowing
+from fieldwatch.health.rules.memory import FragmentationHigh, MemoryGrowing, MemoryRanOut
 from fieldwatch.health.rules.parameters import ParameterDrift, UnchangedParameters
 from fieldwatch.health.rules.population import (
     DegenerateGaussians,
@@ -30,6 +30,7 @@ from fieldwatch.health.rules.quality import (
     PoorSemantics,
 )
 from fieldwatch.health.rules.samples import SampleSpike
+from fieldwatch.health.rules.saving import CheckpointsFail
 from fieldwatch.health.rules.surface import (
     AbundantSamples,
     GridRebuilt,
@@ -44,6 +45,7 @@ from fieldwatch.health.rules.timing import DataStarved, SlowStart, StalledTraini
 
 __all__ = [
     "AbundantSamples",
+    "CheckpointsFail",
     "Collapse",
     "DataStarved",
     "DeadGroup",
@@ -63,6 +65,7 @@ __all__ = [
     "LossSpike",
     "MemoryGrowing",
     "MemoryLeak",
+    "MemoryRanOut",
     "NoValidation",
     "NonFinite",
     "NonFiniteGaussians",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, first_held, phases, spans, trailing_count
+from fieldwatch.health.window import Span, first_held, on_steps, phases, spans, trailing_count
 from fieldwatch.record import History
 
 _TERM = "Loss/component_"
@@ -112,10 +112,12 @@ class RefusedUpdates(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where refusals became many, and where they became the rule."""
-        return tuple(found for span in spans(history, "Guard/refused") for found in self._judge(span))
+        return tuple(found for span in spans(history, "Guard/refused") for found in self._judge(history, span))
 
-    def _judge(self, span: Span) -> Iterator[Finding]:
+    def _judge(self, history: History, span: Span) -> Iterator[Finding]:
         refused = span.values > 0
+        if "Guard/skipped" in history:  # left out on purpose, after the run went back
+            refused &= ~(on_steps(history["Guard/skipped"], span.series.steps) > 0)
         if np.count_nonzero(refused) < self.count:
             return
         ends = np.arange(1, len(refused) + 1)

@@ -1,12 +1,13 @@
 """Memory, as the tensor profile records it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.health.allocation import shown
 from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
@@ -119,3 +120,32 @@ class FragmentationHigh(HealthRule):
         steps = span.series.steps
         reserved = on_steps(history[self.reserved], steps)
         return 100 * on_steps(history[self.pieces], steps) / np.where(reserved > 0, reserved, np.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRanOut(HealthRule):
+    """Memory ran out, and the work was done again in more and smaller parts; the run went on."""
+
+    kind: str = "out_of_memory"
+    remedy: ClassVar[str] = (
+        "Nothing is lost: the work was done again from the same random state, and is done in as many parts from then "
+        "on. To save that time, begin smaller (batch, rays, resolution); if it comes again and again, look at what "
+        "grows (Memory/allocated_MB) and at who else is on the device (`fieldwatch gpu`)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per step and kind of work, that it happened; several in one step are one."""
+        chains: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+        for event in history.events(self.kind):
+            chains.setdefault((int(event["step"]), str(event.get("what", "work"))), []).append(event)
+        return tuple(self._describe(step, what, chain) for (step, what), chain in chains.items())
+
+    def _describe(self, step: int, what: str, chain: Sequence[Mapping[str, Any]]) -> Finding:
+        first, last = chain[0], chain[-1]
+        size = last.get("requested")
+        asked = "" if size is None else f" ({shown(int(size))} were requested)"
+        text = (
+            f"memory ran out{asked}: '{what}' is done in {last.get('after')} parts instead of {first.get('before')} "
+            f"from here on. {last.get('why', '')}"
+        )
+        return self.finding(step, text.strip(), subject=what)

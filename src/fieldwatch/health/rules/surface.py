@@ -1,8 +1,8 @@
 """A surface that is learned as a signed distance: rays that find nothing, and what a run did to get it back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -163,7 +163,7 @@ class GridRebuilt(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack(HealthRule):
-    """The run went back to its last good state, and goes on at half the rate."""
+    """The run went back to its last good state; it goes on at half the rate, or without the bad updates."""
 
     kind: str = "rolled_back"
     remedy: ClassVar[str] = (
@@ -177,11 +177,18 @@ class RolledBack(HealthRule):
             self.finding(
                 int(event["step"]),
                 f"{event.get('cause')}: the run went back from {event.get('from')} steps to the state after "
-                f"{event.get('to')}, its rates are now {event.get('rate_factor', 0):g} of the schedule's.",
+                f"{event.get('to')}, {_what_changed(event)}.",
                 subject=self.kind,
             )
             for event in history.events(self.kind)
         )
+
+
+def _what_changed(event: Mapping[str, Any]) -> str:
+    if "rate_factor" in event:
+        return f"its rates are now {event['rate_factor']:g} of the schedule's"
+    skipped = event.get("skipped")
+    return f"the updates of steps {skipped[0]} to {skipped[1]} are skipped" if skipped else "no update is skipped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +197,8 @@ class ValidationFailed(HealthRule):
 
     kind: str = "validation_failed"
     remedy: ClassVar[str] = (
-        "Read the traceback in the file that is named; out of memory: fewer points at a time (--chunk) or a lower "
-        "--mesh-resolution. The training itself was not touched."
+        "Read the traceback in the file that is named. Out of memory: fewer points at a time (--chunk of `fieldwatch "
+        "train normals`), or a coarser mesh. The training itself was not touched."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -54,8 +54,56 @@ class RayBatch:
 
     def first(self, rays: int) -> "RayBatch":
         """Return the first rays."""
+        return self.at(slice(rays))
+
+    def split(self, parts: int) -> "list[RayBatch]":
+        """Divide the rays: by views, while there are enough of them, else every view's patches in turn.
+
+        In turn, because those inside of the mask come first: each part sees the object and what is around it.
+
+        Args:
+            parts: how many; fewer come back where there are fewer patches, a few more where views do not divide evenly.
+        """
+        if parts == 1:
+            return [self]
+        views = [torch.nonzero(self.view == view)[:, 0] for view in self.views.tolist()]
+        if parts <= len(views):
+            ends = [len(views) * part // parts for part in range(parts + 1)]
+            return [self.at(torch.cat(views[first:last])) for first, last in pairwise(ends)]
+        each = -(-parts // len(views))
+        patches = [rows.view(-1, self.patch**2) for rows in views]
+        return [self.at(rows[part::each].reshape(-1)) for rows in patches for part in range(min(each, len(rows)))]
+
+    def at(self, rows: slice | Int64[Tensor, " n"]) -> "RayBatch":
+        """Return some rays; whole patches, if the batch comes in patches."""
         parts = ("view", "pixel", "directions", "normals", "mask", "known", "distance", "weights")
-        return RayBatch(**{name: getattr(self, name)[:rays] for name in parts}, patch=self.patch)
+        return RayBatch(**{name: getattr(self, name)[rows] for name in parts}, patch=self.patch)
+
+
+def patches_of_view(options: RayOptions, views: int, patch: int, rays: int) -> int:
+    """Return how many patches every view of a step gets.
+
+    Args:
+        options: which rays.
+        views: of the step.
+        patch: pixels of a patch each way.
+        rays: of the step, about.
+    """
+    return max((options.rays_per_view or rays // views) // patch**2, 1)
+
+
+def patches_of_graphs(options: RayOptions, views: int, patch: int, rays: int) -> list[int]:
+    """Return how many patches each graph of a step gets.
+
+    Args:
+        options: which rays.
+        views: that there are to be trained on.
+        patch: pixels of a patch each way.
+        rays: of the step, about.
+    """
+    wanted = min(options.views_per_step or views, views)
+    each, together = patches_of_view(options, wanted, patch, rays), options.views_per_graph
+    return [each * min(together, wanted - first) for first in range(0, wanted, together)]
 
 
 class RaySource:
@@ -87,7 +135,7 @@ class RaySource:
         options, count = self._options, len(self._pixels)
         wanted = min(options.views_per_step or count, count)
         order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:wanted]
-        each = max((options.rays_per_view or rays // wanted) // self._patch**2, 1)
+        each = patches_of_view(options, wanted, self._patch, rays)
         groups = order.sort().values.split(options.views_per_graph)
         return [self._gathered([self._of_view(view, each) for view in group.tolist()]) for group in groups]
 

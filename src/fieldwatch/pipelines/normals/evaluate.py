@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from fieldwatch import Parts
 from fieldwatch.geometry import Camera
 from fieldwatch.mesh import MeshEvaluation, Triangles, evaluate_mesh
 from fieldwatch.pipelines.normals.config import NormalsConfig
@@ -20,9 +21,9 @@ from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.pictures import strip_of
 from fieldwatch.pipelines.normals.pose_errors import PoseErrors
 from fieldwatch.pipelines.normals.scene import Scene
-from fieldwatch.pipelines.normals.surface import Surface, find_surface
+from fieldwatch.pipelines.normals.surface import BLOCK, Surface, find_surface
 from fieldwatch.pipelines.normals.view_errors import Sight, Split, ViewError, between, spread
-from fieldwatch.pipelines.normals.views import look
+from fieldwatch.pipelines.normals.views import RAYS, look
 from fieldwatch.render import Chunks
 
 WORST = 180.0
@@ -31,6 +32,8 @@ SAMPLES = 50_000
 """Points on either surface."""
 SAME = 1e-5
 """Poses that differ by less are the same: what rounding does."""
+LEAST, LEAST_BLOCK = 1024, 8
+"""Rays and points at a time, and cells along a side of a block, below which less would not help."""
 TILE = 176
 """Pixels of a view's pictures, each way."""
 
@@ -70,6 +73,8 @@ def evaluate(  # noqa: PLR0913  the three that are compared; three ways to spare
     resolution: int | None = None,
     step: float | None = None,
     shown: Callable[[Sight], object] | None = None,
+    between: Callable[[], object] = lambda: None,
+    parts: Parts | None = None,
 ) -> Evaluation:
     """Render and measure every view, and the mesh. Nothing of the training moves, nothing random is drawn.
 
@@ -82,20 +87,23 @@ def evaluate(  # noqa: PLR0913  the three that are compared; three ways to spare
         resolution: nodes of the mesh along a side; None takes the config's, 0 makes no mesh.
         step: distance between samples; None takes the last of the training.
         shown: given every view as it is measured, so that pictures need no second rendering.
+        between: called before each view and each block of the mesh; it may raise, to give up.
+        parts: in how many parts rays are looked along, points evaluated and blocks made; None is one.
 
     Raises:
         MeshError: the field is not finite somewhere.
         ValueError: poses that fix no similarity.
         MemoryError: even few points at a time do not fit.
     """
-    began = time.perf_counter()
-    chunks = Chunks(config.rendering.chunk)
+    began, parts = time.perf_counter(), parts or Parts()
+    chunks, rays = Chunks(parts.chunk(config.rendering.chunk, least=LEAST)), parts.chunk(RAYS, least=LEAST)
     step = config.rendering.last_step if step is None else step
     poses = pose_errors(model, scene)
     pool = _Pool(poses, scene)
     strips: list[np.ndarray] = []
     for number, split, camera in _cameras(model, scene, poses):
-        seen = look(model, camera, config.rendering, step, chunks=chunks)
+        between()
+        seen = look(model, camera, config.rendering, step, chunks=chunks, rays=rays)
         sight = Sight.of(number, scene.maps.views[number], seen, split)
         pool.add(sight)
         strips.append(strip_of(sight, TILE))
@@ -103,7 +111,8 @@ def evaluate(  # noqa: PLR0913  the three that are compared; three ways to spare
             shown(sight)
     metrics = pool.metrics() | ({} if poses is None else poses.metrics)
     nodes = config.mesh_resolution if resolution is None else resolution
-    surface = find_surface(model, nodes, chunks=chunks) if nodes else None
+    block = parts.chunk(BLOCK, least=LEAST_BLOCK)
+    surface = find_surface(model, nodes, chunks=chunks, block=block, between=between) if nodes else None
     against = None if surface is None else against_truth(surface, scene, poses)
     metrics |= mesh_metrics(surface, against)
     metrics |= {"Eval/chunk_shrinks": chunks.shrinks, "Eval/seconds": time.perf_counter() - began}

@@ -24,14 +24,25 @@ class Instruments:
 
     def __init__(self, scene: Scene, model: NormalsModel) -> None:
         self._scene, self._model = scene, model
-        self._begin()
+        self.begin()
 
     def look(self, batch: RayBatch, rendered: Rendered) -> None:
         """Take in what one graph saw."""
+        self.take(batch, samples=len(rendered.samples), filled=rendered.filled, starved=rendered.starved)
+
+    def take(self, batch: RayBatch, *, samples: int, filled: int, starved: float) -> None:
+        """Take in what one graph saw, on all ranks.
+
+        Args:
+            batch: its rays.
+            samples: of them.
+            filled: rays that the grid gave no samples and that got stratified ones.
+            starved: share of the rays in the mask that the grid gave no samples.
+        """
         self.rays += len(batch)
-        self.samples += len(rendered.samples)
-        self._filled += rendered.filled
-        self._starved.append(rendered.starved)
+        self.samples += samples
+        self._filled += filled
+        self._starved.append(starved)
         self._views += batch.views.tolist()
 
     @property
@@ -42,7 +53,7 @@ class Instruments:
     def views(self) -> tuple[str, ...]:
         """Names of the views of the step."""
         names, train = self._scene.maps.names, self._scene.train
-        return tuple(names[train[view]] for view in self._views)
+        return tuple(names[train[view]] for view in dict.fromkeys(self._views))
 
     def after_update(self, step: Step) -> None:
         """Record the step's numbers, and begin anew."""
@@ -60,9 +71,10 @@ class Instruments:
         if model.poses.learned() and step.every(POSES_EVERY):
             rotation, position = model.poses.changes().unbind()
             step.record({"Statistics/pose_change_rotation": rotation, "Statistics/pose_change_position": position})
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Forget what was taken in: a step, or another attempt at it, begins."""
         self.rays = self.samples = self._filled = 0
         self._starved: list[float] = []
         self._views: list[int] = []

@@ -1,9 +1,9 @@
 """What the field and the poses are trained towards, term by term (PMNI; NeuS; SuperNormal)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch import Terms
@@ -45,21 +45,47 @@ def ray_terms(
     return terms
 
 
+def ray_amounts(
+    names: Collection[str], batch: RayBatch, rendered: Rendered, options: TermOptions
+) -> dict[str, Float[Tensor, ""]]:
+    """Return how much each of these terms is a mean over: what it is to be weighted by in a mean with other rays' terms.
+
+    Args:
+        names: of the terms; "depth" has no such number, its scale being one for all rays of a view.
+        batch: as for `ray_terms`.
+        rendered: likewise.
+        options: likewise.
+    """
+    amounts: dict[str, Tensor] = {}
+    if "normal" in names:
+        amounts["normal"] = _counted(batch.known, rendered, options).sum()
+    if "mask" in names:
+        amounts["mask"] = batch.weights.sum() if options.balanced else torch.tensor(len(batch))
+    if "eikonal" in names:
+        amounts["eikonal"] = torch.tensor(len(rendered.gradients))
+    return amounts
+
+
+def _counted(which: Bool[Tensor, " rays"], rendered: Rendered, options: TermOptions) -> Bool[Tensor, " rays"]:
+    """Of some rays those that have a direction of their own."""
+    return which & (rendered.opacity > SEEN) if options.rendered_normals == "direction" else which
+
+
 def _normal(
     batch: RayBatch, rendered: Rendered, poses: Float[Tensor, "views 4 4"], options: TermOptions
 ) -> Float[Tensor, ""]:
     observed = torch.einsum("nij,nj->ni", poses.index_select(0, batch.view)[:, :3, :3], batch.normals)
-    shown, counted = rendered.normal, batch.known
+    shown, counted = rendered.normal, _counted(batch.known, rendered, options)
     if options.rendered_normals == "direction":
-        shown, counted = shown / rendered.opacity.clamp_min(SEEN)[:, None], counted & (rendered.opacity > SEEN)
+        shown = shown / rendered.opacity.clamp_min(SEEN)[:, None]
     return normal_error(shown, observed, counted, norm=options.normal_norm)
 
 
 def _depth(batch: RayBatch, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
     """Mean over views: the scale is one for each."""
-    shown, counted = rendered.distance, batch.mask & (batch.distance > 0)
+    shown, counted = rendered.distance, _counted(batch.mask & (batch.distance > 0), rendered, options)
     if options.rendered_normals == "direction":
-        shown, counted = shown / rendered.opacity.clamp_min(SEEN), counted & (rendered.opacity > SEEN)
+        shown = shown / rendered.opacity.clamp_min(SEEN)
     own = [batch.view == view for view in batch.views.tolist()]
     return torch.stack([depth_scale_error(batch.distance, shown, counted & one) for one in own]).mean()
 
@@ -75,12 +101,18 @@ class MeanTerms:
         self._graphs = graphs
         self._sums: dict[str, tuple[float | Tensor, Tensor]] = {}
 
-    def backward(self, terms: Terms) -> None:
-        """Go backward through one graph, with its share of the step, and let go of it."""
-        (terms.total / self._graphs).backward()
+    def backward(self, terms: Terms, share: float = 1.0) -> None:
+        """Go backward through one graph, with its share of the step, and let go of it.
+
+        Args:
+            terms: of the graph.
+            share: of the graph, where it is a part of one of the step's: its share of the rays.
+        """
+        graphs = self._graphs / share
+        (terms.total / graphs).backward()
         for name, (weight, value) in terms.items():
             before = self._sums[name][1] if name in self._sums else 0.0
-            self._sums[name] = (weight, before + value.detach() / self._graphs)
+            self._sums[name] = (weight, before + value.detach() / graphs)
 
     def terms(self) -> Terms:
         """Return the mean of all terms, without a graph."""

@@ -1,7 +1,7 @@
 """What a trained normals run gives to others: the mesh, pictures of it and of every view, poses, figures."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
     *,
     evaluation: Evaluation | None = None,
     seconds: float = 4.0,
+    between: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Path]:
     """Write everything that a finished run gives to others; return the paths by what they are.
 
@@ -56,13 +57,14 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
         folder: where to; made if missing, files of the same names are replaced.
         evaluation: of this model with its mesh; made here, if None or without a mesh.
         seconds: of film; 0 makes none.
+        between: called between parts of the work; it may raise, to give up.
 
     Raises:
         OSError: a file cannot be written.
         MeshError: the field is not finite somewhere.
     """
     if evaluation is None or evaluation.surface is None:
-        evaluation = evaluate(model, scene, config)
+        evaluation = evaluate(model, scene, config, between=between)
     made = {
         "normals": save_picture(folder / "normals.png", sheet_of(evaluation.strips)),
         **_write_poses(scene, model.poses().detach().double().cpu(), evaluation.poses, folder),
@@ -71,7 +73,12 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
     surface = evaluation.surface
     if surface is None or surface.empty:
         return made
-    return made | _write_meshes(scene, evaluation, surface.in_world(scene), folder, round(seconds * RATE))
+    between()
+    mesh, frames = surface.in_world(scene), round(seconds * RATE)
+    made |= _write_meshes(scene, evaluation, mesh, folder)
+    if frames:
+        made["turntable"] = write_film(mesh, folder / "turntable.mp4", frames, upwards(scene), between=between)
+    return made
 
 
 def upwards(scene: Scene) -> tuple[float, float, float]:
@@ -81,18 +88,26 @@ def upwards(scene: Scene) -> tuple[float, float, float]:
     return x, y, z
 
 
-def write_film(mesh: Triangles, path: Path, frames: int, up: tuple[float, float, float]) -> Path:
-    """Write a film around a mesh, as clay."""
+def write_film(
+    mesh: Triangles,
+    path: Path,
+    frames: int,
+    up: tuple[float, float, float],
+    *,
+    between: Callable[[], object] = lambda: None,
+) -> Path:
+    """Write a film around a mesh, as clay; `between` is called before each frame, and may raise, to give up."""
     cameras, painter = turntable_cameras(mesh, frames, SIZE, up=up), MeshPainter(mesh)
 
     def drawn() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
+            between()
             yield torch.from_numpy(painter.draw(camera, shading="clay")).permute(2, 0, 1)
 
     return write_video(path, drawn(), rate=RATE)
 
 
-def _write_meshes(scene: Scene, evaluation: Evaluation, mesh: Triangles, folder: Path, frames: int) -> dict[str, Path]:
+def _write_meshes(scene: Scene, evaluation: Evaluation, mesh: Triangles, folder: Path) -> dict[str, Path]:
     up = upwards(scene)
     made = {
         "mesh": write_mesh(folder / "mesh.ply", mesh),
@@ -104,8 +119,6 @@ def _write_meshes(scene: Scene, evaluation: Evaluation, mesh: Triangles, folder:
         errors = against.vertex_errors / against.diameter / ERROR_SCALE
         coloured = error_coloured(aligned(surface.mesh, evaluation.poses), errors, 1.0)
         made["mesh_error"] = save_picture(folder / "mesh_error.png", mesh_still(coloured, size=SIZE, up=up))
-    if frames:
-        made["turntable"] = write_film(mesh, folder / "turntable.mp4", frames, up)
     return made
 
 

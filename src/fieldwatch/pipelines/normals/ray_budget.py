@@ -44,6 +44,10 @@ class RayBudget:
         """Samples of a batch at most; rays whose samples would exceed it are left out."""
         return max(OVER * (self._options.sample_budget or BUDGET), LEAST_BOUND)
 
+    def most_of(self, parts: int) -> int:
+        """Samples at most where a batch is looked along in parts: less memory, also where the grid is full."""
+        return max(self.most // parts, LEAST_BOUND)
+
     def observe(self, rays: int, samples: int) -> None:
         """Take in what a step had, over all its batches: rays that were drawn, and samples that were blended."""
         if self._budget is not None and rays:

@@ -262,7 +262,10 @@ def _meaning(saw: Saw) -> str:
 def _losses_of(step: Step) -> tuple[dict[str, float], dict[str, Tensor], Tensor]:
     """Weights and values of a step's terms, as `step.observe` recorded them, and whether `step.update` refused."""
     values = {tag.removeprefix(TERM): value for tag, value in step.values.items() if tag.startswith(TERM)}
-    return {name: step.numbers[WEIGHT + name] for name in values}, values, step.values[GUARD]
+    weights = {name: step.numbers[WEIGHT + name] for name in values if WEIGHT + name in step.numbers}
+    if len(weights) < len(values):  # summed over ranks, on the device
+        weights = dict(zip(values, torch.stack([step.values[WEIGHT + name] for name in values]).tolist(), strict=True))
+    return weights, values, step.values[GUARD]
 
 
 def _within_the_sphere(cells: Cells, device: torch.device) -> Bool[Tensor, " cells"]:

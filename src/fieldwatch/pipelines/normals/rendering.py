@@ -10,6 +10,7 @@ from fieldwatch.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.pipelines.normals.config import RenderOptions
 from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples, seen_patches
+from fieldwatch.pipelines.normals.shared_rays import SharedRays
 from fieldwatch.render import (
     BoundedRays,
     DistanceField,
@@ -69,21 +70,33 @@ def rays_of(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
 
 
 @torch.no_grad()
-def samples_of(
+def samples_of(  # noqa: PLR0913  a model, its rays, and how they are looked along
     model: NormalsModel,
     rays: BoundedRays,
     step: float,
     *,
     jitter: Float[Tensor, " rays"] | None = None,
     most: int | None = None,
+    shared: SharedRays | None = None,
 ) -> PackedSamples:
     """Return the sections of rays in which the surface may be: in occupied cells, and near enough to it.
 
     The grid is marched in strides of some steps. A stride is cut into steps only where the distance in its middle says
     that the surface, as blurred as it is, may reach into it: a field of distances tells of empty space, too.
+
+    Args:
+        model: what is looked at.
+        rays: in the frame of the scene's sphere.
+        step: distance between samples.
+        jitter: shift of each ray's samples, in steps; None is no shift.
+        most: strides, in steps, at most; rays from the first on that would exceed it are left out.
+        shared: whose part the rays are, where other ranks look along others: then `most` is for all.
     """
     parts = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
-    strides = model.grid.march(rays, step * parts, jitter=jitter, most=None if most is None else max(most // parts, 1))
+    bound = None if most is None else max(most // parts, 1)
+    strides = model.grid.march(rays, step * parts, jitter=jitter, most=bound)
+    if shared is not None and bound is not None:
+        strides = shared.bounded(strides, bound)
     far = rays.far if most is None else rays.far[: strides.n_rays]
     strides = strides.before(far)
     if parts == 1 or not len(strides):
@@ -127,7 +140,7 @@ def render(  # noqa: PLR0913, PLR0917  a model, its rays, and how they are looke
     batch: RayBatch,
     step: float,
     options: RenderOptions,
-    source: RaySource,
+    source: RaySource | SharedRays,
     most: int | None = None,
 ) -> Rendered:
     """Look along the rays of a batch, for training.
@@ -137,8 +150,8 @@ def render(  # noqa: PLR0913, PLR0917  a model, its rays, and how they are looke
         batch: which rays.
         step: distance between samples.
         options: how.
-        source: draws where along each ray its samples begin.
-        most: samples at most; rays whose samples would exceed it are left out.
+        source: draws where along each ray its samples begin; of shared rays the batch is the own part.
+        most: samples at most, of all ranks; rays whose samples would exceed it are left out.
     """
     poses = model.poses()
     rays, mask = rays_of(batch, poses), batch.mask
@@ -147,7 +160,8 @@ def render(  # noqa: PLR0913, PLR0917  a model, its rays, and how they are looke
     if patches is not None:  # a patch goes where its central ray goes, and is in the mask where any of its pixels is
         rays, area, mask = patches.central, patches.area, mask.view(-1, patches.area).any(1)
     most = None if most is None else most // area
-    found = samples_of(model, rays, step, jitter=source.jitter(len(rays)), most=most)
+    shared = source if isinstance(source, SharedRays) else None
+    found = samples_of(model, rays, step, jitter=source.jitter(len(rays)), most=most, shared=shared)
     kept = found.n_rays
     rays, mask = _first(rays, kept), mask[:kept]
     starved = _share((found.counts == 0) & mask, mask)

@@ -1,6 +1,7 @@
 """The mesh of a trained field: marching cubes in blocks, the largest piece, closed and facing outwards."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,14 @@ def surface_mesh(model: NormalsModel, scene: Scene, resolution: int, *, world: b
 
 
 @torch.no_grad()
-def find_surface(model: NormalsModel, resolution: int, *, chunks: Chunks | None = None) -> Surface:
+def find_surface(
+    model: NormalsModel,
+    resolution: int,
+    *,
+    chunks: Chunks | None = None,
+    block: int = BLOCK,
+    between: Callable[[], object] = lambda: None,
+) -> Surface:
     """Find the surface of a field in its box, and keep the largest piece, by area.
 
     Where the field says that the surface is far away, it is not evaluated at every node: one value in the middle of 8^3
@@ -81,6 +89,8 @@ def find_surface(model: NormalsModel, resolution: int, *, chunks: Chunks | None 
         model: what was trained.
         resolution: nodes along a side of the field's box, 2 to 512; n nodes are n - 1 cells of 2 / (n - 1) units.
         chunks: how many points at a time.
+        block: cells along a side of the blocks that the mesh is made in, one after the other.
+        between: called before each block; it may raise, to give up.
 
     Raises:
         ValueError: another number of nodes.
@@ -90,8 +100,8 @@ def find_surface(model: NormalsModel, resolution: int, *, chunks: Chunks | None 
     if not 2 <= resolution <= MOST_NODES:
         raise ValueError(f"a mesh of {resolution} nodes along each side: wanted 2 to {MOST_NODES} (--mesh-resolution)")
     cells = resolution - 1
-    field = _Sampled(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks)
-    whole = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=BLOCK)
+    field = _Sampled(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks, between)
+    whole = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=block)
     mesh, removed, share = _largest(whole)
     return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, asked=field.asked)
 
@@ -114,14 +124,15 @@ class _Sampled:
         model: whose field.
         cell: length of a cell's edge.
         chunks: points at a time.
+        between: called before each block.
 
     Attributes:
         nodes: that were asked for.
         evaluated: points at which the field was evaluated for them.
     """
 
-    def __init__(self, model: NormalsModel, cell: float, chunks: Chunks) -> None:
-        self._model, self._cell, self._chunks = model, cell, chunks
+    def __init__(self, model: NormalsModel, cell: float, chunks: Chunks, between: Callable[[], object]) -> None:
+        self._model, self._cell, self._chunks, self._between = model, cell, chunks, between
         self._device = model.grid.occupied.device
         self.nodes = self.evaluated = 0
         self._reach = 0.5 * math.sqrt(3) * (_PART + 2) * cell * self._slope()
@@ -133,6 +144,7 @@ class _Sampled:
 
     def __call__(self, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
         """Return values at points; those around the box are held to its sides."""
+        self._between()
         self.nodes += len(points)
         part = np.floor((points - points.min(0)) / (_PART * self._cell) + 1e-6).astype(np.int64)
         size = part.max(0) + 1

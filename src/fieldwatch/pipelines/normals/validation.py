@@ -1,18 +1,18 @@
 """What is looked at while a run trains: errors, meshes, pictures, poses. None of it can disturb or end the training."""
 
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fieldwatch import Run, Step, preserve_random_state
-from fieldwatch.checkpoint import whole_file
-from fieldwatch.mesh import MeshError, write_mesh
+from fieldwatch import Parts, Run, Step
+from fieldwatch.mesh import write_mesh
 from fieldwatch.pipelines.normals.config import NormalsConfig
-from fieldwatch.pipelines.normals.evaluate import Evaluation, evaluate, pose_errors
+from fieldwatch.pipelines.normals.evaluate import LEAST, LEAST_BLOCK, Evaluation, evaluate, pose_errors
 from fieldwatch.pipelines.normals.model import NormalsModel
 from fieldwatch.pipelines.normals.pictures import (
     depth_colours,
@@ -22,24 +22,25 @@ from fieldwatch.pipelines.normals.pictures import (
     sheet_of,
 )
 from fieldwatch.pipelines.normals.scene import Scene
-from fieldwatch.pipelines.normals.surface import Surface, find_surface
+from fieldwatch.pipelines.normals.surface import BLOCK, Surface, find_surface
 from fieldwatch.pipelines.normals.timeline import add_poses, pose_file
 from fieldwatch.pipelines.normals.view_errors import Sight
+from fieldwatch.render import Chunks
 
-MESHES, NORMALS, DEPTHS, FAILURES = "meshes_validation", "normals", "depths", "validation_failures"
+MESHES, NORMALS, DEPTHS = "meshes_validation", "normals", "depths"
 """Folders in the run folder."""
 SHOWN = 4
 """Training views whose pictures are written, evenly spaced; one held-out view joins them."""
 
-Failure = (MeshError, OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
-"""What a validation may fail with and training still goes on. Anything else is a bug, and stops the run."""
+MOST = 64
+"""Parts in which views are rendered and meshes made, at most: 1,024 rays and points at a time."""
 
 
 class Validation:
     """Looks at a run at the planned iterations.
 
-    It runs without gradients, leaves all random states as they were, and changes nothing that is trained: the training
-    is that of a run without it, bit for bit. What fails is written to `validation_failures/`, counted in
+    It runs aside (`Run.aside`): the training is that of a run without it, bit for bit. When memory runs out, rays,
+    points and blocks are divided; what fails all the same is written to `validation_failures/`, counted in
     `Eval/failures` and reported as the event `validation_failed`; the training goes on.
 
     Args:
@@ -50,12 +51,14 @@ class Validation:
     Attributes:
         evaluation: the newest one; None before, and where that failed.
         failures: how many there were so far, over all segments of a run whose checkpoints hold this.
+        parts: in how many views are rendered and meshes made; a checkpoint holds them, too.
     """
 
     def __init__(self, config: NormalsConfig, scene: Scene, model: NormalsModel) -> None:
         self._config, self._scene, self._model = config, scene, model
         self.evaluation: Evaluation | None = None
         self.failures = 0
+        self.parts = Parts("evaluation", most=MOST)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds: the count of failures."""
@@ -68,7 +71,14 @@ class Validation:
     def before(self, run: Run) -> None:
         """Write where the poses start: the entry of iteration 0, unless it is there."""
         if not pose_file(run.folder, 0).exists():
-            self._guarded(run, "poses", 0, lambda: self._poses(run, 0, self._model.poses.start))
+            with self._aside(run, "poses"):
+                self._poses(run, 0, self._model.poses.start)
+
+    def due(self, done: int) -> bool:
+        """Whether there is anything to be done after so many steps."""
+        plan, config = self._scene.plan, self._config
+        wanted = (config.evaluate_at, config.mesh_at, config.poses_at)
+        return done == plan.total or any(plan.due(every, done) for every in wanted)
 
     def after(self, run: Run, step: Step) -> None:
         """Do what is due after a step; everything is after the last one."""
@@ -77,15 +87,14 @@ class Validation:
         evaluates = last or plan.due(config.evaluate_at, done)
         meshes = last or plan.due(config.mesh_at, done)
         if last or plan.due(config.poses_at, done):
-            self._guarded(run, "poses", done, lambda: self._poses(run, done, self._model.poses()))
+            with self._aside(run, "poses"):
+                self._poses(run, done, self._model.poses())
         if evaluates:
-            with step.span("evaluation"):
-                self._guarded(run, "evaluation", done, lambda: self._evaluate(run, done, meshes=meshes))
+            with step.span("evaluation"), self._aside(run, "evaluation"):
+                self._evaluate(run, done, meshes=meshes)
         elif meshes:
-            with step.span("mesh"):
-                self._guarded(
-                    run, "mesh", done, lambda: self._mesh(run, done, find_surface(self._model, config.mesh_resolution))
-                )
+            with step.span("mesh"), self._aside(run, "mesh"):
+                self._mesh(run, done, run.attempts.result(self.parts, partial(self._surface, run)))
         if evaluates or self.failures > before:
             run.record({"Eval/failures": self.failures}, position=done)
 
@@ -95,14 +104,18 @@ class Validation:
     def _evaluate(self, run: Run, done: int, *, meshes: bool) -> None:
         iteration, shown = self._iteration(done), self._shown()
         self.evaluation = None
-        self.evaluation = found = evaluate(
+        work = partial(
+            evaluate,
             self._model,
             self._scene,
             self._config,
             resolution=None if meshes else 0,
             step=self._scene.plan.march_step(done),
+            between=partial(run.stop_point, "an evaluation"),
             shown=lambda sight: write_pictures(run.folder, iteration, sight) if sight.number in shown else None,
+            parts=self.parts,
         )
+        self.evaluation = found = run.attempts.result(self.parts, work)
         run.record(found.metrics, position=done)
         run.recording.image("Eval/normals", sheet_of(found.strips), done)
         run.save_after_step({"mae": found.score})
@@ -112,6 +125,12 @@ class Validation:
     def _shown(self) -> set[int]:
         train, count = self._scene.train, min(SHOWN, len(self._scene.train))
         return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
+
+    def _surface(self, run: Run) -> Surface:
+        block, between = self.parts.chunk(BLOCK, least=LEAST_BLOCK), partial(run.stop_point, "a validation mesh")
+        chunks = Chunks(self.parts.chunk(self._model.grid.config.chunk, least=LEAST))
+        nodes = self._config.mesh_resolution
+        return find_surface(self._model, nodes, chunks=chunks, block=block, between=between)
 
     def _mesh(self, run: Run, done: int, surface: Surface) -> None:
         if surface.empty:
@@ -130,21 +149,11 @@ class Validation:
             errors=pose_errors(model, scene),
         )
 
-    def _guarded(self, run: Run, what: str, done: int, action: Callable[[], None]) -> None:
-        """Do something that may fail; what failed is recorded when its frames, and what they hold, are gone."""
-        report = None
-        try:
-            with preserve_random_state(), torch.no_grad():
-                action()
-        except Failure as error:
-            report = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-        if report is None:
-            return
-        self.failures += 1
-        path = run.folder / FAILURES / f"step_{done:08d}.txt"
-        run.event("validation_failed", what=what, reason=report[0], file=str(path.relative_to(run.folder)), done=done)
-        with whole_file(path) as draft:
-            draft.write_text(f"{what} after {done} steps\n\n{report[1]}", encoding="utf-8")
+    @contextmanager
+    def _aside(self, run: Run, what: str) -> Generator[None]:
+        with run.aside(what) as aside:
+            yield
+        self.failures += aside.failed
 
 
 def write_pictures(folder: Path, iteration: int, sight: Sight) -> dict[str, Path]:

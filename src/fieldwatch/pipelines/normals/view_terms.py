@@ -46,7 +46,16 @@ class ViewTerms:
         self._pixels, self._share = pixels, options.point_share
         self.scales = ViewScales(len(pixels), pixels.mask.device)
 
-    def terms(self, weights: Mapping[str, float], model: NormalsModel, batch: RayBatch, rendered: Rendered) -> Terms:
+    def terms(  # noqa: PLR0913  what counts, a model, its rays, and how they are shared
+        self,
+        weights: Mapping[str, float],
+        model: NormalsModel,
+        batch: RayBatch,
+        rendered: Rendered,
+        *,
+        everything: tuple[RayBatch, Rendered] | None = None,
+        amounts: dict[str, Tensor] | None = None,
+    ) -> Terms:
         """Return the terms that count; without any of the three, there are none and nothing is computed.
 
         Args:
@@ -54,6 +63,8 @@ class ViewTerms:
             model: its field, and the poses that gradients flow to.
             batch: the rays, as many as were rendered.
             rendered: what they saw.
+            everything: what scales are estimated from, if that is more: the rays of all ranks and what they saw.
+            amounts: where it is noted how much each term is a mean over; None notes nothing.
 
         Raises:
             ValueError: a term looks at integrated depth, and no view has one.
@@ -61,17 +72,18 @@ class ViewTerms:
         terms = Terms()
         if not weights.keys() & {"point_cloud", "surface", "consistency"}:
             return terms
-        poses = model.poses()
+        poses, amounts = model.poses(), {} if amounts is None else amounts
         if weights.keys() & {"point_cloud", "surface"}:
             clouds = self._clouds
-            self.scales.observe(batch, rendered)
+            self.scales.observe(*(everything or (batch, rendered)))
             points, view = self._depth_points(batch, poses)
             if "point_cloud" in weights:
-                terms |= Terms(point_cloud=(weights["point_cloud"], self._apart(clouds, points, view, poses)))
+                terms |= Terms(point_cloud=(weights["point_cloud"], self._apart(clouds, points, view, poses, amounts)))
             if "surface" in weights:
-                terms |= Terms(surface=(weights["surface"], _off_surface(model, points)))
+                terms |= Terms(surface=(weights["surface"], _off_surface(model, points, amounts)))
         if "consistency" in weights:
-            terms |= Terms(consistency=(weights["consistency"], self._inconsistency(model, poses, batch, rendered)))
+            error = self._inconsistency(model, poses, batch, rendered, amounts)
+            terms |= Terms(consistency=(weights["consistency"], error))
         return terms
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,12 +107,13 @@ class ViewTerms:
         local = (scale * batch.distance)[rows, None] * batch.directions[rows]
         return _moved(poses.index_select(0, batch.view[rows]), local), batch.view[rows]
 
-    def _apart(
+    def _apart(  # noqa: PLR0913, PLR0917  points, whose they are, and what they are compared with
         self,
         clouds: IntegratedClouds,
         points: Float[Tensor, "n 3"],
         view: Int64[Tensor, " n"],
         poses: Float[Tensor, "views 4 4"],
+        amounts: dict[str, Tensor],
     ) -> Float[Tensor, ""]:
         """Mean distance of the points from the nearest ones of both neighbours' clouds, which stay where they are."""
         fixed, scales = poses.detach(), self.scales.values
@@ -113,10 +126,17 @@ class ViewTerms:
                 back = _moved(inverse_rigid(fixed[one])[None], own.detach()) / scales[one]
                 nearest, inner = clouds.nearest(one, back)
                 found.append((own, _moved(fixed[one][None], scales[one] * nearest), inner))
-        return matched_error(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        own, matches, inner = (torch.cat(parts) for parts in zip(*found, strict=True))
+        amounts["point_cloud"] = inner.sum()
+        return matched_error(own, matches, inner)
 
-    def _inconsistency(
-        self, model: NormalsModel, poses: Float[Tensor, "views 4 4"], batch: RayBatch, rendered: Rendered
+    def _inconsistency(  # noqa: PLR0913, PLR0917  a model, its rays, and what is noted
+        self,
+        model: NormalsModel,
+        poses: Float[Tensor, "views 4 4"],
+        batch: RayBatch,
+        rendered: Rendered,
+        amounts: dict[str, Tensor],
     ) -> Float[Tensor, ""]:
         """Difference of the normals that a ray's own view and each neighbour saw where the ray meets the surface.
 
@@ -138,6 +158,7 @@ class ViewTerms:
         rows = torch.nonzero(both & ((seen * turned).sum(-1).detach() > ALIKE))[:, 0]
         rows = rows[visible(model.sdf, places.detach()[rows], there.detach()[rows, :3, 3])]
         both = torch.zeros_like(both).index_fill(0, rows, value=True)
+        amounts["consistency"] = both.sum()
         return view_consistency_error(seen, turned, both, opacity)
 
     def _around(self, view: Int64[Tensor, " n"]) -> list[Int64[Tensor, " n"]]:
@@ -182,9 +203,13 @@ def observed_normals(
     return torch.where(known[:, None], total, 0) * squared.rsqrt()[:, None], known
 
 
-def _off_surface(model: NormalsModel, points: Float[Tensor, "n 3"]) -> Float[Tensor, ""]:
+def _off_surface(
+    model: NormalsModel, points: Float[Tensor, "n 3"], amounts: dict[str, Tensor]
+) -> Float[Tensor, ""]:
     """Mean of |f| at points; those outside of the sphere, where there is no field, do not count."""
-    return surface_error(model.sdf(points[points.detach().norm(dim=-1) < RADIUS]))
+    values = model.sdf(points[points.detach().norm(dim=-1) < RADIUS])
+    amounts["surface"] = torch.tensor(len(values))
+    return surface_error(values)
 
 
 def _moved(motions: Float[Tensor, "#n 4 4"], points: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:

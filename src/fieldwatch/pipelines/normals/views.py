@@ -66,8 +66,14 @@ class Seen:
 
 
 @torch.no_grad()
-def look(
-    model: NormalsModel, camera: Camera, options: RenderOptions, step: float, *, chunks: Chunks | None = None
+def look(  # noqa: PLR0913  what is looked at, from where and how finely; two bounds of memory
+    model: NormalsModel,
+    camera: Camera,
+    options: RenderOptions,
+    step: float,
+    *,
+    chunks: Chunks | None = None,
+    rays: int = RAYS,
 ) -> Seen:
     """Render a whole view, without gradients and without anything random.
 
@@ -81,6 +87,7 @@ def look(
         options: of rendering.
         step: distance between samples, as of `Plan.march_step`.
         chunks: how many points at a time; kept by callers that look again.
+        rays: at a time.
 
     Returns:
         What is seen, on the model's device.
@@ -96,7 +103,7 @@ def look(
     origin = pose[:3, 3].float()
     parts = [
         _blended(model, BoundedRays.in_sphere(origin.expand_as(some), some, RADIUS), options, step, chunks)
-        for some in turned.split(RAYS)
+        for some in turned.split(rays)
     ]
     opacity, normal, distance = (torch.cat(columns) for columns in zip(*parts, strict=True))
     solid = opacity > SOLID

@@ -1,6 +1,7 @@
 """Training Gaussians from photos to a surface: the loop, step by step."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -52,7 +53,7 @@ def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack
         run.hold(photos=scene.photos, neighbours=neighbourhood)
         for step in run.steps(plan.total, first=plan.first):
             test.before(run, step)
-            with step.span("data"):
+            with step.span("data"), run.stop_point.waiting():
                 shot = next_shot()
             wanted = geometry_at(config, scene, step.index)
             with step.span("render"):
@@ -86,8 +87,8 @@ def train_splats(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack
             if step.index + 1 in plan.saves:
                 run.save_after_step()
             test.after(run, step)
+        products = finished(config, scene, model, learning, run)
     neighbourhood.close()
-    products = finished(config, scene, model, learning, folder / PRODUCTS)
     return Outcome.of(run, test.evaluation, products)
 
 
@@ -100,7 +101,7 @@ class Test:
         meshes: also make a mesh each time, and record how good it is.
 
     Attributes:
-        evaluation: the last one; None before the first.
+        evaluation: the last one; None before the first, and where that failed (the training goes on).
     """
 
     __test__ = False  # nothing for pytest
@@ -118,31 +119,34 @@ class Test:
     def after(self, run: Run, step: Step) -> None:
         """Evaluate, if due after this step."""
         if step.index + 1 in self._scene.plan.tests:
-            run.save_after_step({"psnr": self._evaluate(run, step, step.index + 1).score})
+            found = self._evaluate(run, step, step.index + 1)
+            run.save_after_step({} if found is None else {"psnr": found.score})
 
-    def _evaluate(self, run: Run, step: Step, done: int) -> Evaluation:
-        with step.span("evaluation"):
-            self.evaluation = evaluate(self._model, self._scene, lpips=self._lpips)
+    def _evaluate(self, run: Run, step: Step, done: int) -> Evaluation | None:
+        self.evaluation = None
+        with step.span("evaluation"), run.aside("evaluation"):
+            between = partial(run.stop_point, "an evaluation")
+            self.evaluation = evaluate(self._model, self._scene, lpips=self._lpips, between=between)
             show_evaluation(run, self.evaluation, self._scene, done)
         if self._meshes:
-            with step.span("test_mesh"):
-                metrics, why_none = mesh_metrics(self._model, self._scene)
-            run.record(metrics, position=done)
-            run.event("test_mesh", metrics=len(metrics), why_none=why_none)
+            with step.span("test_mesh"), run.aside("test mesh"):
+                between = partial(run.stop_point, "a test mesh")
+                metrics, why_none = mesh_metrics(self._model, self._scene, between=between)
+                run.record(metrics, position=done)
+                run.event("test_mesh", metrics=len(metrics), why_none=why_none)
         return self.evaluation
 
 
-def finished(
-    config: SplatsConfig, scene: Scene, model: SplatModel, learning: Learning, folder: Path
-) -> Mapping[str, Path]:
-    """Write what the run gives to others."""
-    losses = read_history(folder.parent)["Loss/total"].values[:: config.stats_every]
+def finished(config: SplatsConfig, scene: Scene, model: SplatModel, learning: Learning, run: Run) -> Mapping[str, Path]:
+    """Write what the run gives to others; its state is saved by now."""
+    losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_products(
         model,
         scene,
-        folder,
+        run.folder / PRODUCTS,
         iteration=scene.plan.total,
         turntable=config.turntable,
         losses=losses.tolist(),
         optimizer=learning.gaussians,
+        between=partial(run.stop_point, "the products"),
     )

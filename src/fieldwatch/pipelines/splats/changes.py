@@ -20,7 +20,8 @@ from fieldwatch.pipelines.splats.growth import (
 )
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
-from fieldwatch.render import ScreenTally, Splatted, View
+from fieldwatch.pipelines.splats.shown import Shown
+from fieldwatch.render import ScreenTally
 
 PULLS = {"signed": 2e-4, "absolute": 1e-3}
 """Gradients on the image from which Gaussians grow: 3DGS's, and what suits AbsGS's on short runs."""
@@ -66,10 +67,12 @@ class Changes:
         """Whether absolute gradients have to be summed at this step."""
         return self._absolute and self.looks(step)
 
-    def look(self, step: int, drawn: Splatted, view: View) -> None:
-        """Take note of a step's gradients; after backward."""
-        if self.looks(step):
-            self.tally.add(drawn, view)
+    def look(self, shown: Shown) -> None:
+        """Take note of what pulled at the Gaussians in a step; of all its views."""
+        if shown.tally is not None:
+            self.tally.pulls += shown.tally.pulls
+            self.tally.sightings += shown.tally.sightings
+            torch.maximum(self.tally.radii, shown.tally.radii, out=self.tally.radii)
 
     def shake(self, step: int, rate: float) -> None:
         """Add the noise of MCMC growth, after the update."""

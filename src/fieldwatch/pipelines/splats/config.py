@@ -201,6 +201,8 @@ class SplatsConfig:
         rates: learning rates.
         degree: of the harmonics, 0 to 3.
         degree_every: iterations until the next degree is used; 0 uses all from the start.
+        views_per_step: photos that one step draws; the loss is their mean, and several processes share them. Iterations
+            count steps.
         dssim: weight of 1 - SSIM in the rendering term; L1 has the rest.
         exposure: learn a colour map for every training photo, for photos of uneven exposure.
         antialiased: keep the light of Gaussians that drawing widens to a pixel's size (Mip-Splatting's 2D filter, Yu
@@ -242,6 +244,7 @@ class SplatsConfig:
     rates: RateOptions = field(default_factory=RateOptions)
     degree: int = 3
     degree_every: int = 1000
+    views_per_step: int = 1
     dssim: float = 0.2
     exposure: bool = False
     antialiased: bool = False
@@ -255,7 +258,7 @@ class SplatsConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        counts = ("longer_side", "coarse_iterations", "keep_last", "stats_every")
+        counts = ("longer_side", "coarse_iterations", "keep_last", "stats_every", "views_per_step")
         naturals = ("held_out", "iteration_to_load", "checkpoint_interval", "keep_best", "degree_every", "threads")
         refuse_out_of_bounds(
             self,

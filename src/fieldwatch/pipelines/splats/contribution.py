@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.pipelines.splats.bands import splat_in_bands
 from fieldwatch.pipelines.splats.model import SplatModel
-from fieldwatch.render import View, splat
+from fieldwatch.render import View
 
 
 def largest_share(model: SplatModel, views: Sequence[View]) -> Float[Tensor, " n"]:
@@ -27,7 +28,7 @@ def largest_share(model: SplatModel, views: Sequence[View]) -> Float[Tensor, " n
     found = gaussians.means.new_zeros(len(gaussians))
     for view in views:
         ones = found.new_ones(len(found), 1).requires_grad_()
-        drawn = splat(*parts, view, features=ones, compensated=model.antialiased)
+        drawn = splat_in_bands(parts, (ones,), view, model.bands, compensated=model.antialiased)
         (weights,) = torch.autograd.grad(drawn.features.sum(), ones)
         found = torch.maximum(found, weights[:, 0])
     return found

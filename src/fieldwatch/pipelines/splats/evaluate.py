@@ -1,7 +1,7 @@
 """How well Gaussians draw photos they were not trained on, and how near they lie to the surface where it is known."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -91,7 +91,14 @@ _AVERAGED = ("psnr", "ssim", "l1", "lpips", "ms", "psnr_as_drawn", "psnr_fitted"
 
 
 @torch.no_grad()
-def evaluate(model: SplatModel, scene: Scene, *, degree: int | None = None, lpips: Lpips | None = None) -> Evaluation:
+def evaluate(
+    model: SplatModel,
+    scene: Scene,
+    *,
+    degree: int | None = None,
+    lpips: Lpips | None = None,
+    between: Callable[[], object] = lambda: None,
+) -> Evaluation:
     """Draw and score every held-out photo (every training photo where none is held out). Nothing of the training moves.
 
     Args:
@@ -99,6 +106,7 @@ def evaluate(model: SplatModel, scene: Scene, *, degree: int | None = None, lpip
         scene: the photos. Those whose mask leaves no pixel are left out.
         degree: of the harmonics; None uses all there are.
         lpips: measures it, too; on the training device only meanwhile.
+        between: called before each view; it may raise, to give up.
 
     Raises:
         PhotoError: a photo cannot be read.
@@ -110,6 +118,7 @@ def evaluate(model: SplatModel, scene: Scene, *, degree: int | None = None, lpip
     with preserve_random_state(), _lent(lpips, scene.device):
         model.draw(scene.views[indices[0]], degree=degree)  # what is made at the first draw is not timed
         for shot in _shots(scene, indices):
+            between()
             image, milliseconds = _timed(model, shot.view, degree)
             score, shown = _scored(model, image, shot, milliseconds, lpips)
             scores.append(score)
@@ -125,7 +134,7 @@ def evaluate(model: SplatModel, scene: Scene, *, degree: int | None = None, lpip
             held_out=bool(scene.photos.test),
             rows=tuple(scores),
             gaussians=len(model.gaussians),
-            train_psnr=_training_psnr(model, scene, degree) if scene.photos.test else None,
+            train_psnr=_training_psnr(model, scene, degree, between) if scene.photos.test else None,
             surface=surface_metrics(model, scene),
             worst=tuple(worst),
             sample=render_view(model, scene.views[sample], degree=degree),
@@ -175,12 +184,13 @@ def _scored(
     return score, shown
 
 
-def _training_psnr(model: SplatModel, scene: Scene, degree: int | None) -> float | None:
+def _training_psnr(model: SplatModel, scene: Scene, degree: int | None, between: Callable[[], object]) -> float | None:
     """Mean PSNR of some training photos, evenly spaced, as training sees them."""
     train = scene.photos.train
     count = min(len(train), TRAINING_VIEWS)
     found: list[float] = []
     for shot in _shots(scene, [train[i * len(train) // count] for i in range(count)]):
+        between()
         image = model.draw(shot.view, degree=degree).features
         seen = image if model.exposures is None else model.exposures(image, train.index(shot.index))
         found.append(score_image(clamped(seen), shot).psnr)

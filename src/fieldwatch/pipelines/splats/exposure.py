@@ -55,12 +55,12 @@ class ExposureRates:
         progress = min(max(step / self.decay_steps, 0.0), 1.0)
         return math.exp((1 - progress) * math.log(self.first) + progress * math.log(self.last))
 
-    def apply(self, optimizer: VisibleAdam, step: int, index: int) -> float:
-        """Set the rate for this step and the photo whose map it steps; return the rate."""
+    def apply(self, optimizer: VisibleAdam, step: int, *indices: int) -> float:
+        """Set the rate for this step and the photos whose maps it steps; return the rate."""
         rate = self.at(step)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        optimizer.visible = torch.tensor([index], device=optimizer.param_groups[0]["params"][0].device)
+        optimizer.visible = torch.tensor(sorted(set(indices)), device=optimizer.param_groups[0]["params"][0].device)
         return rate
 
 

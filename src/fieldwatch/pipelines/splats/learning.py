@@ -1,5 +1,6 @@
 """What steps the parameters, and how fast: Adam for the Gaussians, and for what is learned beside them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from fieldwatch.pipelines.splats.config import SplatsConfig
 from fieldwatch.pipelines.splats.exposure import ExposureRates, make_exposure_optimizer
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.rates import Rates, make_optimizer
-from fieldwatch.pipelines.splats.scene import Scene, Shot
+from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.schedule import Plan
 from fieldwatch.render import VisibleAdam
 
@@ -39,18 +40,18 @@ class Learning:
         self._beta = None if model.log_beta is None else torch.optim.Adam([model.log_beta], lr=config.rates.lr_beta)
         self._extent = scene.extent
 
-    def prepare(self, step: int, shot: Shot, visible: Int[Tensor, " visible"]) -> float:
+    def prepare(self, step: int, places: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
         """Set rates and visible rows for the update of a step; return the means' rate, world units.
 
         Args:
             step: 0-based.
-            shot: the photo of the step.
-            visible: Gaussians that it showed.
+            places: of the step's photos, among the training photos.
+            visible: Gaussians that they showed.
         """
         if isinstance(self.gaussians, VisibleAdam):
             self.gaussians.visible = visible
-        if self._exposures is not None and shot.place is not None:
-            self._exposure_rates.apply(self._exposures, step, shot.place)
+        if self._exposures is not None:
+            self._exposure_rates.apply(self._exposures, step, *places)
         return self.rates.apply(self.gaussians, step, self._extent)
 
     def active(self, terms: Terms) -> tuple[Optimizer, ...]:
@@ -60,9 +61,19 @@ class Learning:
 
     def zero_grad(self) -> None:
         """Let go of all gradients."""
-        for optimizer in (self.gaussians, self._exposures, self._beta):
-            if optimizer is not None:
-                optimizer.zero_grad(set_to_none=True)
+        for optimizer in self._all():
+            optimizer.zero_grad(set_to_none=True)
+
+    def average(self, views: int) -> None:
+        """Turn gradients that were added up over views into their mean."""
+        if views > 1:
+            for group in (group for optimizer in self._all() for group in optimizer.param_groups):
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(views)
+
+    def _all(self) -> list[Optimizer]:
+        return [one for one in (self.gaussians, self._exposures, self._beta) if one is not None]
 
     def kept(self) -> dict[str, Any]:
         """What a checkpoint holds, for `run.keep`."""

@@ -1,16 +1,18 @@
 """What is trained, as one thing to draw: the Gaussians, their 3D filter, and the photos' colours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fieldwatch.pipelines.splats.bands import splat_in_bands
 from fieldwatch.pipelines.splats.drawable import Drawable
 from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.mip import SharpestDetail
-from fieldwatch.render import DepthMode, Splatted, View, splat, widened
+from fieldwatch.render import DepthMode, Splatted, View, widened
 
 Held = TypeVar("Held", bound=Drawable)
 
@@ -25,6 +27,9 @@ class SplatModel(Generic[Held]):
         exposures: colour maps of the training photos; None leaves colours as they are drawn.
         antialiased: keep the light of Gaussians that drawing widens, see `splat`.
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
+
+    Attributes:
+        bands: of a picture, that are drawn one after the other, see `in_bands`.
     """
 
     def __init__(  # noqa: PLR0913  each is one thing that drawing may need
@@ -40,6 +45,16 @@ class SplatModel(Generic[Held]):
         self.gaussians, self.background = gaussians, background
         self.mip, self.exposures, self.log_beta = mip, exposures, log_beta
         self.antialiased = antialiased
+        self.bands = 1
+
+    @contextmanager
+    def in_bands(self, count: int) -> Iterator[None]:
+        """Draw everything inside in so many bands, see `splat_in_bands`: for where memory does not suffice."""
+        before, self.bands = self.bands, count
+        try:
+            yield
+        finally:
+            self.bands = before
 
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
         """Return scales and opacities as they are drawn: under the 3D filter, where there is one."""
@@ -66,13 +81,11 @@ class SplatModel(Generic[Held]):
         """
         gaussians = self.gaussians
         scales, opacities = self.shapes()
-        return splat(
-            gaussians.means,
-            gaussians.quaternions,
-            scales,
-            opacities,
+        return splat_in_bands(
+            (gaussians.means, gaussians.quaternions, scales, opacities),
+            gaussians.harmonics,
             view,
-            harmonics=gaussians.harmonics,
+            self.bands,
             degree=gaussians.degree if degree is None else degree,
             background=_padded(self.background),
             depth=depth,

@@ -89,7 +89,7 @@ def render_path(  # noqa: PLR0913  what is drawn, where to, and how it is shown
     shown: Shown = "colour",
     rate: float = 24.0,
     frames: Path | None = None,
-    drawn: Callable[[], None] = lambda: None,
+    drawn: Callable[[], object] = lambda: None,
 ) -> Path:
     """Draw a film along some cameras; return its path.
 

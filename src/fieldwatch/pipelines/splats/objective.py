@@ -18,6 +18,7 @@ from fieldwatch import Terms
 from fieldwatch.geometry import Camera, normals_from_depth
 from fieldwatch.losses import (
     Ellipsoids,
+    Samples,
     beta,
     better_normal_error,
     contributions,
@@ -42,6 +43,7 @@ from fieldwatch.pipelines.splats.exposure import Exposures
 from fieldwatch.pipelines.splats.growth import Sampling, mean_opacity, mean_scale
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.pipelines.splats.sample_chunks import Errors, mean_in_chunks
 from fieldwatch.pipelines.splats.scene import Scene, Shot
 from fieldwatch.render import DepthMode, Splatted, depth_normal_consistency, similarity
 
@@ -75,6 +77,7 @@ class Pass:
         drawn: the picture.
         shot: the photo.
         ellipsoids: the Gaussians, as the surface terms see them.
+        generator: of the samples of the density terms, on the device; None is torch's own.
     """
 
     step: int
@@ -82,16 +85,19 @@ class Pass:
     drawn: Splatted
     shot: Shot
     ellipsoids: Ellipsoids
+    generator: torch.Generator | None = None
 
     @classmethod
-    def of(cls, step: int, model: SplatModel, drawn: Splatted, shot: Shot) -> "Pass":
+    def of(
+        cls, step: int, model: SplatModel, drawn: Splatted, shot: Shot, generator: torch.Generator | None = None
+    ) -> "Pass":
         """Gather them."""
         gaussians = model.gaussians
         scales, opacities = model.shapes()
         ellipsoids = Ellipsoids(
             means=gaussians.means, scales=scales, quaternions=gaussians.quaternions, opacities=opacities
         )
-        return cls(step=step, model=model, drawn=drawn, shot=shot, ellipsoids=ellipsoids)
+        return cls(step=step, model=model, drawn=drawn, shot=shot, ellipsoids=ellipsoids, generator=generator)
 
     @torch.no_grad()
     def psnr(self) -> Float[Tensor, ""]:
@@ -194,39 +200,63 @@ def density_terms(config: SplatsConfig, scene: Scene, one: Pass, table: Int[Tens
     Where they act at every so many-th step only, they weigh as many times more, so that their mean is the paper's; the
     public code does not do that (``literal``).
     """
-    surface, plan, ellipsoids = config.surface, scene.plan, one.ellipsoids
-    estimated = plan.acts("sdf_estimation", one.step)
+    surface, ellipsoids = config.surface, one.ellipsoids
     camera = scene.photos.cameras[one.shot.index].to(scene.device, torch.float32)
-    depth = _depth_before_background(one.drawn) if estimated else None
+    depth = _depth_before_background(one.drawn) if scene.plan.acts("sdf_estimation", one.step) else None
     candidates = one.visible()
     if depth is not None:
         candidates = candidates & near_depth(ellipsoids, depth, camera)
-    samples = sample_near(ellipsoids, _count(surface, len(candidates)), visible=candidates)
+    count = _count(surface, len(candidates))
+    samples = sample_near(ellipsoids, count, visible=candidates, generator=one.generator)
+
+    def compared(some: Samples) -> Errors:
+        return sample_errors(config, scene, one, table, some, None if depth is None else (depth, camera))
+
+    errors = mean_in_chunks(compared, samples, ellipsoids, one.model.bands)
+    often = 1 if surface.literal else surface.density_every
+    weights = {
+        "sdf_estimation": surface.density_weight,
+        "sdf_density": surface.density_weight,
+        "better_normal": surface.better_normal_weight,
+        "samples_on_surface": surface.samples_on_surface_weight,
+        "smoothing": surface.smoothing_weight,
+    }
+    return Terms(**{name: (often * weights[name], error) for name, error in errors.items()})
+
+
+def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was drawn, and what is compared with what
+    config: SplatsConfig,
+    scene: Scene,
+    one: Pass,
+    table: Int[Tensor, "n k"],
+    samples: Samples,
+    seen: tuple[Float[Tensor, "height width"], Camera] | None,
+) -> Errors:
+    """Return the mean error of some samples for each term that acts, and of how many of them it is the mean."""
+    surface, plan, ellipsoids = config.surface, scene.plan, one.ellipsoids
     rows = table.index_select(0, samples.owners).long()  # by int32, torch adds gradients one row at a time
     contributed = contributions(samples.points, rows, ellipsoids)
     own = _gathered(ellipsoids.thickness, rows)
     thickness = beta(own, surface.beta, contributed=contributed, log_beta=one.model.log_beta)
     distance, valid = projected_distance(samples, ellipsoids), None
-    often = 1 if surface.literal else surface.density_every
-    terms = Terms()
-    if depth is not None:
-        distance, valid = sdf_from_depth(samples.points, depth, camera)
+    errors: dict[str, tuple[Tensor, Tensor | int]] = {}
+    everyone: Tensor | int = len(samples.owners)
+    counted = everyone
+    if seen is not None:
+        distance, valid = sdf_from_depth(samples.points, *seen)
+        counted = valid.sum()
         share = LITERAL_SHARE if surface.literal else 1.0
         sdf = sdf_from_density(share * density(contributed), thickness)
-        terms |= Terms(sdf_estimation=(often * surface.density_weight, sdf_error(sdf, distance, scene.extent, valid)))
+        errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), counted
     elif plan.acts("sdf_density", one.step):
-        error = density_error(density(contributed), ideal_density(distance, thickness))
-        terms |= Terms(sdf_density=(often * surface.density_weight, error))
+        errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), everyone
     if plan.acts("better_normal", one.step):
-        error = better_normal_error(samples, rows, contributed, ellipsoids)
-        terms |= Terms(better_normal=(often * surface.better_normal_weight, error))
+        errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), everyone
     if plan.acts("samples_on_surface", one.step):
-        error = samples_on_surface_error(distance, scene.extent, valid)
-        terms |= Terms(samples_on_surface=(often * surface.samples_on_surface_weight, error))
+        errors["samples_on_surface"] = samples_on_surface_error(distance, scene.extent, valid), counted
     if plan.acts("smoothing", one.step):
-        error = smoothing_error(ellipsoids, samples.owners, rows, scene.extent)
-        terms |= Terms(smoothing=(often * surface.smoothing_weight, error))
-    return terms
+        errors["smoothing"] = smoothing_error(ellipsoids, samples.owners, rows, scene.extent), everyone
+    return errors
 
 
 def _count(surface: SurfaceOptions, gaussians: int) -> int:

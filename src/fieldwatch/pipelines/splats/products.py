@@ -1,6 +1,6 @@
 """What a trained splats run gives to others: a point cloud for viewers, renders, geometry, a film, SuGaR's files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,6 +32,7 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
     turntable: float = 4.0,
     losses: Sequence[float] = (),
     optimizer: Optimizer | None = None,
+    between: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Path]:
     """Write everything that a finished run gives to others; return the paths by what they are.
 
@@ -47,6 +48,7 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
         turntable: seconds of film; 0 makes none.
         losses: for the `.pt` file.
         optimizer: for the `.pt` file.
+        between: called between parts of the work; it may raise, to give up.
 
     Raises:
         PhotoError: a test photo cannot be read.
@@ -58,12 +60,13 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
         "coarse": write_coarse_file(
             coarse, model, iteration=iteration, epoch=epoch, losses=losses, optimizer=optimizer
         ),
-        "renders": write_renders(model, scene, folder / "renders"),
+        "renders": write_renders(model, scene, folder / "renders", between),
         "geometry": write_geometry(model, scene, folder / "geometry.png"),
     }
     frames = round(turntable * RATE)
     if frames:
-        made["turntable"] = render_path(model, turntable_views(scene, frames), folder / "turntable.mp4", rate=RATE)
+        views, path = turntable_views(scene, frames), folder / "turntable.mp4"
+        made["turntable"] = render_path(model, views, path, rate=RATE, drawn=between)
     return made
 
 
@@ -89,9 +92,10 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
 
 
 @torch.no_grad()
-def write_renders(model: SplatModel, scene: Scene, folder: Path) -> Path:
+def write_renders(model: SplatModel, scene: Scene, folder: Path, between: Callable[[], object] = lambda: None) -> Path:
     """Write photo, drawing and error of every test view (of every photo, where none is held out); return the folder."""
     for index in scene.photos.test or scene.photos.train:
+        between()
         shot = scene.shot(index)
         image = clamped(model.draw(shot.view).features)
         worth = "masked" if _masked_out(shot) else f"{score_image(image, shot).psnr:.2f} dB"

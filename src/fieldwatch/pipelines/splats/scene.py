@@ -1,6 +1,6 @@
 """What a splats run trains on: photos, the cameras they were taken through, and where the Gaussians begin."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +41,23 @@ class Shot:
     view: View
     image: Float[Tensor, "height width 3"]
     mask: Float[Tensor, "height width 1"] | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The photos of one step.
+
+    Attributes:
+        places: of all of them, among the training photos.
+        names: of all of them.
+        first: number of the first one that this process draws.
+        shots: those that it draws.
+    """
+
+    places: tuple[int, ...]
+    names: tuple[str, ...]
+    first: int
+    shots: tuple[Shot, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,33 +102,57 @@ class Scene:
         return tuple(self.views[i] for i in self.photos.train)
 
     @contextmanager
-    def drawing(self, order: Shuffled) -> Iterator[Callable[[], Shot]]:
-        """Give out training photos in an order, one per call; decoded ahead where they do not all fit into memory.
+    def drawing(
+        self, order: Shuffled, views: int = 1, own: slice = slice(None)
+    ) -> Generator[Callable[[], Batch], None, None]:
+        """Give out training photos in an order, a batch per call; decoded ahead where they do not all fit into memory.
 
-        ``order`` is drawn from once per call, so that a checkpoint finds it where the loop is.
+        ``order`` is drawn from ``views`` times per call, so that a checkpoint finds it where the loop is.
+
+        Args:
+            order: of the places of the training photos, one at a time.
+            views: photos of a batch.
+            own: which of a batch this process draws; no others are read.
         """
         train = self.photos.train
+
+        def batch(shot: Callable[[int], Shot]) -> Batch:
+            places = tuple(int(next(order)) for _ in range(views))
+            names = tuple(self.photos.names[train[place]] for place in places)
+            shots = tuple(shot(train[place]) for place in places[own])
+            return Batch(places=places, names=names, first=own.start or 0, shots=shots)
+
         if self._fits:
             for index in train:  # decoded now: a step would have to wait
                 self.photos[index]
-            yield lambda: self.shot(train[int(next(order))])
+            yield lambda: batch(self.shot)
             return
         with ExitStack() as open_streams:
             streams: list[PhotoStream] = []
 
-            def draw() -> Shot:
+            def streamed(wanted: int) -> Shot:
+                photo = next(streams[0]) if streams else self.photos[wanted]
+                if photo.index != wanted:  # the run went back, and the order with it
+                    open_streams.close()
+                    streams.clear()
+                    photo = self.photos[wanted]
+                return self._on_device(photo)
+
+            def draw() -> Batch:
                 if not streams:  # only now: a run that is resumed has put the order back by now
-                    streams.append(open_streams.enter_context(self.photos.stream(self._ahead_of(order), ahead=AHEAD)))
-                next(order)
-                return self._on_device(next(streams[0]))
+                    ahead = self._ahead_of(order, views, own)
+                    streams.append(open_streams.enter_context(self.photos.stream(ahead, ahead=AHEAD)))
+                return batch(streamed)
 
             yield draw
 
-    def _ahead_of(self, order: Shuffled) -> Iterator[int]:
-        """The photos that an order will give, without drawing from it."""
+    def _ahead_of(self, order: Shuffled, views: int, own: slice) -> Iterator[int]:
+        """The photos that an order will give to this process, without drawing from it."""
         ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
         ahead.load_state_dict(order.state_dict())
-        return (self.photos.train[int(next(ahead))] for _ in iter(int, 1))
+        while True:
+            places = [int(next(ahead)) for _ in range(views)]
+            yield from (self.photos.train[place] for place in places[own])
 
     @cached_property
     def _places(self) -> dict[int, int]:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import ConfigMismatch, Retention, Run
+from fieldwatch import ConfigMismatch, Retention, Rollback, Run
 from fieldwatch.data import (
     PhotoOptions,
     PhotoSet,
@@ -28,12 +28,14 @@ from fieldwatch.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, holds_run, read_manifest
 from fieldwatch.render import native_available
-from fieldwatch.run import RunChoices, choose_device
+from fieldwatch.run import Ranks, RunChoices, choose_device
 
 BUILT_IN = "built-in"
 """What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
 BUILT_IN_SIZE = 128
 _GIBIBYTE = 1 << 30
+ROLLBACK = Rollback()
+"""When a run goes back: no healthy one of the presets comes near it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,6 +52,7 @@ def prepare_scene(config: SplatsConfig) -> Scene:
     Raises:
         ValueError, OSError: what came, what was wanted, what to do.
     """
+    Ranks.of_process().refuse_small(config.views_per_step, "--views-per-step")
     device = choose_device(config.device)
     folder = None if config.checkpoint_path is None else open_splat_folder(config.checkpoint_path)
     loaded = None if folder is None else _iteration(config, folder)
@@ -83,6 +86,7 @@ def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[Ru
         folder,
         config=config,
         rules=SPLATS,
+        rollback=ROLLBACK,
         checkpoint_every=plan.checkpoint_every,
         keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr"),
         windows=plan.windows,

@@ -1,17 +1,26 @@
 """Training a neural video: the loop, step by step."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch import Shuffled, Step
+from fieldwatch import Parts, Run, Shuffled, Step, Window
 from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.evaluate import Evaluation, evaluate
 from fieldwatch.pipelines.video.models import MODELS, VideoModel, build_model
-from fieldwatch.pipelines.video.objective import EpochMeans, batch_metrics, semantic_window, unit_errors, video_terms
+from fieldwatch.pipelines.video.objective import (
+    Drawn,
+    EpochMeans,
+    batch_metrics,
+    semantic_window,
+    unit_errors,
+    video_terms,
+)
 from fieldwatch.pipelines.video.scene import Scene
 from fieldwatch.pipelines.video.schedule import parse_schedule
 from fieldwatch.pipelines.video.show import show_evaluation
@@ -40,42 +49,31 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     """
     torch.manual_seed(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
-    draw = torch.compile(model) if config.compile else model
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
     units = scene.units(model.unit, scene.drawn)
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
     schedule, total = parse_schedule(config.lr_type), config.epochs * order.batches_per_epoch
-    semantic = semantic_window(config, order.batches_per_epoch)
+    learner = Learner(config, scene, model, semantic_window(config, order.batches_per_epoch))
+    parts, looks = Parts("batch", most=config.batch), Parts("evaluation", most=most_looks(model, scene))
     evaluation: Evaluation | None = None
 
     with start_run(config, scene, folder, order.batches_per_epoch, **how) as run:
         run.watch(**model.groups())
-        run.keep(model=model, optimizer=optimizer, order=order, means=means)
+        run.keep(model=model, optimizer=optimizer, order=order, means=means, parts=parts, looks=looks)
         run.hold(**scene.held())
         for step in run.steps(total):
-            with step.span("data"):
-                chosen = units[next(order)]
-                batch = scene.batch(model.unit, chosen, with_frames=model.needs_frames, training=True)
-                stands_in = scene.stands_in(model.unit, chosen)
+            batch = units[next(order)]
+            chosen = step.own(batch)
             rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
-            with step.span("forward"), autocast(config, scene.device):
-                prediction = draw(batch.query, embed=semantic is not None and step.index in semantic)
-            with step.span("loss"):
-                terms = video_terms(config, prediction, batch, stands_in, step.span)
-            step.attribute(terms, every=config.attribute_every)
-
-            optimizer.zero_grad(set_to_none=True)
-            with step.span("backward"):
-                terms.total.backward()
-            errors = unit_errors(prediction, batch)
-            step.observe(terms, sample=batch.names, sample_loss=errors)
+            drawn = run.attempts.result(parts, partial(learner.gradients, run, step, optimizer, chosen, parts))
+            step.observe(drawn.terms, sample=scene.names(model.unit, batch), sample_loss=drawn.errors)
             with step.span("optimizer"):
                 step.update(optimizer, clip=config.clip_norm)
 
-            step.record(batch_metrics(terms, errors, stands_in))
+            terms = step.terms  # of the whole batch now, as its errors
+            step.record(batch_metrics(terms, step.sample_loss, scene.stands_in(model.unit, batch)))
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
-            del batch, prediction, errors  # else they lie beside those of the next step
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
                 active = "clip" in terms
@@ -83,11 +81,63 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
                 if epoch % 10 == 0:
                     step.record(head_statistics(model), axis="epoch", position=epoch)
                 if evaluation_due(config, epoch):
-                    with step.span("evaluation"):
-                        evaluation = evaluate(model, scene)
-                    show_evaluation(step, evaluation, scene, epoch)
-                    run.save_after_step({"psnr": evaluation.score})
+                    first = partial(look, run, step, model, scene, epoch, looks)
+                    evaluation = run.ranks.only_first(first, "an evaluation")
     return Outcome.of(run, evaluation)
+
+
+class Learner:
+    """Makes the gradients of a step: draws its units, in as many parts as memory wants, and goes backward through each.
+
+    Args:
+        config: settings.
+        scene: the clip.
+        model: what is trained.
+        semantic: the steps at which embeddings are drawn, too; None for none.
+    """
+
+    def __init__(self, config: VideoConfig, scene: Scene, model: VideoModel, semantic: Window | None) -> None:
+        self._config, self._scene, self._model, self._semantic = config, scene, model, semantic
+        self._draw = torch.compile(model) if config.compile else model
+
+    def gradients(
+        self, run: Run, step: Step, optimizer: torch.optim.Optimizer, chosen: Int64[Tensor, " units"], parts: Parts
+    ) -> Drawn:
+        """Make the gradients of a step on the chosen units: those of the mean, however many parts there are."""
+        optimizer.zero_grad(set_to_none=True)
+        slices = parts.slices(len(chosen))
+        return Drawn.joined([self._add(run, step, chosen[part], len(chosen)) for part in slices])
+
+    def _add(self, run: Run, step: Step, units: Int64[Tensor, " units"], whole: int) -> Drawn:
+        """Add the share of some units; their graph is the only one alive, and is let go of."""
+        config, model, share = self._config, self._model, len(units) / whole
+        with step.span("data"), run.stop_point.waiting():
+            batch = self._scene.batch(model.unit, units, with_frames=model.needs_frames, training=True)
+            stands_in = self._scene.stands_in(model.unit, units)
+        with step.span("forward"), autocast(config, self._scene.device):
+            prediction = self._draw(batch.query, embed=self._semantic is not None and step.index in self._semantic)
+        with step.span("loss"):
+            terms = video_terms(config, prediction, batch, stands_in, step.span)
+        step.attribute(terms, every=config.attribute_every)
+        with step.span("backward"):
+            (terms.total * share).backward()
+        return Drawn.of(share, terms, unit_errors(prediction, batch), batch.names, stands_in)
+
+
+def look(run: Run, step: Step, model: VideoModel, scene: Scene, epoch: int, parts: Parts) -> Evaluation | None:  # noqa: PLR0913, PLR0917  when, at what, and in how many parts
+    """Evaluate, show it and rank the checkpoint by it; None where that failed, which the training does not notice."""
+    between = partial(run.stop_point, "an evaluation")
+    with step.span("evaluation"), run.aside("evaluation"):
+        evaluation = run.attempts.result(parts, partial(evaluate, model, scene, between=between, parts=parts))
+        show_evaluation(step, evaluation, scene, epoch)
+        run.save_after_step({"psnr": evaluation.score})
+        return evaluation
+    return None
+
+
+def most_looks(model: VideoModel, scene: Scene) -> int:
+    """Units of a frame: as many can be drawn one after the other."""
+    return scene.grid.patches if model.unit == "patch" else 1
 
 
 def total_steps(config: VideoConfig, scene: Scene) -> int:

@@ -1,7 +1,8 @@
 """How well a network draws its clip: every frame, trained on and held out, beside what needs no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,8 +10,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch import preserve_random_state
-from fieldwatch.pipelines.video.models import Prediction, VideoModel
+from fieldwatch import Parts, preserve_random_state
+from fieldwatch.pipelines.video.models import Prediction, Query, VideoModel
 from fieldwatch.pipelines.video.quality import (
     FrameScore,
     SetScores,
@@ -20,6 +21,9 @@ from fieldwatch.pipelines.video.quality import (
     score_frame,
 )
 from fieldwatch.pipelines.video.scene import Batch, Scene
+
+Frame = tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, Batch]
+"""A drawn frame as patches, their embeddings, and the batch it was drawn for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,34 +78,57 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(model: VideoModel, scene: Scene, *, embed: bool = True) -> Evaluation:
-    """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes."""
+def evaluate(
+    model: VideoModel,
+    scene: Scene,
+    *,
+    embed: bool = True,
+    between: Callable[[], object] = lambda: None,
+    parts: Parts | None = None,
+) -> Evaluation:
+    """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes.
+
+    `between` is called before each frame; it may raise, to give up. `parts` says in how many the units of a frame
+    (patches) are drawn, one after the other; None is one.
+    """
     was_training = model.training
     model.eval()
     sets = {"train": scene.split.train, "val": scene.split.val}
     with preserve_random_state():
-        parts = {name: _score(model, scene, frames, embed=embed) for name, frames in sets.items() if frames}
+        drawn = partial(draw_frame, model, scene, embed=embed, parts=parts)
+        scored = {name: _score(model, scene, frames, between, drawn) for name, frames in sets.items() if frames}
     model.train(was_training)
-    return Evaluation(parts=parts)
+    return Evaluation(parts=scored)
 
 
-def draw_frame(
-    model: VideoModel, scene: Scene, index: int, *, embed: bool = True
-) -> tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, Batch]:
-    """Draw one frame as patches, with their embeddings, and the batch it was drawn for."""
+def draw_frame(model: VideoModel, scene: Scene, index: int, *, embed: bool = True, parts: Parts | None = None) -> Frame:
+    """Draw one frame as patches, in so many parts, with their embeddings, and the batch it was drawn for."""
     batch = scene.batch(model.unit, scene.units(model.unit, [index]), with_frames=model.needs_frames)
-    prediction: Prediction = model(batch.query, embed=embed)
+    prediction = _drawn(model, batch.query, parts or Parts(), embed=embed)
     patches = prediction.rgb if model.unit == "patch" else scene.grid.split(prediction.rgb)
     embedding = None if prediction.embedding is None else prediction.embedding.flatten(0, 1)
     return patches, embedding, batch
 
 
-def _score(model: VideoModel, scene: Scene, frames: Sequence[int], *, embed: bool) -> Part:
+def _drawn(model: VideoModel, query: Query, parts: Parts, *, embed: bool) -> Prediction:
+    """Draw the units of a query, part by part."""
+    given = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
+    rows = parts.slices(len(query.t))
+    drawn = [model(Query(**{name: one[part] for name, one in given.items()}), embed=embed) for part in rows]
+    embeddings = [part.embedding for part in drawn if part.embedding is not None]
+    rgb = torch.cat([part.rgb for part in drawn])
+    return Prediction(rgb=rgb, embedding=torch.cat(embeddings) if embeddings else None)
+
+
+def _score(
+    model: VideoModel, scene: Scene, frames: Sequence[int], between: Callable[[], object], draw: Callable[[int], Frame]
+) -> Part:
     scores: list[FrameScore] = []
     worst = torch.zeros(0)
     worst_error = torch.tensor(-1.0, device=scene.device)
     for index in frames:
-        patches, embedding, batch = draw_frame(model, scene, index, embed=embed)
+        between()
+        patches, embedding, batch = draw(index)
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
         drawn = scene.grid.join(patches)[0]

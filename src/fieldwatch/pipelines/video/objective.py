@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,9 @@ from fieldwatch.pipelines.video.config import VideoConfig
 from fieldwatch.pipelines.video.models import Prediction
 from fieldwatch.pipelines.video.quality import psnr_from_mse
 from fieldwatch.pipelines.video.scene import Batch
+
+TERMS = ("pixel", "between", "clip")
+"""All terms, in the order in which they are added up."""
 
 
 def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
@@ -47,6 +51,61 @@ def video_terms(
         with span("loss_clip"):
             terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
     return terms
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a part of a batch gave; without a graph.
+
+    Attributes:
+        share: of the batch's units.
+        terms: of these units, as `video_terms`.
+        errors: mean squared error of each.
+        names: of each.
+        stands_in: which of them are stand-ins.
+    """
+
+    share: float
+    terms: Terms
+    errors: Float[Tensor, " units"]
+    names: tuple[str, ...]
+    stands_in: tuple[bool, ...]
+
+    @classmethod
+    def of(
+        cls,
+        share: float,
+        terms: Terms,
+        errors: Float[Tensor, " units"],
+        names: tuple[str, ...],
+        stands_in: Sequence[bool],
+    ) -> "Drawn":
+        """Keep the numbers, and let go of the graph."""
+        kept = Terms(**{name: (weight, value.detach()) for name, (weight, value) in terms.items()})
+        return cls(share, kept, errors, names, tuple(stands_in))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Drawn"]) -> "Drawn":
+        """Return what the whole batch gave: every error is a mean over units, so that shares of means make the mean."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            share=sum(part.share for part in parts),
+            terms=_joined_terms(parts),
+            errors=torch.cat([part.errors for part in parts]),
+            names=tuple(name for part in parts for name in part.names),
+            stands_in=tuple(one for part in parts for one in part.stands_in),
+        )
+
+
+def _joined_terms(parts: Sequence[Drawn]) -> Terms:
+    found: dict[str, list[tuple[float | Tensor, Tensor]]] = {}
+    for part in parts:
+        for name, (weight, value) in part.terms.items():
+            found.setdefault(name, []).append((part.share * weight, value))
+    weights = {name: sum(weight for weight, _ in rows) for name, rows in found.items()}
+    sums = {name: torch.stack([weight * value for weight, value in rows]).sum() for name, rows in found.items()}
+    return Terms(**{name: (weights[name], sums[name] / weights[name]) for name in TERMS if name in found})
 
 
 def unit_errors(prediction: Prediction, batch: Batch) -> Float[Tensor, " units"]:

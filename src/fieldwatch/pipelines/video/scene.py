@@ -113,6 +113,13 @@ class Scene:
         frames = units if unit == "frame" else units // self.grid.patches
         return [self.stand_ins is not None and frame in self.stand_ins.place for frame in frames.tolist()]
 
+    def names(self, unit: Unit, units: Int64[Tensor, " units"]) -> tuple[str, ...]:
+        """What units are called in findings: the frame's name, and the patch's number after it."""
+        if unit == "frame":
+            return tuple(self.clip.names[i] for i in units.tolist())
+        places = (divmod(number, self.grid.patches) for number in units.tolist())
+        return tuple(f"{self.clip.names[frame]}/{patch}" for frame, patch in places)
+
     def batch(
         self, unit: Unit, units: Int64[Tensor, " units"], *, with_frames: bool = False, training: bool = False
     ) -> Batch:
@@ -133,8 +140,7 @@ class Scene:
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
         t = units.to(self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
-        names = tuple(self.clip.names[i] for i in units.tolist())
-        return Batch(query=query, rgb=rgb, embedding=targets, names=names)
+        return Batch(query=query, rgb=rgb, embedding=targets, names=self.names("frame", units))
 
     def _patch_batch(self, units: Int64[Tensor, " units"], *, training: bool) -> Batch:
         per_frame = self.grid.patches
@@ -144,8 +150,8 @@ class Scene:
         place = (where * per_frame + patch).to(self.device)
         centres = self.grid.centres(1)[patch].to(self.device)
         query = Query(t=frame.to(self.device).double() / len(self.clip), x=centres[:, 1], y=centres[:, 2])
-        names = tuple(f"{self.clip.names[f]}/{p}" for f, p in zip(frame.tolist(), patch.tolist(), strict=True))
         embedding = targets.flatten(0, 1)[place].unsqueeze(1)
+        names = self.names("patch", units)
         return Batch(query=query, rgb=self.grid.split(rgb)[place], embedding=embedding, names=names)
 
     def _look(

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch import Phase, Retention, Run, Window
+from fieldwatch import Phase, Retention, Rollback, Run, Window
 from fieldwatch.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.health import VIDEO
 from fieldwatch.losses import pixel_loss
@@ -25,7 +25,10 @@ from fieldwatch.pipelines.video.strips import as_bytes
 from fieldwatch.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.pipelines.video.teacher import Teacher, find_teacher, targets
 from fieldwatch.record import TOOLKIT
-from fieldwatch.run import RunChoices, choose_device
+from fieldwatch.run import Ranks, RunChoices, choose_device
+
+ROLLBACK = Rollback()
+"""When a run goes back: no healthy one of the presets comes near it."""
 
 
 def cache_folder(config: VideoConfig) -> Path:
@@ -70,6 +73,7 @@ def prepare_scene(config: VideoConfig) -> Scene:
     """
     parse_schedule(config.lr_type)
     pixel_loss(config.loss)
+    Ranks.of_process().refuse_small(config.batch, "--batch")
     device = choose_device(config.device)
     clip = load_clip(config)
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
@@ -134,6 +138,7 @@ def start_run(config: VideoConfig, scene: Scene, folder: Path, epoch_steps: int,
         folder,
         config=config,
         rules=VIDEO,
+        rollback=ROLLBACK,
         checkpoint_every=config.checkpoint_epochs * epoch_steps,
         keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
         windows=term_windows(scene, semantic),

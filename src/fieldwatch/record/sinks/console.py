@@ -12,7 +12,7 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 
 _STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
-_SHOWN_EVENTS = ("finding", "refusal", "phase", "evaluation")
+_SHOWN_EVENTS = ("finding", "refusal", "phase", "evaluation", "died", "restarted", "hung")
 _FLAT = 0.005
 """Relative change below which a trend counts as flat."""
 

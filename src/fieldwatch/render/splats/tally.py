@@ -29,7 +29,7 @@ class ScreenTally:
 
     @torch.no_grad()
     def add(self, drawn: Splatted, view: View) -> None:
-        """Add what one step showed; call it after backward.
+        """Add what one step showed; call it after backward. A gradient that is not finite counts as not seen.
 
         Raises:
             ValueError: no gradient reached the places on the image.
@@ -38,8 +38,10 @@ class ScreenTally:
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         half = gradient.new_tensor([view.width / 2, view.height / 2])
-        self.pulls.index_add_(0, drawn.ids, torch.linalg.vector_norm(gradient * half, dim=-1))
-        self.sightings.index_add_(0, drawn.ids, torch.ones_like(drawn.radii))
+        pulls = torch.linalg.vector_norm(gradient * half, dim=-1)
+        finite = torch.isfinite(pulls)
+        self.pulls.index_add_(0, drawn.ids, torch.where(finite, pulls, 0.0))
+        self.sightings.index_add_(0, drawn.ids, finite.to(drawn.radii.dtype))
         self.radii.index_copy_(0, drawn.ids, torch.maximum(self.radii[drawn.ids], drawn.radii))
 
     def mean_pull(self) -> Tensor:

@@ -1,6 +1,6 @@
 """How good a mesh the Gaussians would give now: extracted in passing, measured, and let go."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fieldwatch.mesh import MeshError, gaussian_fit, mesh_quality
 from fieldwatch.pipelines.splats.meshing.extract import extract_mesh
@@ -13,13 +13,16 @@ IN_PASSING = ExtractOptions(points=200_000, resolution=128, background=False, tr
 """Coarser than what `fieldwatch mesh extract` makes, and the foreground alone: seconds instead of minutes."""
 
 
-def mesh_metrics(model: SplatModel, scene: Scene) -> tuple[Mapping[str, float], str | None]:
+def mesh_metrics(
+    model: SplatModel, scene: Scene, *, between: Callable[[], None] = lambda: None
+) -> tuple[Mapping[str, float], str | None]:
     """Return the tags `Mesh/...` of a mesh made of the Gaussians as they are now, and why there are none.
 
-    The random state is left as it is.
+    The random state is left as it is. `between` is called between parts of the work; it may raise, to give up.
     """
     try:
-        mesh = next(iter(extract_mesh(model, scene, IN_PASSING).meshes.values()))
+        made = extract_mesh(model, scene, IN_PASSING, on_progress=lambda _, __: between())
+        mesh = next(iter(made.meshes.values()))
     except (MeshError, ValueError) as error:  # early Gaussians need not have a surface; the message says what they have
         return {}, str(error)
     opaque = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE].cpu().double().numpy()

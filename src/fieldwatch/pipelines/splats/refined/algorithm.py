@@ -1,6 +1,7 @@
 """Refining a mesh and the Gaussians on it: the loop, step by step."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -49,7 +50,7 @@ def refine_mesh(
         run.hold(photos=scene.photos, pairs=pairs, first_mesh=mesh.held())
         for step in run.steps(plan.total):
             test.before(run, step)
-            with step.span("data"):
+            with step.span("data"), run.stop_point.waiting():
                 shot = next_shot()
             with gaussians.placed_once():
                 with step.span("render"):
@@ -73,16 +74,17 @@ def refine_mesh(
                 step.record(mesh.metrics())
             del drawn, terms  # else they lie beside those of the next step
             test.after(run, step)
-    losses = read_history(folder)["Loss/total"].values[:: config.stats_every]
-    products = write_refined_products(
-        model,
-        scene,
-        folder / PRODUCTS,
-        iteration=plan.total,
-        turntable=config.turntable,
-        losses=losses.tolist(),
-        optimizers=learning.both(),
-    )
+        losses = read_history(folder)["Loss/total"].values[:: config.stats_every]
+        products = write_refined_products(
+            model,
+            scene,
+            folder / PRODUCTS,
+            iteration=plan.total,
+            turntable=config.turntable,
+            losses=losses.tolist(),
+            optimizers=learning.both(),
+            between=partial(run.stop_point, "the products"),
+        )
     return Outcome.of(run, test.evaluation, products)
 
 

@@ -1,6 +1,6 @@
 """What a refinement gives to others: the mesh, Gaussians for viewers, renders, a film, SuGaR's file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
     turntable: float = 4.0,
     losses: Sequence[float] = (),
     optimizers: Sequence[Optimizer] = (),
+    between: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Path]:
     """Write everything that a finished refinement gives to others; return the paths by what they are.
 
@@ -45,6 +46,7 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
         turntable: seconds of film; 0 makes none.
         losses: for the `.pt` file.
         optimizers: for the `.pt` file.
+        between: called between parts of the work; it may raise, to give up.
 
     Raises:
         PhotoError: a test photo cannot be read.
@@ -61,12 +63,13 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
             losses=losses,
             optimizers=optimizers,
         ),
-        "renders": write_renders(model, scene, folder / "renders"),
+        "renders": write_renders(model, scene, folder / "renders", between),
         "geometry": write_geometry(model, scene, folder / "geometry.png"),
     }
     frames = round(turntable * RATE)
     if frames:
-        made["turntable"] = render_path(model, turntable_views(scene, frames), folder / "turntable.mp4", rate=RATE)
+        views, path = turntable_views(scene, frames), folder / "turntable.mp4"
+        made["turntable"] = render_path(model, views, path, rate=RATE, drawn=between)
     return made
 
 

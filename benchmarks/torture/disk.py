@@ -1,0 +1,124 @@
+"""A full disk and one that is read-only, for a save and for a whole run."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from accidents import provoke
+from forked import answer
+from kill import advance, whole
+from rows import Row, judged, not_run
+
+from fieldwatch import Run
+from fieldwatch.checkpoint import Checkpoints, Retention
+from fieldwatch.record import read_events
+
+SIZE, STEPS, EVERY = 250_000, 60, 5
+FULL, FREE = 12, 42
+"""The steps at which the disk of the run becomes full, and is freed again."""
+ROOM = 300_000
+"""Bytes left on the full disk: enough for the record, not for a checkpoint of 1 MB."""
+
+
+@contextlib.contextmanager
+def small_disk(point: Path, size: str = "8m") -> Iterator[str]:
+    """A disk in memory; yields why there is none, empty when there is. It is gone afterwards."""
+    point.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(point)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        yield "needs root, to mount a small disk"
+        return
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        yield f"a small disk cannot be mounted here: {done.stderr.strip()}"
+        return
+    try:
+        yield ""
+    finally:
+        if subprocess.run(["umount", str(point)], check=False, capture_output=True).returncode:
+            time.sleep(1)
+            subprocess.run(["umount", "--lazy", str(point)], check=True, capture_output=True)
+
+
+def train(disk: Path) -> dict[str, Any]:
+    """A run on a disk that is full for a while: what it said, and what was there meanwhile."""
+    folder, filler, seen = disk / "run", disk / "filler", list[int]()
+    x, n = torch.zeros(SIZE), torch.zeros((), dtype=torch.int64)
+    with Run(folder, sinks=(), rules=(), checkpoint_every=EVERY, keep=Retention(last=1)) as run:
+        run.keep(x=x, n=n)
+        for step in run.steps(STEPS):
+            if step.index == FULL:
+                time.sleep(0.3)  # a save in the background is finished by then
+                filler.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - ROOM)))
+            if step.index == FREE:
+                contents = Checkpoints(folder / "checkpoints").read("last")
+                seen.append(int(contents["n"]) if bool(contents["x"].eq(contents["n"]).all()) else -1)
+                filler.unlink()
+            advance(step, x, n)
+            time.sleep(0.02)
+    return {"meanwhile": seen[0], "steps": run.step_index + 1}
+
+
+def alarms(folder: Path) -> list[int]:
+    """The steps of the events that speak of the lack of space."""
+    return [event["step"] for event in read_events(folder) if "space" in json.dumps(event).lower()]
+
+
+def run_full(disk: Path) -> Row:
+    """A whole run on a disk that is full for a while."""
+    what = f"a run on a disk that is full from step {FULL} to {FREE} of {STEPS}, a save every {EVERY}"
+    wanted = "the run goes on, old one intact, alarm within one save, saves again"
+    found = answer(lambda: train(disk))
+    if "raised" in found:
+        return judged("P7", what, wanted, "the run ended", good=False, why=found["raised"])
+    last = answer(lambda: _restored(disk / "run"))
+    told = [step for step in alarms(disk / "run") if step >= FULL - 1]
+    intact = 0 < found["meanwhile"] <= FULL
+    good = found["steps"] == STEPS and intact and bool(told) and told[0] <= FULL + 2 * EVERY and last == STEPS
+    shown = (
+        f"{found['steps']} steps done, step {found['meanwhile']} intact meanwhile, first alarm at step "
+        f"{told[0] if told else 'none'}, last checkpoint {last}"
+    )
+    return judged("P7", what, wanted, shown, good=good)
+
+
+def _restored(folder: Path) -> int:
+    contents = Checkpoints(folder / "checkpoints").read("last")
+    step = int(contents["n"])
+    return step if whole(step, {"x": contents["x"]}) else -1
+
+
+def run_disk(folder: Path) -> list[Row]:
+    """The rows of P7 that need a disk of their own."""
+    names = {
+        "full_disk": ("a save bigger than the disk has room for", "ENOSPC before a byte is written, old one intact"),
+        "read_only": ("a save to, and a fall back on, a disk that is read-only", "EROFS told, old one readable"),
+    }
+    with small_disk(folder / "disk") as why:
+        if why:
+            limit = provoke(folder / "limited", "file_size_limit")["file_size_limit"]
+            rows = [not_run("P7", what, wanted, why) for what, wanted in names.values()]
+            good = limit["step"] == 1 and limit["errno"] == 27
+            found = f"{limit['errno']}, step {limit['step']} intact"
+            instead = ("P7", "a save beyond the limit of a file's size", "error told, old intact", found)
+            return [*rows, judged(*instead, good=good)]
+        results = provoke(folder / "disk", *names)
+    with small_disk(folder / "other"):  # the first one was left read-only
+        of_run = run_full(folder / "other")
+    full, frozen = results["full_disk"], results["read_only"]
+    good = {
+        "full_disk": full["errno"] == 28 and full["step"] == 1 and full["written"] == 0 and bool(full["again"]),
+        "read_only": frozen["errno"] == 30 and frozen["step"] == frozen["fell_back_to"] == 1,
+    }
+    shown = {
+        "full_disk": f"errno {full['errno']}, {full['written']} writes, step {full['step']} intact, then saved again",
+        "read_only": f"errno {frozen['errno']}, step {frozen['step']} intact, fell back to {frozen['fell_back_to']}",
+    }
+    return [*(judged("P7", *names[name], shown[name], good=good[name]) for name in names), of_run]

@@ -1,0 +1,241 @@
+"""Fifteen faults, each planted in a supervised training: is its cause named, are its stacks there, does it go on?
+
+``python benchmarks/torture/faults.py`` runs all; a name or several run those. The out-of-memory killer needs a control
+group of one's own with a limit: give its folder in FIELDWATCH_TORTURE_CGROUP.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rows import Row, judged, not_run
+
+from fieldwatch.monitor import BLACK_BOX, GAVE_UP, STACKS, Start, Supervisor, read_post_mortems
+
+TOY = Path(__file__).with_name("toy_training.py")
+GROUP = "FIELDWATCH_TORTURE_CGROUP"
+AT, TIMEOUT, LATE = 12, 2.0, 5.0
+LIMIT = 1 << 30
+SUPERVISE = """
+import json, sys
+from fieldwatch.monitor import Supervisor
+command = json.loads(sys.argv[1])
+supervisor = Supervisor(lambda folder: command, tell=lambda line: None, pause=0.0)
+code = supervisor.run()
+first = supervisor.attempts[0]
+print(json.dumps([code, first.cause, first.step, len(supervisor.attempts)]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One entry of the catalogue.
+
+    Attributes:
+        name: in the toy training.
+        cause: the word it has to be named by.
+        code: what the supervisor has to end with; None for a run that went on and finished.
+        stacks: whether the crash folder has to hold stacks.
+    """
+
+    name: str
+    cause: str
+    code: int | None = None
+    stacks: bool = True
+
+
+CATALOGUE = (
+    Fault(name="exception", cause="exception"),
+    Fault(name="cuda", cause="cuda"),
+    Fault(name="memory", cause="memory"),
+    Fault(name="disk", cause="disk"),
+    Fault(name="diverged", cause="diverged", code=3),
+    Fault(name="SIGTERM", cause="interrupted", code=143, stacks=False),
+    Fault(name="SIGKILL", cause="killed", stacks=False),
+    Fault(name="segfault", cause="segfault"),
+    Fault(name="abort", cause="abort"),
+    Fault(name="bus error", cause="bus-error"),
+    Fault(name="hang, interpreter held", cause="hang"),
+    Fault(name="hang, lock", cause="hang"),
+    Fault(name="hang, dead worker", cause="hang"),
+    Fault(name="SIGSTOP", cause="stopped"),
+    Fault(name="OOM killer", cause="oom-killer", stacks=False),
+)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What became of one fault.
+
+    Attributes:
+        fault: which.
+        wrong: what was not as wanted; empty when all was.
+        skipped: why it was not tried; empty when it was.
+        seconds: until its stacks were on the disk, counted from its last sign of life; None where it has none.
+        said: the supervisor's lines.
+    """
+
+    fault: Fault
+    wrong: list[str] = field(default_factory=list)
+    skipped: str = ""
+    seconds: float | None = None
+    said: list[str] = field(default_factory=list)
+
+
+def catalogue(folder: Path, names: Sequence[str] = ()) -> list[Result]:
+    """Plant every fault, or those of these names, each in a run folder of its own."""
+    chosen = [fault for fault in CATALOGUE if not names or fault.name in names]
+    return [_plant(fault, folder / fault.name.replace(", ", "_").replace(" ", "_")) for fault in chosen]
+
+
+def run_catalogue(folder: Path) -> list[Row]:
+    """The rows of P11, P12 and P16."""
+    results = catalogue(folder)
+    tried = [result for result in results if not result.skipped]
+    right = [result for result in tried if not result.wrong]
+    wrong = [f"{result.fault.name}: {', '.join(result.wrong)}" for result in tried if result.wrong]
+    skipped = [result for result in results if result.skipped]
+    hangs = [result.seconds for result in tried if result.seconds is not None]
+    late = max(hangs, default=float("inf")) - TIMEOUT
+    rows = [
+        judged(
+            *("P11", "faults planted in a supervised training: cause, step, last checkpoint, stacks, resume command"),
+            *("all named right", f"named right {len(right)}/{len(tried)}"),
+            good=bool(tried) and not wrong,
+            why="; ".join(wrong),
+        ),
+        judged(
+            *("P12", "hangs (interpreter held, lock, dead worker): all stacks on the disk after the timeout"),
+            *(f"<= {LATE:.0f} s", f"{late:.1f} s at most, of {len(hangs)}"),
+            good=bool(hangs) and late <= LATE,
+        ),
+        crash_loop(folder / "crash_loop"),
+    ]
+    return [*rows, *(not_run("P11", f"fault: {one.fault.name}", "named right", one.skipped) for one in skipped)]
+
+
+def crash_loop(folder: Path) -> Row:
+    """A training that dies at the same step whenever it is started."""
+    code, said, starts = supervise(toy(folder, "exception", "--every-start"))
+    report = "\n".join(said)
+    good = code == GAVE_UP and len(starts) == 4 and "given up" in report and "fieldwatch resume" in report
+    what = "the same crash at every start: restarts until it is given up, with a report"
+    return judged(
+        "P16",
+        what,
+        "3 restarts, code 4",
+        f"{len(starts) - 1} restarts, code {code}",
+        good=good,
+        why="" if good else report,
+    )
+
+
+def toy(folder: Path, fault: str, *more: str) -> list[str]:
+    """The command line of a toy training."""
+    return [sys.executable, str(TOY), str(folder), "--fault", fault, "--at", str(AT), "--timeout", str(TIMEOUT), *more]
+
+
+def supervise(command: Sequence[str]) -> tuple[int, list[str], list[Start]]:
+    """Run a command under a supervisor: its exit code, its lines, and every start."""
+    said: list[str] = []
+    supervisor = Supervisor(lambda _: command, tell=said.append, pause=0.0)
+    return supervisor.run(), said, supervisor.attempts
+
+
+def _plant(fault: Fault, folder: Path) -> Result:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if fault.name == "OOM killer":
+        return _plant_in_group(fault, folder)
+    code, said, starts = supervise(toy(folder, fault.name))
+    result = Result(fault=fault, said=said)
+    first = starts[0]
+    _expect(result, "cause", first.cause, fault.cause)
+    _expect(result, "step", first.step, AT)
+    _expect(result, "last checkpoint", (first.last_checkpoint or 0) >= 5, wanted=True)
+    _expect(result, "starts", len(starts), 1 if fault.code else 2)
+    good_codes = (0, 1) if fault.code is None else (fault.code, 1, 3)
+    _expect(result, f"exit code {code}", code in good_codes, wanted=True)
+    _check_record(result, folder, first)
+    if fault.cause == "hang":
+        result.seconds = _until_stacks(folder)
+    return result
+
+
+def _check_record(result: Result, folder: Path, first: Start) -> None:
+    """The crash folder, or for an interruption the note, has all that is wanted."""
+    fault = result.fault
+    if fault.cause == "interrupted":
+        report = json.loads((folder / BLACK_BOX / "end.json").read_text())
+    else:
+        found = [report for report in read_post_mortems(folder) if report.get("pid") == first.pid]
+        _expect(result, "crash folders", len(found), 1)
+        report = found[0] if found else {}
+        stacks = folder / str(report.get("place")) / STACKS
+        if fault.stacks:
+            _expect(result, "stacks", stacks.is_file() and "toy_training.py" in stacks.read_text(), wanted=True)
+    _expect(result, "cause on disk", report.get("cause"), fault.cause)
+    _expect(result, "step on disk", report.get("step"), AT)
+    _expect(result, "resume command", "fieldwatch resume" in str(report.get("resume")), wanted=True)
+
+
+def _until_stacks(folder: Path) -> float:
+    """Seconds from the last sign of life until the stacks lay in the crash folder; they were written before that."""
+    report = read_post_mortems(folder)[0]
+    made = (folder / str(report["place"]) / STACKS).stat().st_mtime
+    return made - datetime.fromisoformat(str(report["last_sign_of_life"])).timestamp()
+
+
+def _plant_in_group(fault: Fault, folder: Path) -> Result:
+    """Under a supervisor that lives in a control group with little memory."""
+    group = os.environ.get(GROUP)
+    if not group:
+        return Result(fault=fault, skipped=f"no control group of one's own: give its folder in {GROUP}")
+    place = Path(group)
+    limit = next((p for p in (place / "memory.max", place / "memory.limit_in_bytes") if p.exists()), None)
+    if limit is None:
+        return Result(fault=fault, skipped=f"{group} has no memory controller")
+    limit.write_text(str(LIMIT))
+
+    def join() -> None:
+        (place / "cgroup.procs").write_text(str(os.getpid()))
+
+    command = [sys.executable, "-c", SUPERVISE, json.dumps(toy(folder, fault.name))]
+    done = subprocess.run(command, preexec_fn=join, capture_output=True, text=True, check=False)
+    result = Result(fault=fault)
+    if done.returncode:
+        result.wrong.append(f"the supervisor ended with {done.returncode}: {done.stderr[-300:]}")
+        return result
+    _, cause, step, starts = json.loads(done.stdout.splitlines()[-1])
+    _expect(result, "cause", cause, fault.cause)
+    _expect(result, "step", step, AT)
+    _expect(result, "starts", starts, 2)
+    return result
+
+
+def _expect(result: Result, what: str, came: Any, wanted: Any) -> None:
+    if came != wanted:
+        result.wrong.append(f"{what}: {came!r} instead of {wanted!r}")
+
+
+def main(names: Sequence[str]) -> int:
+    """Print a line per fault, and the rows."""
+    with tempfile.TemporaryDirectory() as place:
+        if names:
+            for result in catalogue(Path(place), names):
+                found = result.skipped or ", ".join(result.wrong) or "right"
+                print(f"{result.fault.name:24} {found}", *result.said, sep="\n    ")
+            return 0
+        for row in run_catalogue(Path(place)):
+            print(f"{row.promise:4} {row.verdict:14} {row.found:28} {row.what}  {row.why}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,323 @@
+"""The trainings of the resume matrix: the smallest of each pipeline that goes through all it can go through."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from PIL import Image
+
+from fieldwatch.data import read_clip, solid_photos, synthetic_normal_maps, write_colmap, write_normal_maps
+from fieldwatch.pipelines import normals, splats, video
+from fieldwatch.pipelines.normals.batches import RaySource
+from fieldwatch.pipelines.normals.config import FieldOptions, PoseOptions, RayOptions, RecoveryOptions, RenderOptions
+from fieldwatch.pipelines.normals.learning import Learning
+from torture.resume import Case, Part
+
+SETTING = "a setting: the resumed run has it from its config"
+EVERY_STEP = "set anew at every step, from the schedule"
+NO_TROUBLE = "nothing of the kind has happened in these runs: it is as in a new object; its own tests make it happen"
+HARMLESS = {
+    "random_state/generators*": "no named generators here: those of the rays and of the order are parts of their own",
+    "random_state/cuda*": "no GPU here",
+    "*/param_groups/*/lr": EVERY_STEP,
+    "*/param_groups*": SETTING,
+    "order/shape*": SETTING,
+    "parts/*": NO_TROUBLE,
+    "looks/*": NO_TROUBLE,
+    "validation/*": NO_TROUBLE,
+}
+UNDRAWN = {
+    "random_state/torch": "nothing draws from it once the weights are made: the order, or the rays, have their own"
+}
+QUICK = ("changes: pulls", "optimizer: exp_avg_sq", "order: cursor", "neighbours: indices")
+"""Controls that the fast tests run: one that growth needs, one of an optimizer, of the order, of a search."""
+
+
+def every_case(folder: Path) -> Iterator[Case]:
+    """All of the matrix, one after the other."""
+    yield video_case(folder, amp=False, streams=False)
+    yield video_case(folder, amp=True, streams=False)
+    yield video_case(folder, amp=False, streams=True)
+    yield splats_case(folder, streams=False)
+    yield splats_case(folder, streams=True)
+    yield normals_case(folder)
+    yield disturbed_case(folder)
+
+
+def parts_of(item: str, names: str, at: str) -> list[Part]:
+    """One part for each value of an item."""
+    return [Part(name=f"{item}: {name}", leaves=(f"{item}/{name}",), at=at) for name in names.split()]
+
+
+def optimizer(item: str, at: str) -> list[Part]:
+    """One part for each kind of value that an Adam keeps."""
+    names = ("exp_avg", "exp_avg_sq", "step")
+    return [Part(name=f"{item}: {name}", leaves=(f"{item}/state/*/{name}",), at=at) for name in names]
+
+
+def random_states(at: str, names: str) -> list[Part]:
+    """The global generators."""
+    return [Part(name=f"random state: {name}", leaves=(f"random_state/{name}*",), at=at) for name in names.split()]
+
+
+def draw_frames(folder: Path) -> Path:
+    """Write sixteen small frames."""
+    folder.mkdir(parents=True, exist_ok=True)
+    y, x = np.mgrid[0:16, 0:32] / 16
+    for i in range(16):
+        waves = np.stack([np.sin(6 * x + i / 3), np.cos(5 * y - i / 4), np.sin(4 * (x + y) + i / 5)], axis=-1)
+        Image.fromarray(np.round(127.5 + 110 * waves).astype(np.uint8)).save(folder / f"{i:04d}.png")
+    return folder
+
+
+def video_case(folder: Path, *, amp: bool, streams: bool) -> Case:
+    """Eight steps an epoch; the semantic term comes in the third."""
+    narrow = {
+        "grid_cells": (4, 2),
+        "grid_widths": (8, 8),
+        "grid_channels": (4, 2),
+        "grid_periods": (1, 2),
+        "grid_static": (4, 0),
+        "grid_blocks": (1, 1),
+        "grid_kernel": 3,
+    }
+    config = video.VideoConfig(
+        data=draw_frames(folder / "frames"),
+        options=replace(video.VideoConfig().options, **narrow),
+        rows=1,
+        columns=2,
+        batch=4,
+        data_split="7_7_8",
+        teacher="descriptor",
+        between_weight=0.5,
+        epochs=6,
+        eval_freq=6,
+        pixel_loss_warmup_epochs=2,
+        checkpoint_epochs=100,
+        lr=5e-3,
+        amp=amp,
+        device="cpu",
+        cache=folder / "cache",
+    )
+    scene = video.prepare_scene(config)
+    if streams:
+        scene = replace(scene, clip=read_clip(folder / "frames", memory_budget=0), resident=None)
+    each, middle = video.total_steps(config, scene) // config.epochs, "in the middle of an epoch"
+    parts = [
+        Part(name="weights", leaves=("model/*",), at=middle),
+        *optimizer("optimizer", middle),
+        *parts_of("order", "order cursor epoch generator", "in the middle of another epoch"),
+        *parts_of("means", "sums", middle),
+        *random_states(middle, "python numpy"),
+    ]
+    return Case(
+        name=f"video {'AMP' if amp else 'fp32'}, {'one thread decodes' if streams else 'in memory'}",
+        train=lambda at: video.train_video(config, scene, at, sinks=()),
+        stops={
+            middle: each // 2,
+            "at the end of an epoch": each,
+            "where a term begins": 2 * each,
+            "in the middle of another epoch": 4 * each + 3,
+        },
+        parts=[] if amp or streams else parts,
+        harmless=HARMLESS | UNDRAWN,
+    )
+
+
+def splats_case(folder: Path, *, streams: bool) -> Case:
+    """Growth after steps 19, 39 and 59, entropy from 70, prune and density from 90, a search at 100."""
+    data = folder / "photos"
+    if not data.exists():
+        write_colmap(data, solid_photos(views=8, size=24, points=80, samples=1))
+    config = splats.SplatsConfig(
+        data=data,
+        held_out=4,
+        memory_gb=1e-9 if streams else 1.0,
+        regularization="dn_consistency",
+        coarse_iterations=12_000,
+        schedule_scale=0.01,
+        test_iterations=(),
+        checkpoint_interval=0,
+        checkpoint_milestones=(),
+        turntable=0,
+        exposure=True,
+        mip=True,
+        degree=1,
+        stats_every=7,
+        device="cpu",
+        growth_options=splats.GrowthOptions(growth_pull=4e-4, split_size=0.2),
+        surface=splats.SurfaceOptions(beta="learnable", prune_below=0.05),
+    )
+    scene = splats.prepare_scene(config)
+    first, early = "in the middle of an epoch", "while growth collects"
+    grown, late = "right after growth", "while neighbours are searched"
+    parts = [
+        *parts_of("gaussians", "means log_scales quaternions opacity_logits constant", first),
+        *parts_of("gaussians", "rest", early),
+        *parts_of("mip", "widths", early),
+        *parts_of("exposures", "raw", early),
+        *parts_of("beta", "log_beta", late),
+        *optimizer("optimizer", early),
+        *optimizer("exposure_optimizer", early),
+        *optimizer("beta_optimizer", late),
+        *parts_of("changes", "pulls sightings", early),
+        *parts_of("changes", "radii", "right before growth"),
+        *parts_of("order", "order cursor epoch generator", grown),
+        *parts_of("neighbours", "indices points due", late),
+        *parts_of("instruments", "since", "at the end of an epoch"),
+        *random_states(early, "python numpy torch"),
+    ]
+    return Case(
+        name=f"splats fp32, {'one thread decodes' if streams else 'in memory'}",
+        train=lambda at: splats.train_splats(config, scene, at, sinks=()),
+        stops={
+            first: 4,
+            early: 33,
+            "right before growth": 39,
+            grown: 40,
+            "at the end of an epoch": 48,
+            "while growth collects again": 52,
+            "while the entropy term acts": 75,
+            "where Gaussians are pruned": 90,
+            late: 103,
+        },
+        parts=[] if streams else parts,
+        harmless=HARMLESS
+        | {
+            "neighbours/squared": "no term of these runs reads the distances, only who is near",
+            "instruments/steps": "every Gaussian of so small a scene is in every photo; its own test has others",
+            "instruments/now": "set anew at every step, before it is read",
+        },
+    )
+
+
+def normals_config(data: Path) -> normals.NormalsConfig:
+    """Poses and sharpness are learned, levels of the encoding come in, the number of rays follows the samples."""
+    if not data.exists():
+        write_normal_maps(synthetic_normal_maps(views=3, size=24), data)
+    return normals.NormalsConfig(
+        data=data,
+        steps=48,
+        nominal=480,
+        stages=(
+            "shape@0 mask=1 eikonal=0.1",
+            "all@200+100 normal=1 mask=1 eikonal=0.1 depth=0.1 point_cloud=0.01 consistency=0.01",
+        ),
+        sdf=FieldOptions(
+            levels=3, first_levels=1, levels_by=400, base_resolution=4, finest_resolution=12, table_bits=10, hidden=16
+        ),
+        rendering=RenderOptions(
+            grid_resolution=12, grid_every=8, grid_warmup=8, first_step=0.05, last_step=0.03, empty_samples=8
+        ),
+        rays=RayOptions(rays=128, views_per_step=2, sample_budget=800),
+        poses=PoseOptions(
+            pose_start="noisy",
+            rotation_noise=1,
+            translation_noise=0.02,
+            learn_rotation=True,
+            learn_translation=True,
+            poses_from=50,
+        ),
+        recovery=RecoveryOptions(collapse_patience=4, good_every=200),
+        mesh_resolution=8,
+        mesh_at=0,
+        evaluate_at=0,
+        poses_at=0,
+        turntable=0,
+        checkpoint_interval=100_000,
+        device="cpu",
+    )
+
+
+def normals_case(folder: Path) -> Case:
+    """An undisturbed run."""
+    config = normals_config(folder / "maps")
+    scene = normals.prepare_scene(config)
+    middle, ramp = "right after an update of the occupancy", "where weights ramp"
+    network = Part(name="model: network", leaves=("model/sdf.hidden*", "model/sdf.last*"), at=middle)
+    return Case(
+        name="normals fp32",
+        train=lambda at: normals.train_normals(config, scene, at, sinks=()),
+        stops={"before an update of the occupancy": 15, middle: 17, ramp: 26, "late": 40},
+        parts=[
+            network,
+            *parts_of("model", "sdf.encoding.table deviation.parameter poses.rotations poses.translations", middle),
+            *parts_of("model", "grid.values grid.occupied grid.updates", middle),
+            *optimizer("field_optimizer", middle),
+            *optimizer("pose_optimizer", middle),
+            *parts_of("rays", "generator", middle),
+            *parts_of("budget", "budget/per_ray", middle),
+            *parts_of("view_terms", "scales/values", ramp),
+            Part(name="recovery: usual losses", leaves=("recovery/losses/usual*",), at=middle),
+            *parts_of("recovery", "counts/calm", middle),
+            *parts_of("recovery", "counts/since", ramp),
+            *random_states(middle, "python numpy"),
+        ],
+        harmless=HARMLESS
+        | UNDRAWN
+        | {
+            "model/poses.start": "made anew of the same data",
+            "model/sdf.encoding.active_levels": EVERY_STEP,
+            "recovery/*": "in the disturbed run",
+        },
+    )
+
+
+def disturbed_case(folder: Path) -> Case:
+    """Six batches in a row are not finite: updates are refused, and the run goes back to its last good state."""
+    config = normals_config(folder / "maps")
+    scene = normals.prepare_scene(config)
+    before, after = "while updates are refused", "after going back"
+
+    def train(at: Path) -> object:
+        with spoilt(range(24, 30)):
+            return normals.train_normals(config, scene, at, sinks=())
+
+    refused = "five are judged at a time, and five are answered: an older count changes nothing"
+    reread = "read anew at the next update of the grid"
+    return Case(
+        name="normals fp32, disturbed",
+        train=train,
+        stops={before: 28, after: 31},
+        parts=[
+            Part(name="recovery: what was not judged yet", leaves=("recovery/losses/pending",), at=before),
+            Part(name="recovery: last good state", leaves=("recovery/good/*",), at=before),
+            Part(name="recovery: step of that state", leaves=("recovery/counts/good_step",), at=before),
+            Part(name="recovery: factor of the rates", leaves=("recovery/factor",), at=after),
+            Part(name="recovery: times gone back since", leaves=("recovery/tries/rollbacks",), at=after),
+            Part(name="recovery: times gone back", leaves=("recovery/total/rollbacks",), at=after),
+        ],
+        harmless=HARMLESS
+        | {
+            "recovery/losses/refused": refused,
+            "recovery/losses/high": NO_TROUBLE,
+            "recovery/losses/worst": NO_TROUBLE,
+            "recovery/starved/*": NO_TROUBLE,
+            "recovery/flags/told": NO_TROUBLE,
+            "recovery/flags/served": "comes back with the calm, which is a part of its own",
+            "recovery/grid/*": reread,
+            "recovery/t*/rebuilds": NO_TROUBLE,
+            "*": "in the undisturbed run",
+        },
+    )
+
+
+@contextmanager
+def spoilt(steps: range) -> Iterator[None]:
+    """Put NaN into the normals of some steps."""
+    now, prepare, draw = [-1], Learning.prepare, RaySource.draw
+
+    def prepared(learning: Learning, step: int) -> None:
+        now[0] = step
+        prepare(learning, step)
+
+    def drawn(source: RaySource, rays: int) -> list[Any]:
+        batches = draw(source, rays)
+        return [replace(one, normals=one.normals * np.nan) for one in batches] if now[0] in steps else batches
+
+    with patch.object(Learning, "prepare", prepared), patch.object(RaySource, "draw", drawn):
+        yield

@@ -1,0 +1,29 @@
+"""What saving costs a step: ``benchmarks/checkpoint_stall.py`` measures it, what it says is taken over."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from rows import Row, judged, not_run
+
+BENCHMARK = Path(__file__).resolve().parents[1] / "checkpoint_stall.py"
+WHAT = "benchmarks/checkpoint_stall.py --quick, a small scene: the figures at 1 M Gaussians stand in docs/benchmarks.md"
+WANTED = "p99 stall <= 1/10 of torch.save's, <= 0.5 % of the run"
+SAID = re.compile(r"stall / torch\.save's: ([\d.]+).*?share of the run: ([\d.]+)%", re.DOTALL)
+
+
+def run_stall(folder: Path) -> list[Row]:
+    """The rows of P5."""
+    if not BENCHMARK.exists():
+        return [not_run("P5", WHAT, WANTED, "the benchmark does not exist")]
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [sys.executable, str(BENCHMARK), "--quick"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    said = SAID.findall(done.stdout)
+    if done.returncode or not said:
+        return [not_run("P5", WHAT, WANTED, f"it ended with {done.returncode}, and said no figures")]
+    found = "; ".join(f"{ratio} of torch.save's, {share} %" for ratio, share in said)
+    return [judged("P5", WHAT, WANTED, found, good=all(float(r) <= 0.1 and float(s) <= 0.5 for r, s in said))]

@@ -1,0 +1,218 @@
+"""A second place for checkpoints: any folder or bucket that fsspec can name."""
+
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, cast, final
+
+import fsspec  # pyright: ignore[reportMissingTypeStubs]  it has none
+import orjson
+
+from fieldwatch.checkpoint.files import make_folder, rename_synced
+from fieldwatch.checkpoint.folder import MANIFEST, SEAL, TENSORS, verify_folder
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
+from fieldwatch.checkpoint.manifest import decode, seal
+from fieldwatch.checkpoint.retention import Candidate, Retention
+from fieldwatch.checkpoint.saver import Saver
+
+CHECKPOINTS, RUN = "checkpoints", "run.json"
+_PIECE = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    """What came of copying one checkpoint.
+
+    Attributes:
+        name: its folder's name.
+        step: its step.
+        error: why it is not there; None if it is.
+    """
+
+    name: str
+    step: int
+    error: Exception | None = None
+
+
+@final
+class Mirror:
+    """The copy of a run's checkpoints at a URL, made by a thread of its own.
+
+    A checkpoint is whole there when its ``manifest.sha256`` is, which is written last and deleted first.
+
+    Args:
+        url: a folder or bucket as fsspec names it, such as ``s3://bucket/run`` or ``file:///mnt/share/run``.
+        keep: which checkpoints stay there.
+
+    Attributes:
+        copied: what came of each copy, for the training's thread to take.
+
+    Raises:
+        CheckpointError: fsspec does not know such a URL, or lacks the package for it.
+    """
+
+    def __init__(self, url: str, keep: Retention) -> None:
+        self.url, self._keep = url, keep
+        try:
+            system, root = cast("Any", fsspec).url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            advice = "use a URL that fsspec knows (file://, s3:// with s3fs installed, ...), or leave the mirror out"
+            raise CheckpointError(f"the mirror {url!r} cannot be used: {error}; {advice}") from error
+        self._system, self._root = system, PurePosixPath(root)
+        self.copied: deque[Copied] = deque()
+        self._thread, self._lock = Saver("fieldwatch-mirror"), threading.Lock()
+        self._next: Path | None = None
+        self._working = False
+        self._manifests: dict[str, Candidate] = {}
+
+    def offer(self, folder: Path) -> None:
+        """Copy a checkpoint there, in the background; if a copy is under way, the newest offer comes after it."""
+        with self._lock:
+            self._next = folder
+            if self._working:
+                return
+            self._working = True
+        self._thread.wait()
+        self._thread.begin(self._work)
+
+    def close(self, seconds: float) -> bool:
+        """Let copies under way end, for at most so long; returns whether they did."""
+        return self._thread.close(seconds)
+
+    def config(self) -> Mapping[str, Any] | None:
+        """The configuration of the run whose checkpoints lie there; None if there are none."""
+        path = str(self._root / RUN)
+        if not self._system.exists(path):
+            return None
+        return orjson.loads(self._system.cat_file(path))["config"]
+
+    def names(self) -> list[str]:
+        """The checkpoints there that are whole by the look of it, by step; of one step the later written last."""
+        place = str(self._root / CHECKPOINTS)
+        if not self._system.isdir(place):
+            return []
+        names = [PurePosixPath(path).name for path in self._system.ls(place, detail=False)]
+        whole = [name for name in names if _order(name) and self._system.exists(self._path(name, SEAL))]
+        return sorted(whole, key=_order)
+
+    def fetch(self, folder: Path) -> list[Incident]:
+        """Bring the last good checkpoint into a run's folder of checkpoints; every hash is checked.
+
+        Returns:
+            The damaged ones that were passed over.
+
+        Raises:
+            CheckpointError: there is no good one among those that are there.
+            OSError: the disk here, or the place there, fails.
+        """
+        damaged = list[Incident]()
+        for name in reversed(self.names()):
+            try:
+                self._fetch(name, folder)
+            except (DamageError, FileNotFoundError) as error:
+                where = Path(self.url, CHECKPOINTS, name)
+                damaged.append(Incident(step=_order(name)[0], what="damaged", reason=str(error), path=where))
+            else:
+                return damaged
+        if damaged:
+            reasons = "; ".join(f"step {one.step}: {one.reason}" for one in damaged)
+            raise CheckpointError(f"the mirror {self.url} has no good checkpoint: {reasons}; start anew without it")
+        return damaged
+
+    def _fetch(self, name: str, folder: Path) -> None:
+        make_folder(folder)
+        temporary = folder / f".tmp-step_mirror-{os.getpid()}-{os.urandom(4).hex()}"
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, temporary, ignore_errors=True)
+            temporary.mkdir()
+            for part in (TENSORS, MANIFEST, SEAL):
+                with self._system.open(self._path(name, part), "rb") as there, (temporary / part).open("wb") as here:
+                    shutil.copyfileobj(there, here, _PIECE)
+                    here.flush()
+                    os.fsync(here.fileno())
+            verify_folder(temporary)
+            rename_synced(temporary, folder / name)
+
+    def _work(self) -> None:
+        while (folder := self._taken()) is not None:
+            with _Told(self, folder):
+                self._copy(folder)
+
+    def _taken(self) -> Path | None:
+        with self._lock:
+            folder, self._next = self._next, None
+            self._working = folder is not None
+            return folder
+
+    def _copy(self, folder: Path) -> None:
+        with ExitStack() as files:
+            parts = [files.enter_context((folder / part).open("rb")) for part in (TENSORS, MANIFEST, SEAL)]
+            self._unseal(folder.name)
+            self._system.makedirs(self._path(folder.name), exist_ok=True)
+            if (folder.parent.parent / RUN).exists():
+                self._system.pipe_file(str(self._root / RUN), (folder.parent.parent / RUN).read_bytes())
+            for part, name in zip(parts, (TENSORS, MANIFEST, SEAL), strict=True):
+                with self._system.open(self._path(folder.name, name), "wb") as there:
+                    shutil.copyfileobj(part, there, _PIECE)
+        self._prune(folder.name)
+
+    def _unseal(self, name: str) -> None:
+        self._manifests.pop(name, None)
+        if self._system.exists(self._path(name, SEAL)):
+            self._system.rm_file(self._path(name, SEAL))
+
+    def _prune(self, newest: str) -> None:
+        """Delete what the retention does not want, and later steps, which belong to a branch that was left."""
+        names, last = self.names(), _order(newest)
+        left = [name for name in names if _order(name) > last]
+        known = {name: found for name in names if name not in left and (found := self._candidate(name, newest))}
+        current = {one.step: name for name, one in known.items()}  # of one step the last written
+        kept = {current[step] for step in self._keep.kept([known[name] for name in current.values()])}
+        for name in [*left, *(name for name in known if name not in kept)]:
+            self._unseal(name)
+            self._system.rm(self._path(name), recursive=True)
+
+    def _candidate(self, name: str, newest: str) -> Candidate | None:
+        """What retention needs to know; None for a damaged one, which is left alone."""
+        if name not in self._manifests:
+            text = self._system.cat_file(self._path(name, MANIFEST))
+            if self._system.cat_file(self._path(name, SEAL)) != seal(text):
+                return None
+            manifest = decode(text)
+            self._manifests[name] = Candidate(step=manifest.step, metrics=manifest.metrics, verified=name == newest)
+        return self._manifests[name]
+
+    def _path(self, *parts: str) -> str:
+        return str(self._root.joinpath(CHECKPOINTS, *parts))
+
+
+class _Told:
+    """Notes what came of a copy; whatever a place far away raises is no reason to stop."""
+
+    def __init__(self, mirror: Mirror, folder: Path) -> None:
+        self._mirror, self._folder = mirror, folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        replaced = isinstance(error, FileNotFoundError) and not self._folder.is_dir()  # a newer one is offered next
+        if not replaced and (error is None or isinstance(error, Exception)):
+            name = self._folder.name
+            self._mirror.copied.append(Copied(name=name, step=_order(name)[0], error=error))
+        return isinstance(error, Exception)
+
+
+def _order(name: str) -> tuple[int, ...]:
+    """Step and turn of a checkpoint's folder, by which they are ordered; empty for any other name."""
+    kind, _, number = name.partition("_")
+    step, _, turn = number.partition(".")
+    if kind not in ("step", "ckpt") or not step.isdigit() or not (turn or "1").isdigit():
+        return ()
+    return int(step), int(turn or 1)

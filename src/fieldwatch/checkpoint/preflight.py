@@ -1,0 +1,70 @@
+"""A dress rehearsal: before any training, one checkpoint of the real size goes to the disk and back."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import cast
+
+from torch.optim import Optimizer
+
+from fieldwatch.checkpoint.files import make_folder, reserve
+from fieldwatch.checkpoint.folder import Draft, verify_folder
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError
+
+MOMENTS = 2
+"""Numbers per parameter that an optimizer will hold after its first step, as Adam does."""
+
+
+def rehearse(folder: Path, draft: Draft, *, ahead: int = 0) -> None:
+    """Write a checkpoint under a temporary name, sync it, read it back from the disk, and delete it.
+
+    Args:
+        folder: where checkpoints are going to lie.
+        draft: what a checkpoint holds now.
+        ahead: bytes by which the state will have grown after its first step.
+
+    Raises:
+        CheckpointError: there is too little space, the disk cannot be written, or it does not give back what was
+            written. Nothing is left behind.
+    """
+    existed = folder.is_dir()
+    place = folder / f".tmp-step_preflight-{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        with ExitStack() as undo:
+            if not existed:
+                undo.callback(_remove_empty, folder)
+            make_folder(folder)
+            undo.callback(shutil.rmtree, place, ignore_errors=True)
+            place.mkdir()
+            reserve(place / "ahead", ahead)
+            draft.write(place)
+            verify_folder(place)
+    except (OSError, DamageError) as error:
+        raise CheckpointError(_explain(folder, draft.nbytes + ahead, error)) from error
+
+
+def growth_ahead(items: Mapping[str, object]) -> int:
+    """Bytes that the optimizers among some items will add to a checkpoint in their first step, at most."""
+    found = 0
+    for item in items.values():
+        if isinstance(item, Optimizer):
+            empty = [one for group in item.param_groups for one in group["params"] if not item.state.get(one)]
+            found += MOMENTS * sum(one.numel() * one.element_size() for one in empty)
+        elif isinstance(item, Mapping):
+            found += growth_ahead(cast("Mapping[str, object]", item))
+    return found
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it holds something, or the disk is read-only: then it stays
+        folder.rmdir()
+
+
+def _explain(folder: Path, nbytes: int, error: Exception) -> str:
+    near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(near).free
+    what = f"a checkpoint of {nbytes:,} bytes was written to {folder.absolute()} to see whether this run can be saved"
+    advice = "free space, mend the disk, or choose another run folder; nothing was trained, nothing is left there"
+    return f"{what}: {error}; {nbytes:,} bytes wanted, {free:,} free: {advice}"

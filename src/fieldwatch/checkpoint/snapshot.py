@@ -1,0 +1,159 @@
+"""A run's state copied aside, so that training goes on while it is written."""
+
+import mmap
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from fieldwatch.checkpoint.array import Array, Source
+from fieldwatch.checkpoint.incident import CheckpointError
+from fieldwatch.checkpoint.manifest import aligned
+
+SLACK = 1.25
+"""How much larger than needed the memory is made, since the number of Gaussians grows."""
+TIGHT = 0.8
+"""The share in use from which on more memory is got ahead of time."""
+RESERVE = 512 * 2**20
+"""Bytes of memory that a snapshot leaves to everybody else."""
+_HUGE = 2 * 2**20
+
+
+class ShortOfMemoryError(CheckpointError):
+    """There is not enough memory for a second copy of the state; the message has the figures."""
+
+
+class HostBuffers:
+    """Memory of the host that snapshots are copied into, the same for one after the other.
+
+    Arrays of a GPU get pinned memory and are copied on a side stream: the host does not wait, later work of the GPU's
+    current stream does. One snapshot at a time.
+
+    Args:
+        room: bytes of memory that the process may still take.
+    """
+
+    def __init__(self, room: Callable[[], int]) -> None:
+        self._room = room
+        self._memory: Tensor = torch.empty(0, dtype=torch.uint8)
+        self._pinned = False
+        self._used = 0
+        self._copying: list[torch.cuda.Event] = []
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that it holds now."""
+        return self._memory.numel()
+
+    def hold(self, sources: Sequence[Source]) -> list[Array]:
+        """Copy arrays; when this returns, what they were taken from may change.
+
+        The copies of a GPU's arrays are complete after :meth:`wait`.
+
+        Args:
+            sources: what to copy.
+
+        Returns:
+            The copies, good until the next call.
+
+        Raises:
+            ShortOfMemoryError: there is not enough memory.
+        """
+        devices = {one.value.device for one in sources if isinstance(one.value, Tensor) and one.value.is_cuda}
+        self._make_room(sum(aligned(one.nbytes) for one in sources), pinned=bool(devices))
+        places, offset = list[Tensor](), 0
+        for one in sources:
+            places.append(self._memory[offset : offset + one.nbytes])
+            offset += aligned(one.nbytes)
+        pairs = list(zip(sources, places, strict=True))
+        copies: dict[int, Array] = {}
+        for device in (None, *devices):
+            here = [k for k, (one, _) in enumerate(pairs) if _device(one) == device]
+            with _SideStream(device, self._copying):
+                copies |= {k: pairs[k][0].copied(pairs[k][1]) for k in here}
+        return [copies[k] for k in range(len(pairs))]
+
+    def wait(self) -> None:
+        """Wait until all copies have arrived; on any thread."""
+        for event in self._copying:
+            event.synchronize()
+        self._copying.clear()
+
+    def make_room_ahead(self) -> None:
+        """Get more memory if the last snapshot nearly filled it; on the writer's thread, once the snapshot is written.
+
+        That there is none is no failure yet: the next snapshot tries again.
+        """
+        if self._used > TIGHT * self.capacity:
+            with suppress(ShortOfMemoryError):
+                self._allocate(int(self._used * SLACK / TIGHT), pinned=self._pinned)
+
+    def _make_room(self, nbytes: int, *, pinned: bool) -> None:
+        self._used = nbytes
+        if nbytes > self.capacity or (pinned and not self._pinned):
+            try:
+                self._allocate(int(nbytes * SLACK), pinned=pinned)
+            except ShortOfMemoryError:
+                self._allocate(nbytes, pinned=pinned)
+
+    def _allocate(self, nbytes: int, *, pinned: bool) -> None:
+        wanted = 1 << max(nbytes - 1, 1).bit_length() if pinned else -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        free = self._room() + self.capacity
+        if wanted + RESERVE > free:
+            raise ShortOfMemoryError(
+                f"a snapshot wants {wanted:,} bytes of memory and {RESERVE:,} to spare, {free:,} are free: it is saved "
+                "while training waits; free memory to save in the background"
+            )
+        self._memory = torch.empty(0, dtype=torch.uint8)  # the old goes before the new comes
+        self._memory, self._pinned = (_pinned if pinned else _pages)(wanted), pinned
+
+
+class _SideStream:
+    """Copies of one GPU run beside its current stream, which waits for them before whatever it is given later."""
+
+    def __init__(self, device: torch.device | None, events: list[torch.cuda.Event]) -> None:
+        self._device, self._events = device, events
+
+    def __enter__(self) -> None:
+        if self._device is not None:
+            self._current, self._side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+            self._side.wait_stream(self._current)
+            self._context = torch.cuda.stream(self._side)
+            self._context.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if self._device is not None:
+            self._context.__exit__(kind, error, at)
+            event = torch.cuda.Event()
+            event.record(self._side)
+            self._current.wait_event(event)
+            self._events.append(event)
+
+
+def _device(source: Source) -> torch.device | None:
+    on_gpu = isinstance(source.value, Tensor) and source.value.is_cuda
+    return source.value.device if on_gpu and isinstance(source.value, Tensor) else None
+
+
+def _pinned(nbytes: int) -> UInt8[Tensor, "nbytes"]:
+    try:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        raise ShortOfMemoryError(f"{nbytes:,} bytes of pinned memory cannot be had: {error}") from error
+
+
+def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
+    """Get memory straight from the system: forked workers do not share it, and it goes back whole."""
+    try:
+        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be had: {error}") from error
+    pages.madvise(mmap.MADV_DONTFORK)
+    if nbytes >= _HUGE:
+        with suppress(OSError):  # a system without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = torch.frombuffer(pages, dtype=torch.uint8)
+    memory.numpy().fill(0)  # the system gives the pages now, not while a snapshot is taken
+    return memory

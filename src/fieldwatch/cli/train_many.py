@@ -1,0 +1,146 @@
+"""``fieldwatch train-many scenes.toml``: more than one scene, each in processes of its own, on Ray."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import tyro
+from rich.console import Console
+
+from fieldwatch.checkpoint import StopRequest
+from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.fronts import FRONTS
+from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
+from fieldwatch.cli.train_many_view import Told, print_plan
+from fieldwatch.many import (
+    Driver,
+    Executor,
+    Ledger,
+    NoRay,
+    OutInUse,
+    ProcessExecutor,
+    RayExecutor,
+    Scene,
+    capacity_here,
+    read_plan,
+    scene_summary,
+    write_summary,
+)
+from fieldwatch.monitor import read_machine
+
+MEASURED = {name: front.measured for name, front in FRONTS.items()}
+"""By pipeline, how the tags of its measures of quality begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Train many scenes: each in a run folder of its own, tried again after a crash, from its last checkpoint.
+
+    Example: fieldwatch train-many examples/scenes.toml
+
+    Example: fieldwatch train-many scenes.toml --ray 10.0.0.1:6379 --out /shared/runs/city
+
+    The file has one [[scene]] each: name, pipeline, any flag of `fieldwatch train PIPELINE` as key = value, and cpus,
+    gpus, memory (GiB), retries, timeout (s), env. [defaults] and [defaults.PIPELINE] hold for all. Everything is
+    checked before anything starts. Ctrl-C, or a kill: all scenes save and end, and the same command goes on.
+
+    Runs go to OUT/SCENE; OUT/report.html, summary.json and summary.csv compare them; OUT/console holds what they
+    printed, OUT/many.jsonl what was done. Exit code: 0 all healthy, 1 some with findings, 3 some failed, 130 stopped.
+    """
+
+    plan: tyro.conf.Positional[Path]
+    """The TOML file that names the scenes."""
+    out: Path | None = None
+    """Folder of all runs; default runs/many/<name of the file>. What is finished there is not trained again."""
+    ray: str = "local"
+    """local: Ray on this machine alone. ADDRESS: a cluster that sees the same files. off: plain processes, no Ray."""
+    cpus: int | None = None
+    """Processors to use on this machine; all of them if left out."""
+    grace: float = 120.0
+    """Seconds a process has for saving when it is told to end."""
+    dry_run: bool = False
+    """Check everything, print the plan, and start nothing."""
+    json: bool = False
+    """Print the outcome as JSON at the end, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch train-many", args=arguments)
+    console = Console(stderr=chosen.json)
+    with reading_input():
+        scenes = read_plan(chosen.plan)
+    for scene in scenes:
+        check_scene(scene)
+    out = chosen.out or Path("runs") / "many" / chosen.plan.stem
+    if chosen.dry_run:
+        check_begun(scenes, out)
+        print_plan(console, scenes, out)
+        if chosen.json:
+            print_json({"out": out, "scenes": [planned(scene, out) for scene in scenes]})
+        return 0
+    try:
+        with reading_input(), Ledger(out) as ledger:
+            check_begun(scenes, out)
+            executor = executor_for(chosen, scenes)
+            return train(chosen, Driver(scenes, out, executor, ledger, place=Path.cwd(), grace=chosen.grace), console)
+    except (NoRay, OutInUse) as error:
+        raise BadInput(str(error)) from error
+
+
+def train(chosen: Arguments, driver: Driver, console: Console) -> int:
+    """Train, compare, and tell.
+
+    Returns:
+        0 all healthy, 1 some with findings, 3 some failed, 130 or 143 when it was stopped.
+    """
+    with StopRequest() as stop, Told(console) as told:
+        driver.run(lambda: stop.requested is not None, told)
+        code = stop.exit_code or driver.exit_code()
+    out = driver.out
+    places = write_summary(out, driver.standings, MEASURED, code)
+    if chosen.json:
+        found = [scene_summary(each, MEASURED[each.scene.pipeline]) for each in driver.standings]
+        without = [{name: value for name, value in scene.items() if name != "curve"} for scene in found]
+        print_json({"out": out, "exit_code": code, "scenes": without, "files": dict(places)})
+    told.ending(driver.standings)
+    print_places(console, {"runs": out, **places, "what was done": out / "many.jsonl"})
+    if stop.requested:
+        console.print("stopped: every scene was saved; the same command goes on", soft_wrap=True)
+    return code
+
+
+def executor_for(chosen: Arguments, scenes: Sequence[Scene]) -> Executor:
+    """Who tries the scenes; there has to be room for each.
+
+    Raises:
+        BadInput: a scene needs more than there is.
+        NoRay: Ray is missing, or does not answer.
+    """
+    if chosen.ray == "off":
+        gpus = len(read_machine().gpus) if any(scene.gpus for scene in scenes) else 0
+        executor: Executor = ProcessExecutor(capacity_here(chosen.cpus, gpus, psutil.virtual_memory().total))
+    else:
+        executor = RayExecutor(None if chosen.ray == "local" else chosen.ray, chosen.cpus)
+    try:
+        check_room(scenes, executor.capacity(), whole_gpus=chosen.ray == "off")
+    except BadInput:
+        executor.close()
+        raise
+    return executor
+
+
+def planned(scene: Scene, out: Path) -> dict[str, Any]:
+    """What would be done for one scene."""
+    return {
+        "scene": scene.name,
+        "command": ["fieldwatch", *scene.command(out / scene.name)],
+        "cpus": scene.cpus,
+        "gpus": scene.gpus,
+        "memory_gib": scene.memory_gib,
+        "retries": scene.retries,
+        "timeout": scene.timeout,
+        "env": dict(scene.env),
+    }

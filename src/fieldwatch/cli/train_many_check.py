@@ -1,0 +1,100 @@
+"""Whether a plan can be done: each scene's flags by its pipeline's own parser, its input, and room for it."""
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from fieldwatch.cli import train_normals, train_splats, train_video
+from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.many import LEDGER, Capacity, Scene, changed_scenes, read_ledger
+
+INPUTS = ("data", "conf", "images", "masks", "checkpoint-path")
+"""Flags that name what has to be there."""
+
+
+def _normals_config(words: Sequence[str]) -> Any:
+    return train_normals.parse(words).arguments.config
+
+
+PARSERS: dict[str, Callable[[Sequence[str]], Any]] = {
+    "video": train_video.parse,
+    "splats": train_splats.parse,
+    "normals": _normals_config,
+}
+"""What reads the flags of each pipeline, as `fieldwatch train` does."""
+
+
+def check_scene(scene: Scene) -> None:
+    """Refuse flags that the pipeline does not take, values it cannot use, and input that is not there.
+
+    Raises:
+        BadInput: names the scene and the key.
+    """
+    for key in INPUTS:
+        for word in scene.flags.get(key, ()):
+            path = Path(word.partition("=")[2])
+            if not path.exists():
+                raise BadInput(f"scene {scene.name!r}: {key} is {str(path)!r}, and there is no such file or folder")
+    why = refusal(scene, scene.words)
+    if not why:
+        return
+    alone = {key: refusal(scene, words) for key, words in scene.flags.items()}
+    wrong = {key: reason for key, reason in alone.items() if reason}
+    if len(wrong) != 1:  # it is about how they go together
+        raise BadInput(f"scene {scene.name!r}: `fieldwatch train {scene.pipeline}` refuses its flags: {why}")
+    key, why = next(iter(wrong.items()))
+    raise BadInput(f"scene {scene.name!r}: {key}: `fieldwatch train {scene.pipeline}` refuses it: {why}")
+
+
+def refusal(scene: Scene, words: Sequence[str]) -> str:
+    """Why the pipeline's command line is refused; empty if it is not."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said), redirect_stdout(said):
+            PARSERS[scene.pipeline](words)
+    except BadInput as error:
+        return str(error)
+    except SystemExit as ended:
+        return _message(said.getvalue()) if ended.code else "it only asks for help"
+    return ""
+
+
+def _message(text: str) -> str:
+    """The reason in what tyro prints: below the title, above the next rule."""
+    lines = [line.strip(" │╭╮╰╯─-|") for line in text.splitlines()]
+    told = [line for line in lines if line]
+    ends = [i for i, line in enumerate(told) if line.startswith(("Argument helptext", "For full helptext"))]
+    return " ".join(told[1 : min(ends, default=len(told))]) or "no reason was given"
+
+
+def check_begun(scenes: Sequence[Scene], out: Path) -> None:
+    """Refuse a scene that was finished with other flags: nobody could tell which of them its run is of.
+
+    Raises:
+        BadInput: names the scene, the flags then and the flags now.
+    """
+    with reading_input():
+        changed = changed_scenes(scenes, read_ledger(out / LEDGER))
+    for name, (then, now) in changed.items():
+        raise BadInput(
+            f"scene {name!r} was finished in {out / name} as `train {then}`, and is now `train {now}`: give it another "
+            "name, choose another --out, or bring its flags back"
+        )
+
+
+def check_room(scenes: Sequence[Scene], there: Capacity, *, whole_gpus: bool) -> None:
+    """Refuse a scene for which there is never room; a cluster that grows may get some.
+
+    Raises:
+        BadInput: names the scene, what it wants and what there is.
+    """
+    for scene in scenes:
+        wanted = {"cpus": (scene.cpus, there.cpus), "gpus": (scene.gpus, there.gpus)}
+        wanted["memory"] = (scene.memory_gib, there.memory_bytes / 2**30)
+        for key, (asked, found) in wanted.items():
+            if asked > found and not there.grows:
+                raise BadInput(f"scene {scene.name!r}: {key} is {asked:g}, and there is {found:g}: ask for less")
+        if whole_gpus and scene.gpus != int(scene.gpus):
+            raise BadInput(f"scene {scene.name!r}: gpus is {scene.gpus:g}: shares of a GPU are given out by Ray only")

@@ -1,0 +1,116 @@
+"""What outlives a step besides the loss: parameters, moments, buffers and rates, and which of them are not finite."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+MOMENTS, BUFFERS = "Guard/moments", "Guard/buffers"
+_norms: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
+"""The fused call that torch's own gradient clipping uses."""
+NAMED = 4
+"""Tensors that a message names; of more it gives the number."""
+
+
+def state_sizes(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
+    """How large moments and buffers are, as device scalars: the largest sum of absolute values of a tensor.
+
+    Such a sum is not finite exactly when an entry is not (or the sum itself leaves float32's range). No host read.
+
+    Args:
+        owners: of the watched groups; the buffers of those that are modules are looked at.
+        optimizers: those that step.
+
+    Returns:
+        ``Guard/moments`` and ``Guard/buffers``; what there is none of is absent.
+    """
+    found = {MOMENTS: [moment for _, moment in _moments(optimizers)], BUFFERS: [b for _, b in _buffers(owners)]}
+    with torch.no_grad():
+        return {name: _largest(tensors) for name, tensors in found.items() if tensors}
+
+
+def usable(optimizers: Iterable[Optimizer]) -> bool:
+    """Whether every number of the optimizers' settings (rate, decay, betas) is finite; tensors are not read."""
+    settings = (value for one in optimizers for group in one.param_groups for value in group.values())
+    return all(map(_is_finite, settings))
+
+
+def _is_finite(setting: Any) -> bool:
+    if isinstance(setting, tuple):
+        return all(map(_is_finite, cast("tuple[Any, ...]", setting)))
+    return not isinstance(setting, float) or math.isfinite(setting)
+
+
+def rate_tensors(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    """The learning rates that are tensors (optimizers made with ``capturable``)."""
+    rates = (group.get("lr") for optimizer in optimizers for group in optimizer.param_groups)
+    return [rate for rate in rates if isinstance(rate, Tensor)]
+
+
+def name_poisoned(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> list[str]:
+    """Name every parameter, moment and buffer that is not finite. It reads them all: for the moment of a failure.
+
+    Args:
+        groups: the watched objects by name.
+        optimizers: those that step.
+
+    Returns:
+        One phrase each, with how many entries; the first few and the number of the others.
+    """
+    found = [phrase for name, tensor in _everything(groups, optimizers) if (phrase := _phrase(name, tensor))]
+    more = len(found) - NAMED
+    return found if more <= 0 else [*found[:NAMED], f"{more} more"]
+
+
+def _everything(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    seen: set[int] = set()
+    for group, owner in groups.items():
+        for name, tensor in _parameters(owner):
+            seen.add(id(tensor))
+            yield f"parameter {name} of group '{group}'", tensor
+    for number, optimizer in enumerate(optimizers):
+        rest = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in seen]
+        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(rest))
+    yield from _moments(optimizers)
+    yield from _buffers(groups.values())
+
+
+def _parameters(owner: object) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(owner, nn.Module):
+        yield from owner.named_parameters()
+    elif isinstance(owner, Mapping):
+        yield from ((str(name), tensor) for name, tensor in owner.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  an Owner's mapping
+    elif isinstance(owner, Sequence):
+        yield from ((str(place), tensor) for place, tensor in enumerate(owner))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  an Owner's list
+
+
+def _moments(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    for number, optimizer in enumerate(optimizers):
+        place = 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    if key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel():
+                        yield f"{key} of parameter {place} of optimizer {number}", value
+                place += 1
+
+
+def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
+    for owner in owners:
+        if isinstance(owner, nn.Module):
+            for name, buffer in owner.named_buffers():
+                if buffer.is_floating_point() and buffer.numel():
+                    yield f"buffer {name}", buffer
+
+
+def _largest(tensors: list[Tensor]) -> Tensor:
+    device = tensors[0].device
+    return torch.stack([one.float() for one in _norms([t for t in tensors if t.device == device], 1.0)]).max()
+
+
+def _phrase(name: str, tensor: Tensor) -> str:
+    bad = int((~torch.isfinite(tensor.detach())).sum()) if tensor.is_floating_point() else 0
+    return f"{name} ({bad} of {tensor.numel()} entries)" if bad else ""

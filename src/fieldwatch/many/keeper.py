@@ -1,0 +1,77 @@
+"""Keeps one training process: it never outlives whoever started this program, and always gets to save.
+
+Run as a file, by the interpreter alone: `python -I keeper.py GRACE WORD...`. Standard input is a pipe that nobody
+writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
+SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+LOOK_EVERY = 0.1
+
+
+def main(grace: float, command: list[str]) -> int:
+    """Start the command and stay until it ended."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the pipe says when it is over
+    began = time.monotonic()
+    start = prepare_child if sys.platform == "linux" else default_signals
+    with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.buffer,
+        stderr=sys.stderr.buffer,
+        preexec_fn=start,  # noqa: PLW1509  this process has one thread
+    ) as child:
+        tell(pid=child.pid)
+        asked = wait_for(child, grace)
+    tell(code=child.returncode, asked=asked, seconds=round(time.monotonic() - began, 3), pid=child.pid)
+    return 0
+
+
+def wait_for(child: subprocess.Popen[bytes], grace: float) -> bool:
+    """Wait for the child's end; True where it had to be told to end."""
+    deadline = float("inf")
+    asked = False
+    while child.poll() is None:
+        if asked:
+            time.sleep(LOOK_EVERY)
+        elif select.select([sys.stdin], [], [], LOOK_EVERY)[0] and not os.read(sys.stdin.fileno(), 1):
+            asked, deadline = True, time.monotonic() + grace
+            child.terminate()
+        if time.monotonic() > deadline:
+            child.kill()
+    return asked
+
+
+def tell(**facts: object) -> None:
+    """One line of JSON for whoever started this; nobody may be there any more."""
+    try:
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        sys.stdout = sys.stderr
+
+
+def default_signals() -> None:
+    """Give the child the signals that this program ignores."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def prepare_child() -> None:
+    """The same, and SIGTERM from the kernel if this program is killed."""
+    default_signals()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

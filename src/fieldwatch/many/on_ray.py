@@ -1,0 +1,119 @@
+"""Scenes as Ray tasks: on this machine, or on a cluster that sees the same files."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, final
+
+from fieldwatch.many.one_try import attempt
+from fieldwatch.many.order import Capacity, Ended, Order, capacity_here
+
+OBJECT_STORE_BYTES: Final = 100_000_000
+"""Nothing large travels through Ray: an order goes out and an end comes back."""
+
+
+class NoRay(RuntimeError):  # noqa: N818  says what is missing
+    """Ray is not installed, or no cluster answers at the address."""
+
+
+@final
+class RayExecutor:
+    """Tries scenes as Ray tasks, each with its own resources; whoever dies is reported and not tried again by Ray.
+
+    Args:
+        address: of a cluster; None starts Ray on this machine alone, on 127.0.0.1, without dashboard.
+        cpus: processors to use on this machine; None for all that this process may use.
+
+    Raises:
+        NoRay: it is not installed, or no cluster answers.
+    """
+
+    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+        self._ray = load_ray()
+        self._temporary = None if address else Path(tempfile.mkdtemp(prefix="fw-ray-", dir="/tmp"))
+        self._local = address is None
+        try:
+            self._ray.init(**self._options(address, cpus))
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise NoRay(f"Ray at {address or 'this machine'} does not answer: {error}") from error
+        self._attempt: Any = self._ray.remote(attempt)
+        self._pending: dict[Any, tuple[Order, float]] = {}
+
+    def _options(self, address: str | None, cpus: int | None) -> dict[str, Any]:
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address:
+            return {"address": address, **quiet}
+        return {
+            "num_cpus": int(capacity_here(cpus, 0, 0).cpus),
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": str(self._temporary),
+            **quiet,
+        }
+
+    def capacity(self) -> Capacity:
+        """What the cluster has now."""
+        found = self._ray.cluster_resources()
+        return Capacity(
+            cpus=found.get("CPU", 0.0),
+            gpus=found.get("GPU", 0.0),
+            memory_bytes=int(found.get("memory", 0)),
+            grows=not self._local,
+        )
+
+    def start(self, order: Order) -> None:
+        """Hand an order to Ray, which starts it where there is room."""
+        memory = {"memory": order.memory_bytes} if order.memory_bytes else {}
+        task = self._attempt.options(
+            num_cpus=order.cpus, num_gpus=order.gpus, max_retries=0, name=order.scene, **memory
+        )
+        self._pending[task.remote(order)] = (order, time.monotonic())
+
+    def wait(self, seconds: float) -> Sequence[tuple[Order, Ended]]:
+        """What has ended; a worker or a machine that died counts as a try that crashed."""
+        if not self._pending:
+            time.sleep(seconds)
+            return []
+        ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
+        return [self._fetch(reference) for reference in ready]
+
+    def close(self) -> None:
+        """Wait for what runs (the driver has told it to stop), then leave Ray."""
+        while self._pending:
+            self.wait(1.0)
+        self._ray.shutdown()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _fetch(self, reference: Any) -> tuple[Order, Ended]:
+        order, began = self._pending.pop(reference)
+        try:
+            return order, self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            lines = str(error).strip().splitlines()
+            cause = f"{type(error).__name__} of Ray: {lines[0] if lines else 'no reason given'}"
+            return order, Ended(code=None, seconds=time.monotonic() - began, cause=cause)
+
+
+def load_ray() -> ModuleType:
+    """Import Ray, which then reports to nobody.
+
+    Raises:
+        NoRay: it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise NoRay(
+            "Ray is not installed: pip install 'fieldwatch[ray]', or leave it out with --ray off, which trains the "
+            "scenes in plain processes of this machine"
+        ) from error
+    return ray

@@ -1,0 +1,143 @@
+"""What the driver sees of a run: its folder, while it is trained and when it ended. No torch, no rules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+import orjson
+
+from fieldwatch.health import Finding
+from fieldwatch.monitor import LatestValues
+from fieldwatch.record import JOURNAL, CorruptRecord, NotARun, read_events, read_history, read_manifest
+
+LOSS: Final = "Loss/total"
+_CURVE_POINTS: Final = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What a run folder holds when nobody writes into it.
+
+    Attributes:
+        state: as run.json says; empty where there is no run.
+        steps: done; None where none was.
+        total: steps that were planned; None where it is not recorded.
+        training_seconds: over all its parts.
+        metrics: last value of each measure of quality, by tag.
+        findings: what the rules said.
+        curve: ``(step, loss)``, thinned; finite values only.
+        damage: why something of it cannot be read; empty where all can.
+    """
+
+    state: str = ""
+    steps: int | None = None
+    total: int | None = None
+    training_seconds: float = 0.0
+    metrics: Mapping[str, float]
+    findings: tuple[Finding, ...] = ()
+    curve: tuple[tuple[float, float], ...] = ()
+    damage: str = ""
+
+
+def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
+    """Read a run folder; what cannot be read is said, not raised.
+
+    Args:
+        folder: of the run; it may be missing.
+        measured: how the tags of its measures of quality begin.
+    """
+    if not (folder / JOURNAL).exists():
+        return RunSummary(state=run_state(folder), metrics={})
+    try:
+        history = read_history(folder)
+        events = list(read_events(folder))
+        findings = tuple(Finding.from_json(event) for event in events if event["kind"] == "finding")
+    except (CorruptRecord, ValueError) as error:
+        return RunSummary(state=run_state(folder), metrics={}, damage=str(error))
+    names = [name for name in history.names() if name.startswith(measured)]
+    loss = history[LOSS]
+    known = len(loss) > 0
+    return RunSummary(
+        state=run_state(folder),
+        steps=int(loss.steps[-1]) + 1 if known else None,
+        total=_planned(events),
+        training_seconds=float(loss.seconds[-1]) if known else 0.0,
+        metrics={name: float(history[name].values[-1]) for name in names},
+        findings=findings,
+        curve=_thinned(loss.steps, loss.values) if known else (),
+    )
+
+
+def run_state(folder: Path) -> str:
+    """How a run stands, in run.json's word; empty where there is none."""
+    try:
+        return read_manifest(folder).state
+    except NotARun:
+        return ""
+
+
+def last_start(folder: Path) -> tuple[int, int] | None:
+    """How many times a run was begun, and the step at which it was last; None where it never was."""
+    try:
+        segments = read_manifest(folder).segments
+    except NotARun:
+        return None
+    return (len(segments), int(segments[-1]["step"])) if segments else None
+
+
+@final
+class Live:
+    """A run while it is trained: its step, and how many there are to be.
+
+    Args:
+        folder: the run folder; it may not be there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._latest = LatestValues(folder)
+        self.total: int | None = None
+
+    def look(self) -> None:
+        """Read what was added to the run's journal."""
+        self._latest.read()
+        if self.total is None and self._latest.step is not None:
+            self.total = _planned(list(_events(self._folder)))
+
+    @property
+    def step(self) -> int | None:
+        """Steps done; None before the first was recorded."""
+        return None if self._latest.step is None else self._latest.step + 1
+
+    @property
+    def loss(self) -> float | None:
+        """The last total loss; None where it is not known, or no number."""
+        value = self._latest.values.get(LOSS)
+        return float(value) if isinstance(value, int | float) else None
+
+
+def _events(folder: Path) -> list[dict[str, Any]]:
+    try:
+        return list(read_events(folder))
+    except CorruptRecord:
+        return []
+
+
+def _planned(events: list[dict[str, Any]]) -> int | None:
+    plans = [event.get("steps") for event in events if event.get("kind") == "plan"]
+    return int(plans[-1]) if plans and isinstance(plans[-1], int) else None
+
+
+def _thinned(steps: Any, values: Any) -> tuple[tuple[float, float], ...]:
+    finite = np.isfinite(values)
+    steps, values = steps[finite], values[finite]
+    chosen = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(len(steps), _CURVE_POINTS)).round().astype(int))
+    return tuple((float(steps[i]), float(values[i])) for i in chosen) if len(steps) else ()
+
+
+def json_of(summary: RunSummary) -> dict[str, Any]:
+    """The summary as plain JSON values; numbers that are none become text."""
+    plain = orjson.loads(orjson.dumps({**summary.__dict__, "findings": [f.as_event() for f in summary.findings]}))
+    return plain | {"metrics": {name: v if np.isfinite(v) else str(v) for name, v in summary.metrics.items()}}

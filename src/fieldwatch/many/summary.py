@@ -1,0 +1,104 @@
+"""What came of all scenes, side by side: summary.json for scripts, summary.csv for tables, report.html for people."""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from fieldwatch.many.driver import Standing
+from fieldwatch.many.page import scenes_page
+from fieldwatch.many.run_folder import json_of, read_run
+
+_COLUMNS: Final = ("scene", "pipeline", "state", "tries", "causes", "resumed_from", "steps", "total_steps")
+_SECONDS: Final = ("wall_seconds", "training_seconds")
+
+
+def scene_summary(standing: Standing, measured: tuple[str, ...]) -> dict[str, Any]:
+    """Everything about one scene as plain JSON values.
+
+    Args:
+        standing: how it stands.
+        measured: how the tags of its pipeline's measures of quality begin.
+    """
+    found = json_of(read_run(standing.folder, measured))
+    tries = [one.as_json() for one in standing.tries]
+    return {
+        "scene": standing.scene.name,
+        "pipeline": standing.scene.pipeline,
+        "state": standing.state,
+        "finished_earlier": standing.earlier,
+        "command": " ".join(("fieldwatch", *standing.scene.command(standing.folder))),
+        "run": str(standing.folder),
+        "console": str(standing.console),
+        "tries": tries,
+        "resumed_from": [one["first"] for one in tries[1:] if one["first"]],
+        "wall_seconds": round(sum(one["seconds"] for one in tries), 3),
+        "training_seconds": round(found["training_seconds"], 3),
+        "steps": found["steps"],
+        "total_steps": found["total"],
+        **{name: found[name] for name in ("metrics", "findings", "damage", "curve")},
+    }
+
+
+def write_summary(
+    out: Path, standings: Sequence[Standing], measured: Mapping[str, tuple[str, ...]], exit_code: int
+) -> Mapping[str, Path]:
+    """Write the three files, each in one piece; return where they are, by what they are.
+
+    Args:
+        out: the folder of all scenes.
+        standings: how every scene stands.
+        measured: by pipeline, how the tags of its measures of quality begin.
+        exit_code: of the command.
+    """
+    scenes = [scene_summary(standing, measured[standing.scene.pipeline]) for standing in standings]
+    without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in scenes]
+    stored = {"exit_code": exit_code, "scenes": without_curves}
+    contents = {
+        "report": ("report.html", scenes_page(scenes).encode()),
+        "summary": ("summary.json", orjson.dumps(stored, option=orjson.OPT_INDENT_2) + b"\n"),
+        "table": ("summary.csv", summary_table(scenes).encode()),
+    }
+    for name, data in contents.values():
+        _replace(out / name, data)
+    return {what: (out / name).absolute() for what, (name, _) in contents.items()}
+
+
+def summary_table(scenes: Sequence[Mapping[str, Any]]) -> str:
+    """One line per scene, one column per fact and per metric that any of them has; what is not known is empty."""
+    metrics = sorted({name for scene in scenes for name in scene["metrics"]})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_COLUMNS, *_SECONDS, "findings", *metrics, "run"])
+    for scene in scenes:
+        causes = " | ".join(one["cause"] for one in scene["tries"] if one["cause"])
+        facts = {**scene, "tries": len(scene["tries"]), "causes": causes}
+        facts["resumed_from"] = " ".join(str(step) for step in scene["resumed_from"])
+        own = [_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]
+        values = [_cell(scene["metrics"].get(name)) for name in metrics]
+        writer.writerow([*own, len(scene["findings"]), *values, scene["run"]])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in "=+-@" and not _is_number(value):
+        return "'" + value  # else a spreadsheet takes it for a formula
+    return "" if value is None else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text)) or bool(text)
+    except ValueError:
+        return False
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(path)

@@ -1,0 +1,226 @@
+"""A picture drawn in horizontal bands, one after the other: only one band's graph is in memory at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fieldwatch.render import DepthMode, Splatted, View, splat
+
+TILE = 16
+"""Rows of the tiles that pictures are drawn in: bands end between them."""
+MAPS = ("features", "alpha", "depth", "normals", "median_depth", "median_ids")
+"""What a picture has a value of at every pixel; the last two have no gradient in bands."""
+WITH_GRADIENT = 4
+
+
+class DrawOptions(TypedDict, total=False):
+    """What `splat` is asked for; see there."""
+
+    degree: int
+    background: Float[Tensor, " channels"] | None
+    depth: DepthMode | None
+    normals: bool
+    median: bool
+    compensated: bool
+    magnitudes: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Band(View):
+    """Some rows of a view, as a view.
+
+    Attributes:
+        whole: the view; Gaussians have the shape that they have in it.
+        top: its row that is the first one here.
+    """
+
+    whole: View
+    top: int
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Those of the whole view."""
+        return self.whole.bounds
+
+    @property
+    def rows(self) -> slice:
+        """Which rows of the whole view these are."""
+        return slice(self.top, self.top + self.height)
+
+
+def most_bands(views: Sequence[View]) -> int:
+    """Into how many bands the tallest of some views can be divided."""
+    return max(-(-view.height // TILE) for view in views)
+
+
+def bands_of(view: View, count: int) -> list[Band]:
+    """Divide a view into bands of (nearly) as many tiles each; fewer than `count` where it is too low for that."""
+    tiles = -(-view.height // TILE)
+    count = max(min(count, tiles), 1)
+    ends = [min(TILE * (tiles * number // count), view.height) for number in range(count + 1)]
+    camera = {field.name: getattr(view, field.name) for field in fields(View)}
+    return [
+        Band(**camera | {"cy": view.cy - top, "height": bottom - top}, whole=view, top=top)
+        for top, bottom in zip(ends, ends[1:], strict=False)
+    ]
+
+
+def splat_in_bands(
+    gaussians: tuple[Tensor, Tensor, Tensor, Tensor],
+    colours: tuple[Tensor, ...],
+    view: View,
+    count: int,
+    **options: Unpack[DrawOptions],
+) -> Splatted:
+    """Draw Gaussians as `splat` does, in bands of rows.
+
+    The picture, its gradients, and what `ScreenTally` reads of it are those of `splat`, up to rounding: every pixel
+    lies in one band, and what a Gaussian gets from several bands is added up. (One that lies between the rows of two
+    bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The picture is drawn without
+    a graph; `backward` draws every band again, of the Gaussians that touch it, and lets go of it after its gradients.
+
+    Args:
+        gaussians: means, quaternions, scales and opacities.
+        colours: harmonics of degree 0 and those above, or features of any width alone.
+        view: the camera.
+        count: of bands; 1 is `splat`.
+        options: as for `splat`.
+
+    Raises:
+        ValueError: as `splat`.
+    """
+    drawing = _Drawing(bands_of(view, count), options)
+    if count == 1:
+        return drawing.draw((*gaussians, *colours), view)
+    maps = dict(zip(MAPS, _InBands.apply(drawing, *gaussians, *colours), strict=True))
+    return Splatted(
+        **maps, ids=drawing.ids, radii=drawing.radii, means2d=drawing.means2d, magnitudes=drawing.magnitudes
+    )
+
+
+class _Drawing:
+    """How a picture is drawn in bands, and which Gaussians it shows.
+
+    Args:
+        bands: of the view.
+        options: for `splat`.
+
+    Attributes:
+        bands: as above.
+        ids, radii, means2d, magnitudes: as in `Splatted`, of the whole picture.
+        shown: which Gaussians each band shows.
+        places: where these stand among `ids`.
+    """
+
+    def __init__(self, bands: Sequence[Band], options: DrawOptions) -> None:
+        self.bands, self._options = bands, options
+        self.ids = self.radii = self.means2d = torch.empty(0)
+        self.magnitudes: Tensor | None = None
+        self.shown: list[Tensor] = []
+        self.places: list[Tensor] = []
+
+    def draw(self, tensors: Sequence[Tensor], view: View) -> Splatted:
+        """Draw some Gaussians."""
+        means, quaternions, scales, opacities, *colours = tensors
+        of = {"features": colours[0]} if len(colours) == 1 else {"harmonics": (colours[0], colours[1])}
+        parts: dict[str, Any] = {**of, **self._options}
+        return splat(means, quaternions, scales, opacities, view, **parts)
+
+    def note(self, drawn: Sequence[Splatted]) -> None:
+        """Take down which Gaussians the bands show, as the whole picture would say it."""
+        self.shown = [one.ids for one in drawn]
+        self.ids = torch.cat(self.shown).unique()
+        self.places = [torch.searchsorted(self.ids, ids) for ids in self.shown]
+        self.radii = drawn[0].radii.new_zeros(len(self.ids))
+        self.means2d = drawn[0].means2d.new_zeros(len(self.ids), 2)
+        for band, one, places in zip(self.bands, drawn, self.places, strict=True):
+            self.radii[places] = torch.maximum(self.radii[places], one.radii)
+            self.means2d[places] = one.means2d + one.means2d.new_tensor([0.0, band.top])
+        if drawn[0].magnitudes is not None:
+            self.magnitudes = torch.zeros_like(self.means2d)
+
+    def pull(self, number: int, drawn: Splatted) -> None:
+        """Add what pulls at a band's Gaussians on the image, after its backward pass."""
+        places = self.places[number][drawn.ids]
+        if drawn.means2d.grad is not None:
+            self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
+            self.means2d.grad.index_add_(0, places, drawn.means2d.grad)
+        if drawn.magnitudes is not None and self.magnitudes is not None:
+            self.magnitudes.index_add_(0, places, drawn.magnitudes)
+
+
+class _InBands(torch.autograd.Function):
+    """Tensors of all Gaussians to the maps of the whole picture, which alone are kept in between."""
+
+    @staticmethod
+    def forward(ctx: Any, drawing: _Drawing, *tensors: Tensor) -> Any:
+        maps: list[Tensor | None] = [None] * len(MAPS)
+        drawn: list[Splatted] = []
+        for band in drawing.bands:
+            one = drawing.draw(tensors, band)
+            for number, name in enumerate(MAPS):
+                _put(maps, number, getattr(one, name), band)
+            drawn.append(_without_maps(one))
+        drawing.note(drawn)
+        ctx.drawing = drawing
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*(one for one in maps[WITH_GRADIENT:] if one is not None))
+        ctx.set_materialize_grads(False)
+        return tuple(maps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+        drawing: _Drawing = ctx.drawing
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        sums = [torch.zeros_like(one) if wanted else None for one, wanted in zip(tensors, needed, strict=True)]
+        for number, (band, ids) in enumerate(zip(drawing.bands, drawing.shown, strict=True)):
+            if not len(ids):
+                continue
+            pairs = zip(tensors, needed, strict=True)
+            own = [one.index_select(0, ids).requires_grad_(wanted) for one, wanted in pairs]
+            with torch.enable_grad():
+                drawn = drawing.draw(own, band)
+            pulled = [
+                (getattr(drawn, name), gradient[band.rows])
+                for name, gradient in zip(MAPS, gradients, strict=True)
+                if gradient is not None
+            ]
+            torch.autograd.backward([one for one, _ in pulled], [gradient for _, gradient in pulled])
+            for total, leaf in zip(sums, own, strict=True):
+                if total is not None and leaf.grad is not None:
+                    total.index_add_(0, ids, leaf.grad)
+            drawing.pull(number, drawn)
+        return (None, *sums)
+
+
+def _put(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band) -> None:
+    """Put a band's rows into the whole map, which is made with the first of them."""
+    if rows is None:
+        return
+    whole = maps[number]
+    if whole is None:
+        maps[number] = whole = rows.new_empty(band.whole.height, *rows.shape[1:])
+    whole[band.rows] = rows
+
+
+def _without_maps(drawn: Splatted) -> Splatted:
+    """What is left of a band once its rows are in the whole maps."""
+    nothing = drawn.alpha.new_empty(0, 0)
+    return Splatted(
+        features=nothing[..., None],
+        alpha=nothing,
+        depth=None,
+        normals=None,
+        median_depth=None,
+        median_ids=None,
+        ids=drawn.ids,
+        radii=drawn.radii,
+        means2d=drawn.means2d,
+        magnitudes=drawn.magnitudes,
+    )

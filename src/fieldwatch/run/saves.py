@@ -1,0 +1,90 @@
+"""Saves on their way: what was taken, and what became of it."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fieldwatch.record import holds_run, read_manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """A save that was taken.
+
+    Attributes:
+        done: how many steps were finished.
+        seconds: training time then.
+        metrics: what it is ranked by.
+        stall: milliseconds that training waited for it.
+    """
+
+    done: int
+    seconds: float
+    metrics: Mapping[str, float]
+    stall: float
+
+    @property
+    def step(self) -> int:
+        """The step it was made at the end of."""
+        return max(self.done - 1, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """It is on the disk.
+
+    Attributes:
+        save: what was taken.
+        path: where it lies.
+        took: milliseconds of the writing.
+    """
+
+    save: Save
+    path: Path
+    took: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The disk did not take it.
+
+    Attributes:
+        save: what was taken.
+        reason: what the disk said.
+        free: bytes that were free then; -1 where that is not known.
+    """
+
+    save: Save
+    reason: str
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """It was given up, because the rows up to it say that updates were being refused.
+
+    Attributes:
+        save: what was taken.
+    """
+
+    save: Save
+
+
+def stored_mirror(folder: Path) -> str:
+    """The URL to which the run in a folder has copied its checkpoints so far; empty for none."""
+    return str(read_manifest(folder).about.get("mirror", "")) if holds_run(folder) else ""
+
+
+def about_with(about: Mapping[str, Any] | None, mirror: str) -> Mapping[str, Any]:
+    """What run.json says about a run, with its mirror where there is one."""
+    return {**(about or {}), **({"mirror": mirror} if mirror else {})}
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that are free on the disk of a folder; -1 where the disk does not say."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return -1

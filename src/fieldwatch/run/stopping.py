@@ -1,0 +1,138 @@
+"""How a run ends when a signal asks it to: after the step if that ends in time, else at the next stop point."""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar, final
+
+from fieldwatch.checkpoint import StopRequest
+from fieldwatch.run.saving import Saving
+from fieldwatch.run.start import Interrupted
+
+Item = TypeVar("Item")
+
+
+@final
+class StopPoint:
+    """Notices SIGTERM, SIGINT, SIGUSR1 and SIGHUP in the middle of long work. Every run has one, as `run.stop_point`.
+
+    Call it between the parts of an evaluation, of a mesh, of files that are written: it costs a microsecond. For
+    5 s from the arrival of a signal the work may go on, so that the step ends and is saved exactly. After that it is
+    given up, nothing of the unfinished step is saved, and the last checkpoint stands; a resumed run comes to the same
+    place again and does the work again. Rooms that know no run take it as a plain callable.
+
+    Args:
+        finish: saves the state at the end of a step; only ever called there.
+        tell: records an event.
+        saving: the run's checkpoints.
+        alive: gives a sign of life.
+    """
+
+    def __init__(
+        self, finish: Callable[[], None], tell: Callable[..., None], saving: Saving, alive: Callable[[], None]
+    ) -> None:
+        self._finish, self._tell, self._saving, self._alive = finish, tell, saving, alive
+        self._request = StopRequest()
+
+    def __call__(self, during: str = "the step") -> None:
+        """Go on, or give up what is under way.
+
+        Args:
+            during: what that is, for the record.
+
+        Raises:
+            Interrupted: a signal came 5 s ago or more.
+        """
+        self._alive()
+        if self._request.came and self._request.overdue:
+            self._give_up(during)
+
+    @property
+    def patience(self) -> float:
+        """Seconds from the arrival of a signal for which work may go on; half of the grace is wise."""
+        return self._request.patience
+
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        """Set it; at any time."""
+        self._request.patience = seconds
+
+    def waiting(self, during: str = "the wait for data") -> AbstractContextManager[None]:
+        """Let a wait inside this block be given up as well, though no stop point lies in it.
+
+        Args:
+            during: what is waited for, for the record.
+
+        Raises:
+            Interrupted: (inside the block) a signal came 5 s ago or more.
+        """
+        return self._request.waiting(partial(self._give_up, during))
+
+    @property
+    def signal(self) -> int:
+        """Number of the signal that came; 0 while none did."""
+        return max(self._request.exit_code - 128, 0)
+
+    def obey(self, number: int) -> None:
+        """Save and end where a step has just ended, for a signal that came here or to another rank.
+
+        Args:
+            number: of the signal; 0 goes on.
+
+        Raises:
+            Interrupted: there is one.
+        """
+        if number and not self._request.came:
+            signal.raise_signal(number)
+        if number:
+            self.between_steps()
+
+    def between_steps(self) -> None:
+        """Save and end, if a signal came; where a step has just ended, or none has begun.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        if self._request.came:
+            self._finish()
+            self._end()
+
+    def __enter__(self) -> None:
+        """Listen for signals."""
+        self._request.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Listen no more."""
+        self._request.__exit__(kind, error, at)
+
+    def _give_up(self, during: str) -> NoReturn:
+        self._end(abandoned=during)
+
+    def _end(self, **facts: Any) -> NoReturn:
+        request, last = self._request, max(self._saving.checkpoints.steps(), default=0)
+        self._tell("interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts)
+        raise Interrupted(request.exit_code)
+
+
+class Waited(Iterable[Item]):
+    """An iterable whose every wait may be given up: a loader may be slow, or its worker dead.
+
+    Args:
+        source: what is iterated over, again and again if it can be.
+        stop_point: of the run that waits.
+    """
+
+    def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
+        self._source, self._stop_point = source, stop_point
+
+    def __iter__(self) -> Iterator[Item]:
+        iterator = iter(self._source)
+        while True:
+            try:
+                with self._stop_point.waiting():
+                    item = next(iterator)
+            except StopIteration:
+                return
+            yield item

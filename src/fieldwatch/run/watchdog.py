@@ -1,0 +1,270 @@
+"""Signs of life: a black box that says how far a run came, and the stacks of all threads when it hangs or dies."""
+
+import faulthandler
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, ClassVar, Final, Literal, final
+
+from fieldwatch.monitor import (
+    BLACK_BOX,
+    STACKS,
+    BlackBox,
+    Death,
+    Ending,
+    Heartbeat,
+    cause_of_end,
+    explain_silent_end,
+    heading,
+    leave_note,
+    supervised,
+)
+from fieldwatch.run.recording import Recording
+from fieldwatch.run.start import end_state
+
+HangTimeout = float | Literal["auto"] | None
+FLOOR: Final = 60.0
+"""Seconds that anything may take."""
+UNKNOWN: Final = 1800.0
+"""Seconds that something may take which was never seen before: the start, a first step, a first evaluation."""
+TIMES: Final = 20.0
+"""How many times the 99th percentile of its recent durations something may take."""
+OUTLIER: Final = 3.0
+"""How many times its longest duration."""
+SLACK: Final = 1.0
+"""Seconds by which the stacks may come late: starting the timer anew takes 80 us, so it is done once a second."""
+AFTER: Final = "after the loop"
+"""What comes after the last step: products and reports, each as long as it takes."""
+_RECENT: Final = 512
+_LARGEST_FILE: Final = 16 << 20
+
+
+class Pace:
+    """How long one thing takes, and how long it may take.
+
+    Args:
+        timeout: seconds that it may always take; None learns from what is seen.
+    """
+
+    __slots__ = ("_count", "_fixed", "_longest", "_recent", "timeout")
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._count, self._longest, self._fixed = 0, 0.0, timeout is not None
+        self.timeout = UNKNOWN if timeout is None else timeout
+
+    def took(self, seconds: float) -> None:
+        """Learn from one that ended."""
+        if self._fixed:
+            return
+        self._recent.append(seconds)
+        self._count += 1
+        self._longest = max(self._longest, seconds)
+        if self._longest * TIMES <= FLOOR:
+            self.timeout = FLOOR
+        elif self._count <= 8 or self._count % 64 == 0 or seconds * TIMES > self.timeout:
+            ordered = sorted(self._recent)
+            usual = ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
+            self.timeout = max(FLOOR, TIMES * usual, OUTLIER * self._longest)
+
+
+@final
+class Watchdog:
+    """Watches one run. Everything it needs is in C or in memory that outlives the process.
+
+    While it is open, `faulthandler` writes the stacks of all threads to ``black_box/stacks.txt``: after a time without
+    a sign of life (also when native code holds the interpreter), at SIGUSR2, and at a segmentation fault, unless
+    somebody switched `faulthandler` on before: then his file gets those.
+
+    Args:
+        folder: the run folder.
+        timeout: seconds between two signs of life in the loop after which it counts as hung; "auto" learns it from
+            what each part took so far (20 times the 99th percentile, at least a minute); None never.
+
+    Raises:
+        ValueError: the timeout is not positive.
+    """
+
+    _open: ClassVar[list["Watchdog"]] = []
+
+    def __init__(self, folder: Path, timeout: HangTimeout) -> None:
+        if timeout not in ("auto", None) and not 0 < float(timeout) < float("inf"):
+            raise ValueError(f"hang_timeout={timeout!r}: wanted seconds above 0, 'auto', or None for no watch")
+        self._folder, self._watches = folder, timeout is not None
+        self._given = None if timeout in ("auto", None) else float(timeout)
+        self._supervisor = supervised()
+        self._patience = self._supervisor.patience if self._supervisor else 1.0
+        self._paces: dict[str, tuple[Pace, bytes]] = {}
+        self._step, self._phase, self._since, self._deadline = -1, "start", 0.0, float("inf")
+        self._now = self._pace(self._phase)
+        self._box: BlackBox | None = None
+        self._stacks: IO[str] | None = None
+        self._owns_faults = False
+        self._recording: Recording | None = None
+        self._before: tuple[Death, Heartbeat, Path] | None = None
+
+    @property
+    def stacks(self) -> Path:
+        """Where the stacks are written."""
+        return self._folder / BLACK_BOX / STACKS
+
+    def open(self) -> None:
+        """Begin; the folder is this process's own. How the last one died, if it did not say so, is written down.
+
+        Raises:
+            OSError: the disk is full or read-only.
+        """
+        self._before = explain_silent_end(self._folder)
+        attempt = self._supervisor.attempt if self._supervisor else 0
+        self._box = BlackBox(self._folder, attempt=attempt)
+        mode = "w" if self.stacks.exists() and self.stacks.stat().st_size > _LARGEST_FILE else "a"
+        self._stacks = self.stacks.open(mode, buffering=1)
+        self._stacks.write(heading(attempt))
+        self._since = time.monotonic()
+        self._open.append(self)
+        self.listen()
+        self.alive("start")
+        if self._supervisor:
+            self._supervisor.say_folder(self._folder)
+
+    def begin(self, step: int, recording: Recording) -> None:
+        """Begin the loop at ``step``: from now on there are events; how this process came to be started is the first.
+
+        Args:
+            step: the first one, which the run's last good checkpoint is of.
+            recording: where hangs are recorded.
+        """
+        self._recording = recording
+        at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        if step:
+            self.saved(step)
+        if self._before is not None:
+            death, beat, place = self._before
+            facts = {"cause": death.cause, "died_in": beat.step, "resumed_from": step}
+            message = f"the process before died in step {beat.step} ({death.detail}); resumed from step {step}"
+            recording.event("died", at, message=message, post_mortem=str(place.relative_to(self._folder)), **facts)
+        if self._supervisor and self._supervisor.attempt > 1:
+            told = self._supervisor
+            message = f"attempt {told.attempt}, after: {told.cause}"
+            recording.event("restarted", at, message=message, attempt=told.attempt, cause=told.cause)
+
+    def alive(self, phase: str | None = None, step: int | None = None) -> None:
+        """Give a sign of life: about a microsecond, and 80 once a second.
+
+        Args:
+            phase: what begins now, if something else does; how long each takes is learnt by its name.
+            step: the step that begins now.
+        """
+        if self._box is None:
+            return
+        now = time.monotonic()
+        if now > self._deadline:
+            self._note_hang(now - self._since)
+        if step is not None:
+            self._step = step
+        if phase is not None:
+            self._now[0].took(now - self._since)
+            self._phase, self._now = phase, self._pace(phase)
+        self._since, (pace, raw) = now, self._now
+        timeout = pace.timeout * self._patience
+        self._box.beat(self._step, raw, timeout, now)
+        if self._watches and not timeout <= self._deadline - now <= timeout + SLACK:
+            self._arm(timeout + SLACK)
+
+    def saved(self, step: int) -> None:
+        """Note the last good checkpoint in the black box."""
+        if self._box is not None:
+            self._box.saved(step)
+
+    @contextmanager
+    def ending(self, error: BaseException | None) -> Generator[None]:
+        """Do what belongs to the end, and close; an error on the way is how it ended, unless there was one before."""
+        try:
+            yield
+        except BaseException as late:
+            self.close(end_state(error or late), error or late)
+            raise
+        self.close(end_state(error), error)
+
+    def close(self, ending: Ending, error: BaseException | None = None) -> None:
+        """End: what was switched on is switched off, and the black box says how it ended."""
+        if self._box is None or self._stacks is None:
+            return
+        self._open.remove(self)
+        if self._watches:
+            faulthandler.cancel_dump_traceback_later()
+        if self._owns_faults:
+            faulthandler.disable()
+        faulthandler.unregister(signal.SIGUSR2)
+        for other in self._open[-1:]:
+            other.listen()
+        self._stacks.close()
+        death = cause_of_end(ending, error)
+        leave_note(self._folder, death, self._step)
+        self._box.beat(self._step, b"end", UNKNOWN, time.monotonic())
+        self._box.close(ending, str(death))
+        self._box = self._stacks = None
+
+    def listen(self) -> None:
+        """Have faults and SIGUSR2 written into this run's file."""
+        if self._stacks is None:
+            return
+        if not faulthandler.is_enabled():
+            faulthandler.enable(self._stacks)
+            self._owns_faults = True
+        faulthandler.register(signal.SIGUSR2, self._stacks, all_threads=True)
+
+    @classmethod
+    def before_fork(cls) -> None:
+        """Stop the timer: its thread is not there in the child, which would wait for it for ever at its end."""
+        if cls._open:
+            faulthandler.cancel_dump_traceback_later()
+
+    @classmethod
+    def after_fork(cls, *, in_child: bool) -> None:
+        """Go on in the parent; a child is nobody's sign of life."""
+        for watchdog in cls._open:
+            watchdog.forked(in_child=in_child)
+        if in_child:
+            cls._open.clear()
+
+    def forked(self, *, in_child: bool) -> None:
+        """Start the timer again; in a child, let go of the black box."""
+        if in_child:
+            self._box = None
+        elif self._box is not None:
+            self._deadline = float("inf")
+            self.alive()
+
+    def _pace(self, phase: str) -> tuple[Pace, bytes]:
+        known = self._paces.get(phase)
+        if known is None:
+            timeout = self._given if self._step >= 0 and phase != AFTER else None
+            known = Pace(timeout if self._watches else float("inf")), phase.encode()[:32]
+            self._paces[phase] = known
+        return known
+
+    def _arm(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        alone = self._supervisor is not None  # a supervised process ends itself: nobody has to find and end it
+        if self._stacks is not None:
+            faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=alone)
+
+    def _note_hang(self, seconds: float) -> None:
+        message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
+        if self._stacks is not None:
+            self._stacks.write(f"\nIt went on: {message}\n")
+        if self._recording is not None:
+            facts = {"phase": self._phase, "hung_seconds": seconds, "stacks": f"{BLACK_BOX}/{STACKS}"}
+            self._recording.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)
+
+
+os.register_at_fork(
+    before=Watchdog.before_fork,
+    after_in_parent=lambda: Watchdog.after_fork(in_child=False),
+    after_in_child=lambda: Watchdog.after_fork(in_child=True),
+)

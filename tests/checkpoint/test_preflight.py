@@ -1,0 +1,61 @@
+"""The dress rehearsal before a run: a checkpoint of the real size goes to the disk and back, and leaves nothing."""
+
+import errno
+import os
+
+import pytest
+import torch
+
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, growth_ahead, rehearse, shared
+from fieldwatch.checkpoint import preflight as module
+
+
+def draft(folder):
+    return Checkpoints(folder).take(0, {"x": torch.arange(1000.0)}, shared)
+
+
+def test_nothing_is_left_of_a_rehearsal(tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    rehearse(folder, draft(folder), ahead=1000)
+    assert list(folder.parent.iterdir()) == []
+    Checkpoints(folder).save(1, {"x": torch.ones(3)})
+    rehearse(folder, draft(folder))
+    assert [path.name for path in folder.iterdir()] == ["step_0000000001"]
+
+
+@pytest.mark.parametrize(("code", "call"), [("ENOSPC", "posix_fallocate"), ("EROFS", "mkdir"), ("EIO", "fsync")])
+def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monkeypatch, code, call):
+    def fails(*_args, **_kwargs):
+        raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+
+    made = draft(tmp_path)
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(CheckpointError, match=r"9,032 bytes wanted, [\d,]+ free: free space, mend") as caught:
+        rehearse(tmp_path / "checkpoints", made, ahead=5000)
+    assert caught.value.__cause__.errno == getattr(errno, code)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_gives_back_something_else_is_told(tmp_path, monkeypatch):
+    real = module.verify_folder
+
+    def lies(folder):
+        data = bytearray((folder / "tensors.bin").read_bytes())
+        data[77] ^= 1
+        (folder / "tensors.bin").write_bytes(data)
+        real(folder)
+
+    monkeypatch.setattr(module, "verify_folder", lies)
+    with pytest.raises(CheckpointError, match="does not have the hash written with it"):
+        rehearse(tmp_path / "checkpoints", draft(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_moments_that_are_not_there_yet_are_counted():
+    weight = torch.ones(10, 10, requires_grad=True)
+    optimizer = torch.optim.Adam([weight])
+    nested = {"a": {"b": optimizer}, "c": torch.ones(3)}
+    assert growth_ahead(nested) == 2 * 400
+    optimizer.state[weight] = {"exp_avg": torch.zeros(10, 10)}
+    assert growth_ahead(nested) == 0

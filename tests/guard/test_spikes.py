@@ -1,0 +1,160 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fieldwatch.guard import Rollback, Spikes
+from fieldwatch.record import Block
+
+OPTIONS = Rollback(patience=8)
+
+
+def block(losses, first=0, *, columns=None, samples=()):
+    """Rows with one term of weight 1, its gradient norm at 1, and what else is named."""
+    count = len(losses)
+    values = {
+        "Loss/component_fit": np.asarray(losses, np.float64),
+        "Loss/weight_fit": np.ones(count),
+        "Gradients/total_norm": np.ones(count),
+        "Guard/refused": np.zeros(count),
+    }
+    values |= {name: np.broadcast_to(np.asarray(value, np.float64), count) for name, value in (columns or {}).items()}
+    steps = np.arange(first, first + count)
+    return Block(
+        axis="step",
+        columns=tuple(values),
+        steps=steps,
+        seconds=steps * 0.1,
+        positions=steps,
+        values=np.stack(list(values.values()), axis=1),
+        samples=tuple((f"view {step}",) for step in steps) if samples else (),
+    )
+
+
+def calm(count):
+    return 1 + 0.1 * np.sin(np.arange(count))
+
+
+def seen(*blocks, options=OPTIONS):
+    spikes = Spikes(options)
+    for one in blocks:
+        spikes(one)
+    return spikes
+
+
+def test_a_loss_that_stays_high_is_trouble_from_its_first_high_step_on():
+    losses = np.concatenate((calm(100), np.full(20, 50.0)))
+    trouble = seen(block(losses, samples=True)).trouble
+    assert (trouble.first, trouble.last, trouble.seen) == (100, 107, 107)
+    assert "above 10 times its usual value" in trouble.cause
+    assert "sample view 100" in trouble.cause
+
+
+def test_a_jump_that_comes_back_is_none():
+    losses = calm(300)
+    losses[100:107] = losses[150:157] = 50.0
+    spikes = seen(block(losses))
+    assert spikes.trouble is None
+    assert not spikes.ongoing
+
+
+def test_a_state_with_a_high_loss_is_not_to_be_saved():
+    assert seen(block(np.append(calm(100), 50.0))).ongoing
+
+
+@pytest.mark.parametrize("cuts", [(), (100,), (1, 50, 99, 103, 105), tuple(range(1, 120))])
+def test_what_is_found_does_not_depend_on_how_rows_came(cuts):
+    losses = np.concatenate((calm(100), np.full(20, 50.0)))
+    bounds = [0, *cuts, len(losses)]
+    blocks = [block(losses[a:b], a) for a, b in pairwise(bounds)]
+    assert seen(*blocks).trouble == seen(block(losses)).trouble
+
+
+@pytest.mark.parametrize("at", [0, 40, 101, 104])
+def test_a_resumed_watch_finds_the_same(at):
+    losses = np.concatenate((calm(100), np.full(20, 50.0)))
+    spikes = Spikes(OPTIONS, seen(block(losses[:at])).state())
+    spikes(block(losses[at:], at))
+    assert spikes.trouble == seen(block(losses)).trouble
+
+
+@pytest.mark.parametrize("name", ["Guard/refused", "Guard/skipped"])
+def test_refused_and_skipped_steps_neither_count_nor_calm(name):
+    losses = np.concatenate((calm(100), np.full(40, 50.0)))
+    odd = (np.arange(140) >= 100) & (np.arange(140) % 2 == 1)
+    trouble = seen(block(losses, columns={name: odd})).trouble
+    assert (trouble.first, trouble.seen) == (100, 114)
+
+
+def test_values_that_are_not_finite_stay_out_of_the_usual_value():
+    losses = calm(200)
+    losses[::2] = math.nan
+    spikes = seen(block(losses))
+    assert spikes.trouble is None
+    assert np.isfinite(spikes.state()["windows"]["Loss/component_fit"]).all()
+
+
+def test_a_weight_that_rises_and_a_term_that_begins_are_no_trouble():
+    weights = np.where(np.arange(200) < 100, 1.0, 100.0)
+    new = np.where(np.arange(100) < 50, 500.0, 400.0)
+    late = block(calm(100), 200, columns={"Loss/component_new": new, "Loss/weight_new": 1.0})
+    assert seen(block(calm(200), columns={"Loss/weight_fit": weights}), late).trouble is None
+
+
+@pytest.mark.parametrize("kind", ["reset", "prune", "phase"])
+def test_a_loss_that_is_changed_on_purpose_is_learned_anew(kind):
+    spikes = Spikes(OPTIONS)
+    if kind == "phase":
+        spikes.event({"kind": "phase", "step": 100, "name": "fine"})
+    spikes(block(calm(100)))
+    if kind != "phase":
+        spikes.event({"kind": kind, "step": 99})
+    spikes(block(50 * calm(100), 100))
+    assert spikes.trouble is None
+    spikes(block(5000 * calm(100), 200))
+    assert spikes.trouble.first == 200
+
+
+def test_a_loss_near_zero_may_jump_by_factors(monkeypatch):
+    """Its noise counts, not only its median."""
+    losses = 1e-6 * np.exp(np.random.default_rng(0).standard_normal(2000))
+    options = Rollback(factor=2.0, patience=3)
+    assert seen(block(losses), options=options).trouble is None
+    monkeypatch.setattr("fieldwatch.guard.spikes.NOISE", 0.0)
+    assert seen(block(losses), options=options).trouble is not None
+
+
+def test_an_enormous_gradient_is_trouble_at_once_and_its_high_losses_with_it():
+    norms, losses = np.ones(120), calm(120)
+    norms[104], losses[102:105] = 1e9, 50.0
+    trouble = seen(block(losses, columns={"Gradients/total_norm": norms})).trouble
+    assert (trouble.first, trouble.last, trouble.seen) == (102, 104, 104)
+    assert "the gradient was 1e+09 times its usual norm at step 104" in trouble.cause
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Parameters/head_mean", "the parameters of group 'head'"),
+        ("Guard/moments", "the optimizers' moments"),
+        ("Guard/buffers", "the buffers"),
+    ],
+)
+def test_state_that_was_finite_and_is_not_is_trouble_without_a_suspect(name, words):
+    values = np.where(np.arange(50) < 30, 1.0, math.inf)
+    trouble = seen(block(calm(50), columns={name: values})).trouble
+    assert (trouble.first, trouble.last, trouble.seen) == (29, 28, 30)
+    assert trouble.cause.startswith(words)
+
+
+def test_state_that_never_was_finite_is_somebodys_own():
+    assert seen(block(calm(50), columns={"Guard/buffers": math.inf})).trouble is None
+
+
+def test_the_skipped_stretch_grows_with_each_try():
+    options = Rollback(margin=2)
+    assert options.skipped((60, 69), 0) == (58, 71)
+    assert options.skipped((60, 79), 1) == (50, 89)
+    assert options.skipped((1, 1), 0) == (0, 3)
+    assert options.skipped((29, 28), 0) == (29, 28)

@@ -1,0 +1,88 @@
+import math
+
+import torch
+from torch import nn
+
+from fieldwatch import Run, Terms
+from fieldwatch.guard import name_poisoned, rate_tensors, state_sizes, usable
+from fieldwatch.record import read_events
+
+
+def trained(**choices):
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, **choices)
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_sizes_are_finite_exactly_when_every_entry_is():
+    model, optimizer = trained()
+    sizes = state_sizes([model], [optimizer])
+    assert {name: bool(torch.isfinite(size)) for name, size in sizes.items()} == {
+        "Guard/moments": True,
+        "Guard/buffers": True,
+    }
+    optimizer.state[model[0].weight]["exp_avg_sq"][1, 2] = math.inf
+    model[1].running_var[0] = math.nan
+    assert not any(bool(torch.isfinite(size)) for size in state_sizes([model], [optimizer]).values())
+
+
+def test_what_there_is_none_of_is_absent():
+    weight = nn.Parameter(torch.ones(2))
+    assert state_sizes([{"weight": weight}], [torch.optim.SGD([weight], lr=0.1)]) == {}
+
+
+def test_rates_and_other_settings_have_to_be_finite():
+    _, optimizer = trained()
+    assert usable([optimizer])
+    for name, value in (("lr", math.nan), ("weight_decay", math.inf), ("betas", (0.9, math.nan))):
+        before = optimizer.param_groups[0][name]
+        optimizer.param_groups[0][name] = value
+        assert not usable([optimizer]), name
+        optimizer.param_groups[0][name] = before
+
+
+def test_a_rate_that_is_a_tensor_is_left_to_the_device():
+    rate = torch.tensor(math.nan)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=rate)
+    assert usable([optimizer])
+    assert rate_tensors([optimizer])[0] is rate
+
+
+def test_every_poisoned_tensor_is_named_with_how_much_of_it():
+    model, optimizer = trained()
+    assert name_poisoned({"net": model}, [optimizer]) == []
+    with torch.no_grad():
+        model[0].weight[0, :2] = math.nan
+    optimizer.state[model[0].bias]["exp_avg"][0] = math.inf
+    model[1].running_mean[:] = math.nan
+    assert name_poisoned({"net": model}, [optimizer]) == [
+        "parameter 0.weight of group 'net' (2 of 6 entries)",
+        "exp_avg of parameter 1 of optimizer 0 (1 of 2 entries)",
+        "buffer 1.running_mean (2 of 2 entries)",
+    ]
+
+
+def test_a_parameter_that_nobody_watches_is_named_by_its_optimizer():
+    loose = nn.Parameter(torch.tensor([math.nan]))
+    found = name_poisoned({}, [torch.optim.SGD([loose], lr=0.1)])
+    assert found == ["parameter 0 that only optimizer 0 knows (1 of 1 entries)"]
+
+
+def test_a_parameter_that_an_optimizer_is_given_later_is_guarded_at_once(tmp_path):
+    first, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([first], lr=0.1)
+    with Run(tmp_path / "run", sinks=(), rules=()) as run:
+        for step in run.steps(3):
+            if step.index == 1:
+                optimizer.add_param_group({"params": [late]})
+            optimizer.zero_grad()
+            terms = Terms(fit=(1.0, (first + late).square().sum()))
+            terms.total.backward()
+            if step.index == 1:
+                late.grad[0] = math.nan
+            step.observe(terms)
+            step.update(optimizer)
+    assert bool(torch.isfinite(late).all())
+    assert [event["step"] for event in read_events(tmp_path / "run") if event["kind"] == "refusal"] == [1]

@@ -1,0 +1,32 @@
+"""What the rules say of a run that went back and skipped updates."""
+
+import numpy as np
+
+from fieldwatch.health import GENERAL, Examiner, RefusedUpdates, RolledBack
+
+EVENT = {"kind": "rolled_back", "step": 79, "from": 96, "to": 80, "skipped": [83, 94], "cause": "the loss was high"}
+
+
+def flat(value, count=200):
+    return np.full(count, float(value))
+
+
+def test_it_says_from_where_to_where_and_what_is_skipped(make):
+    history = make({"Loss/total": flat(1)}, events=[EVENT, {**EVENT, "skipped": []}])
+    first, second = RolledBack()(history)
+    assert "the loss was high: the run went back from 96 steps to the state after 80" in first.message
+    assert "the updates of steps 83 to 94 are skipped" in first.message
+    assert "no update is skipped" in second.message
+
+
+def test_every_run_is_watched_for_it(make):
+    history = make({"Loss/total": flat(1)}, events=[EVENT])
+    assert "RolledBack" in {finding.rule for finding in Examiner(GENERAL).look(history)}
+
+
+def test_skipped_updates_are_no_refusals(make):
+    refused = flat(0)
+    refused[83:95] = 1
+    assert RefusedUpdates()(make({"Guard/refused": refused}))
+    skipped = np.where(refused > 0, 1.0, 0.0)
+    assert RefusedUpdates()(make({"Guard/refused": refused, "Guard/skipped": skipped})) == ()

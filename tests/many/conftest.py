@@ -1,0 +1,45 @@
+"""Plans of scenes that a stand-in trains in a blink, and a driver for them."""
+
+from pathlib import Path
+
+import pytest
+
+from fieldwatch.many import Capacity, Driver, Ledger, ProcessExecutor, Scene
+
+STAND_IN = ("-I", "-S", str(Path(__file__).with_name("trainer.py")))
+ROOM = Capacity(cpus=4, gpus=2, memory_bytes=2**40)
+
+
+@pytest.fixture
+def scene():
+    """Make a scene of the stand-in's flags."""
+
+    def make(name="one", *, retries=2, timeout=None, env=None, cpus=1.0, **flags):
+        words = {key: (f"--{key.replace('_', '-')}={value}",) for key, value in flags.items()}
+        resources = {"retries": retries, "timeout": timeout, "env": env or {}, "cpus": cpus}
+        return Scene(name=name, pipeline="video", flags=words, **resources)
+
+    return make
+
+
+@pytest.fixture
+def drive(tmp_path):
+    """Train scenes to their end; return the driver."""
+
+    def run(*scenes, stop=lambda: False, tell=lambda _: None, executor=None, grace=20.0, program=STAND_IN):
+        out = tmp_path / "out"
+        with Ledger(out) as ledger:
+            driver = Driver(
+                scenes,
+                out,
+                executor or ProcessExecutor(ROOM),
+                ledger,
+                place=tmp_path,
+                grace=grace,
+                pause=0.01,
+                program=program,
+            )
+            driver.run(stop, tell)
+        return driver
+
+    return run

@@ -1,0 +1,220 @@
+"""Several processes, one training: parts of batches, what is summed, and who is missed."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.flags import new_run
+from fieldwatch.measure import Terms
+from fieldwatch.record import read_history, read_manifest
+from fieldwatch.report.ranks import read_ranks
+from fieldwatch.run import Interrupted, RankLost, Ranks, Run
+from fieldwatch.run.rank_watch import Beat, RankPatience, Seen, judge
+from fieldwatch.run.ranks import Will
+from fieldwatch.run.shared_step import BUCKET_BYTES, buckets
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("whole", [1, 2, 5, 12])
+def test_parts_are_the_batch_and_their_means_weigh_up_to_its_mean(world, whole):
+    batch = torch.rand(whole, dtype=torch.float64)
+    shares = [Ranks(rank, world).share(whole) for rank in range(world)]
+    assert torch.equal(torch.cat([batch[share.first : share.last] for share in shares]), batch)
+    assert max(share.last - share.first for share in shares) - min(share.last - share.first for share in shares) <= 1
+    assert sum(share.weight for share in shares) == pytest.approx(1.0)
+    mean = sum(share.weight * batch[share.drawn].mean() for share in shares)
+    assert float(mean) == pytest.approx(float(batch.mean()))
+    assert all(len(batch[share.drawn]) >= 1 for share in shares)
+
+
+def test_a_batch_without_a_part_for_everyone_is_refused_with_what_to_do():
+    Ranks(0, 2).refuse_small(2, "--batch")
+    with pytest.raises(ValueError, match=r"--batch 1 is shared by 2 processes.*--batch 2.*--nproc-per-node 1"):
+        Ranks(0, 2).refuse_small(1, "--batch")
+
+
+def test_the_environment_says_who_this_is(monkeypatch, tmp_path):
+    assert Ranks.of_process().alone
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    ranks = Ranks.of_process()
+    assert (ranks.rank, ranks.world, ranks.is_first, ranks.alone) == (2, 4, False, False)
+    assert ranks.folder(tmp_path) == tmp_path / "ranks" / "2"
+    assert ranks.about({"pipeline": "video"}) == {"pipeline": "video", "rank": 2, "ranks": 4}
+    with pytest.raises(BadInput, match="--out"):
+        new_run("video")
+    with pytest.raises(ValueError, match="rank 4 of 4"):
+        Ranks(4, 4)
+
+
+def test_one_process_alone_meets_nobody():
+    ranks, tensor = Ranks(), torch.ones(3)
+    ranks.sum([tensor])
+    assert torch.equal(tensor, torch.ones(3))
+    assert ranks.only_first(lambda: 5, "a sum") == 5
+    will = Will(15, save=True, diverged=False, growth_cap=7.0)
+    assert ranks.agree(will) is will
+    assert (ranks.told("x"), ranks.gathered(1), ranks.largest([2.0])) == ("x", [1], [2.0])
+
+
+def test_buckets_hold_one_kind_and_no_more_than_fits():
+    few = [torch.zeros(3), torch.zeros(2, dtype=torch.float64), torch.zeros(4)]
+    assert [[one.dtype for one in bucket] for bucket in buckets(few)] == [[torch.float32] * 2, [torch.float64]]
+    large = torch.zeros(BUCKET_BYTES // 4 + 1)
+    assert [len(bucket) for bucket in buckets([torch.zeros(1), large, torch.zeros(1), torch.zeros(1)])] == [1, 1, 2]
+    with pytest.raises(TypeError, match="dense"):
+        next(buckets([torch.zeros(3).to_sparse()]))
+
+
+def seen(heard=100.0, moved=100.0, **facts):
+    known = {"host": "there", "pid": 7, "machine": "another", "born": 1, "step": 4, "meeting": 50}
+    return Seen(beat=Beat(**known | facts), heard=heard, moved=moved)
+
+
+@pytest.mark.parametrize(
+    ("other", "now", "message"),
+    [
+        (seen(), 119.0, None),
+        (seen(), 121.0, "fell silent at step 9: last sign of life 21 s ago"),
+        (seen(doing="an evaluation"), 121.0, None),
+        (seen(heard=220.0, meeting=40), 221.0, "hangs at step 9: it lives, but this rank has waited 121 s"),
+        (seen(heard=220.0, meeting=40, doing="an evaluation"), 221.0, None),
+        (seen(heard=4000.0, meeting=40, doing="an evaluation"), 4001.0, "hangs at step 4, in an evaluation"),
+        (seen(left="failed ValueError: no"), 101.0, "ended at step 4: ValueError: no"),
+        (seen(left="finished"), 9000.0, None),
+    ],
+)
+def test_a_rank_is_missed_when_it_is_silent_or_behind_and_by_name(other, now, message):
+    lost = judge(3, other, seen(step=9), now, RankPatience())
+    if message is None:
+        assert lost is None
+    else:
+        assert isinstance(lost, RankLost)
+        assert str(lost).startswith("rank 3 on host there (pid 7) ")
+        assert message in str(lost)
+
+
+def test_a_dead_process_of_this_machine_is_missed_at_once_and_an_interrupted_one_is_followed():
+    here = Beat.of_process()
+    assert not here.gone
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    gone = seen(machine=here.machine, pid=process.pid, born=1)
+    assert "died at step 4: its process is gone" in str(judge(1, gone, seen(), 101.0, RankPatience()))
+    stopped = judge(1, seen(left="interrupted 143"), seen(), 101.0, RankPatience())
+    assert isinstance(stopped, Interrupted)
+    assert stopped.code == 143
+
+
+def test_the_environment_says_how_long_to_wait(monkeypatch):
+    monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "3.5")
+    assert RankPatience.of_process().silent == 3.5
+    monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "soon")
+    with pytest.raises(ValueError, match="FIELDWATCH_RANK_PATIENCE='soon'"):
+        RankPatience.of_process()
+
+
+def train(folder, batches=5):
+    """A loop of somebody: two parts of a net, one of which only odd samples use; batches of three."""
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    points = torch.randn(batches, 3, 2)
+    optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.1)
+    with Run(folder, config={"lr": 0.1}, rules=(), checkpoint_every=2) as run:
+        run.watch(first=first, second=second)
+        run.keep(first=first, second=second, optimizer=optimizer)
+        for step in run.steps(batches):
+            samples = [0, 1, 2]
+            own = step.own(samples)
+            x = points[step.index][own]
+            errors = first(x).square().squeeze(1)
+            terms = Terms(plain=(1.0, errors.mean()))
+            odd = [k for k, sample in enumerate(own) if sample % 2]
+            if odd:
+                terms |= Terms(odd=(0.5 * len(odd) / len(own), second(x[odd]).square().mean()))
+            optimizer.zero_grad()
+            terms.total.backward()
+            step.observe(terms, sample=samples, sample_loss=errors.detach())
+            step.update(optimizer, clip=0.5)
+            step.record({"Model/size": float(step.sample_loss.sum())})
+    return [value.detach() for value in (*first.parameters(), *second.parameters())]
+
+
+TWO = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from test_ranks import train, meet
+meet()
+weights = train(sys.argv[2])
+torch.save(weights, sys.argv[2] + f"-{sys.argv[3]}.pt")
+"""
+
+
+def meet():
+    """What two ranks can do together, outside of a run."""
+    ranks = Ranks.of_process()
+    ranks.join(Path())
+    many = [torch.full((2, 2), 1.0 + ranks.rank), torch.tensor([10.0])]
+    ranks.sum(many)
+    assert torch.equal(many[0], torch.full((2, 2), 3.0))
+    assert many[1].tolist() == [20.0]
+    will = ranks.agree(
+        Will(15 * ranks.rank, save=ranks.is_first, diverged=False, growth_cap=9.0 if ranks.rank else 5.0)
+    )
+    assert will == Will(15, save=True, diverged=False, growth_cap=5.0)
+    assert ranks.agree(Will(save=not ranks.is_first)) == Will()
+    assert ranks.gathered(["rank", ranks.rank]) == [["rank", 0], ["rank", 1]]
+    assert ranks.only_first(lambda: "done", "something") == ("done" if ranks.is_first else None)
+    assert ranks.told(ranks.rank + 3) == 3
+    ranks.leave(None)
+
+
+def run_two(code, *arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT / "src")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(Path(__file__).parent), *map(str, arguments), str(rank)],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    return [(process.communicate(timeout=120)[0], process.returncode) for process in both]
+
+
+def test_two_ranks_train_what_one_does_and_record_the_whole_batch(tmp_path):
+    for printed, code in run_two(TWO, tmp_path / "two"):
+        assert code == 0, printed
+    one = train(tmp_path / "one")
+    two = [torch.load(tmp_path / f"two-{rank}.pt", weights_only=True) for rank in range(2)]
+    for own, first, second in zip(one, *two, strict=True):
+        assert torch.equal(first, second)
+        torch.testing.assert_close(own, first, rtol=1e-5, atol=1e-7)
+    alone, shared, other = (read_history(tmp_path / name) for name in ("one", "two", "two/ranks/1"))
+    recorded = [name for name in alone.names() if name.startswith(("Loss", "Gradients", "Sample", "Guard", "Model"))]
+    assert {"Loss/component_odd", "Loss/weight_odd", "Sample/2/loss", "Gradients/second_norm"} <= set(recorded)
+    for name in recorded:
+        for history in (shared, other):
+            assert history[name].values.tolist() == pytest.approx(alone[name].values.tolist(), rel=1e-5), name
+    assert not (tmp_path / "two" / "ranks" / "1" / "checkpoints").exists()
+    assert read_manifest(tmp_path / "two" / "ranks" / "1").about == {"rank": 1, "ranks": 2}
+    facts = read_ranks(tmp_path / "two")
+    assert [(one.rank, one.step) for one in facts] == [(0, 4), (1, 4)]
+    assert all(one.peak and one.step_ms for one in facts)
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["state"] == "finished"

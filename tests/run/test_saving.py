@@ -1,0 +1,324 @@
+"""Saving behind the training's back: what is stored, what a full disk does, and what is there before any training."""
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldwatch import Autosave, ConfigMismatch, Interrupted, Run
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, Retention
+from fieldwatch.checkpoint import interval as intervals
+from fieldwatch.record import WriterFailed, read_events, read_history
+from fieldwatch.run import saving as module
+
+
+def train(folder, steps, *, each=lambda _run, _step: None, size=1000, **options):
+    """A run whose one tensor holds the number of finished steps; changed in place, as an optimizer does."""
+    state = torch.zeros(size)
+    with Run(folder, **{"sinks": (), "rules": (), "checkpoint_every": 5, **options}) as run:
+        run.keep(state=state)
+        for step in run.steps(steps):
+            state.fill_(step.index + 1)
+            step.record({"Loss/total": 1.0})
+            each(run, step)
+    return run
+
+
+def told(folder, kind):
+    return [event for event in read_events(folder) if event["kind"] == kind]
+
+
+def stored(folder, step):
+    return Checkpoints(folder / "checkpoints").read(step)["state"]
+
+
+class Gate:
+    """Holds writes back until it is opened."""
+
+    def __init__(self, monkeypatch):
+        self.opened, self.begun = threading.Event(), threading.Semaphore(0)
+        self.writes, real = [], Checkpoints.write
+
+        def write(checkpoints, draft, **options):
+            self.writes.append(draft.step)
+            self.begun.release()
+            assert self.opened.wait(10)
+            return real(checkpoints, draft, **options)
+
+        monkeypatch.setattr(Checkpoints, "write", write)
+
+
+def test_what_is_stored_is_of_the_step_it_was_taken_at_though_training_went_on(tmp_path, monkeypatch):
+    gate = Gate(monkeypatch)
+    monkeypatch.setattr(module, "SMALL", 0)  # no planned step waits
+    seen = []
+
+    def each(run, step):
+        if step.index == 8:
+            assert gate.begun.acquire(timeout=10)
+            seen.append((list(gate.writes), told(tmp_path, "checkpoint")))
+            gate.opened.set()
+            assert run.checkpoints.steps() == [5]
+
+    train(tmp_path, 9, each=each, keep=Retention(last=9))
+    assert seen == [([5], [])]  # it was under way, and not acknowledged
+    assert stored(tmp_path, 5).eq(5).all()
+    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 8]
+
+
+def test_one_save_is_in_flight_a_periodic_one_is_put_off_and_a_wanted_one_waits(tmp_path, monkeypatch):
+    gate = Gate(monkeypatch)
+    monkeypatch.setattr(module, "SMALL", 0)
+
+    def each(run, step):
+        if step.index == 11:  # 5 is under way, 10 was put off
+            assert gate.begun.acquire(timeout=10)
+            assert gate.writes == [5]
+            threading.Timer(0.05, gate.opened.set).start()
+            run.save_after_step({"psnr": 1.0})
+
+    train(tmp_path, 13, each=each, keep=Retention(last=9))
+    assert gate.writes == [5, 12, 13]
+
+
+def test_a_put_off_save_comes_as_soon_as_it_can(tmp_path, monkeypatch):
+    gate = Gate(monkeypatch)
+    monkeypatch.setattr(module, "SMALL", 0)
+
+    def each(run, step):
+        if step.index == 6:
+            gate.opened.set()
+            _ = run.checkpoints
+
+    train(tmp_path, 9, each=each, checkpoint_every=3, keep=Retention(last=9))
+    assert gate.writes == [3, 7, 9]
+
+
+def test_small_states_are_saved_at_exactly_the_planned_steps(tmp_path):
+    train(tmp_path, 12, checkpoint_every=1, keep=Retention(last=99))
+    assert Checkpoints(tmp_path / "checkpoints").steps() == list(range(1, 13))
+    assert all(stored(tmp_path, step).eq(step).all() for step in (1, 7, 12))
+
+
+def test_the_rows_are_on_the_disk_before_the_checkpoint_and_the_word_comes_last(tmp_path, monkeypatch):
+    calls = []
+
+    def noted(name, place):
+        real = getattr(os, name)
+
+        def call(*args, **kwargs):
+            calls.append((name, Path(place(args)).name, threading.current_thread().name))
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, call)
+
+    noted("fsync", lambda args: Path(f"/proc/self/fd/{args[0]}").readlink())
+    noted("rename", lambda args: os.fspath(args[1]))
+    train(tmp_path, 7)
+    monkeypatch.undo()
+    behind = [call[:2] for call in calls if call[2] == "fieldwatch-saver"]
+    assert behind[:2] == [("fsync", "journal.jsonl"), ("fsync", "events.jsonl")]
+    assert behind.index(("rename", "step_0000000005")) > 1
+    assert behind[behind.index(("rename", "step_0000000005")) + 1] == ("fsync", "checkpoints")
+    assert read_history(tmp_path)["Loss/total"].steps.tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
+def test_a_disk_that_fails_pauses_the_checkpoints_and_not_the_run(tmp_path, monkeypatch, code):
+    monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
+    real, broken = os.posix_fallocate, threading.Event()
+
+    def full(*args):
+        if broken.is_set():
+            raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+        return real(*args)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+
+    def each(run, step):
+        if step.index == 6:
+            _ = run.checkpoints  # those of step 5 are on the disk
+            broken.set()
+        if step.index == 20:
+            assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4]
+            assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
+            broken.clear()
+        time.sleep(0.01 if 10 <= step.index < 45 else 0)
+
+    train(tmp_path, 60, each=each)
+    failed, (recovered,) = told(tmp_path, "checkpoint_failed"), told(tmp_path, "checkpoints_recovered")
+    assert failed[0]["step"] == 9
+    assert os.strerror(getattr(errno, code)) in failed[0]["reason"]
+    assert failed[0]["free_bytes"] > 0
+    pauses = [event["tried_again_in"] for event in failed]
+    assert pauses[:2] == [0.02, 0.04][: len(pauses)]
+    assert 9 < recovered["step"] < 59
+    assert recovered["failures"] == len(failed)
+    assert Checkpoints(tmp_path / "checkpoints").steps()[-1] == 60
+
+
+def test_a_last_save_that_fails_is_loud(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def each(run, step):
+        if step.index == 6:
+            assert run.checkpoints.steps() == [5]
+            monkeypatch.setattr(os, "posix_fallocate", full)
+
+    with pytest.raises(CheckpointError, match=r"step 7 was not saved .* earlier checkpoints \[5\] are untouched"):
+        train(tmp_path, 7, each=each)
+
+
+def test_a_surprise_in_the_thread_is_raised_on_the_next_step(tmp_path, monkeypatch):
+    real = Checkpoints.write
+
+    def write(checkpoints, draft, **options):
+        if draft.step == 5:
+            raise KeyboardInterrupt("out of the blue")
+        return real(checkpoints, draft, **options)
+
+    monkeypatch.setattr(Checkpoints, "write", write)
+    with pytest.raises(CheckpointError, match="fieldwatch-saver met KeyboardInterrupt: out of the blue"):
+        train(tmp_path, 1000, each=lambda _run, step: time.sleep(0.001 if step.index < 900 else 0.1))
+
+
+def test_a_record_that_stops_while_a_save_waits_for_it_is_what_the_run_dies_of(tmp_path):
+    def broken(block):
+        if block.steps[-1] >= 4:
+            raise OSError("the sink is gone")
+
+    with pytest.raises(WriterFailed, match="the sink is gone"):
+        train(tmp_path, 1000, sinks=(broken,))
+    assert Checkpoints(tmp_path / "checkpoints").steps() == []
+
+
+def test_too_little_memory_saves_while_training_waits_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "free_memory", lambda: 0)
+    train(tmp_path, 12)
+    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 9, 11]
+    said = told(tmp_path, "saved_while_training_waits")
+    assert [event["step"] for event in said] == [4, 9]
+    assert "bytes of memory" in said[0]["reason"]
+    assert stored(tmp_path, 10).eq(10).all()
+
+
+def test_auto_saves_by_time_and_a_limit_that_costs_more_than_the_budget_is_said(tmp_path):
+    autosave = Autosave(stall_budget=1e-6, loss_limit=0.1, least=0.05)
+    train(tmp_path, 40, each=lambda *_: time.sleep(0.01), checkpoint_every="auto", autosave=autosave)
+    saved = told(tmp_path, "checkpoint")
+    assert len(saved) >= 3
+    (said,) = told(tmp_path, "saving_over_budget")
+    assert said["share"] > said["stall_budget"]
+    assert said["loss_limit"] == 0.1
+
+
+def test_a_short_run_saves_nothing_but_its_end_by_itself(tmp_path):
+    train(tmp_path, 30, checkpoint_every="auto")
+    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [29]
+
+
+def test_a_disk_that_is_too_small_is_told_before_any_training(tmp_path, monkeypatch):
+    def full(_descriptor, _offset, size):
+        if size > 100_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    reached = []
+    with pytest.raises(CheckpointError, match=r"to see whether this run can be saved.*free space"):
+        train(tmp_path, 5, size=100_000, each=lambda *_: reached.append(1))
+    assert reached == []
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_rehearsal_is_done_on_resume_too_and_leaves_nothing(tmp_path):
+    train(tmp_path, 3)
+    train(tmp_path, 6)
+    assert [event["step"] for event in told(tmp_path, "preflight")] == [0, 3]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_0000000005", "step_0000000006"]
+
+
+def test_a_run_whose_folder_is_lost_goes_on_from_its_mirror(tmp_path):
+    url, config = f"file://{tmp_path}/far", {"lr": 1.0}
+    train(tmp_path / "run", 12, mirror=url, config=config)
+    assert [event["step"] for event in told(tmp_path / "run", "mirrored")][-1] == 11
+    shutil.rmtree(tmp_path / "run")
+    starts = []
+    with pytest.raises(ConfigMismatch, match=r"lr: stored 1\.0, given 2\.0"):
+        train(tmp_path / "other", 14, mirror=url, config={"lr": 2.0})
+    with pytest.raises(FileExistsError, match="far holds a run"):
+        train(tmp_path / "other", 14, mirror=url, config=config, resume="never")
+    train(tmp_path / "run", 14, mirror=url, config=config, each=lambda _run, step: starts.append(step.index))
+    assert starts == [12, 13]
+    assert [event["step"] for event in told(tmp_path / "run", "restored_from_mirror")] == [11]
+    assert stored(tmp_path / "run", 14).eq(14).all()
+
+
+def test_damage_of_all_checkpoints_is_survived_by_the_mirror(tmp_path):
+    url = f"file://{tmp_path}/far"
+    train(tmp_path / "run", 6, mirror=url)
+    for path in (tmp_path / "run" / "checkpoints").glob("step_*/tensors.bin"):
+        path.write_bytes(b"\1" + path.read_bytes()[1:])
+    starts = []
+    train(tmp_path / "run", 8, mirror=url, each=lambda _run, step: starts.append(step.index))
+    assert starts == [6, 7]
+
+
+def test_a_mirror_that_fails_is_told_and_stops_nothing(tmp_path):
+    (tmp_path / "far").write_text("a file where the folder should be")
+    train(tmp_path / "run", 6, mirror=f"file://{tmp_path}/far/place")
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5, 6]
+    assert all("far/place" in event["reason"] for event in told(tmp_path / "run", "mirror_failed"))
+    assert told(tmp_path / "run", "mirror_failed")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted here; errors are provoked instead")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_up_during_a_run_and_is_cleared_again(small_disk, monkeypatch):
+    monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
+    ballast, folder = small_disk / "ballast", small_disk / "run"
+
+    def each(run, step):
+        if step.index == 6:
+            assert run.checkpoints.steps() == [5]
+            ballast.write_bytes(bytes(2_600_000))
+        if step.index == 20:
+            _ = run.checkpoints
+            assert Checkpoints(folder / "checkpoints").steps() == [5]
+            ballast.unlink()
+        time.sleep(0.01)
+
+    train(folder, 60, each=each, size=250_000)
+    failed = told(folder, "checkpoint_failed")
+    assert failed
+    assert "No space left" in failed[0]["reason"]
+    assert len(told(folder, "checkpoints_recovered")) == 1
+    assert stored(folder, 60).eq(60).all()
+
+
+def test_a_signal_while_a_save_is_in_flight_saves_the_last_step_too(tmp_path, monkeypatch):
+    gate = Gate(monkeypatch)
+
+    def each(_run, step):
+        if step.index == 5:
+            os.kill(os.getpid(), 15)
+            threading.Timer(0.05, gate.opened.set).start()
+
+    with pytest.raises(Interrupted):
+        train(tmp_path, 100, each=each)
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [5, 6]
