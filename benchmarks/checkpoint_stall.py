@@ -109,7 +109,6 @@ class Behind:
 
     def __call__(self, step: int) -> bool:
         """Take a snapshot."""
-        self._saver.wait()
         began = time.perf_counter()
         draft = self._checkpoints.take(step, self._scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # see above
         self._saver.begin(lambda: self._write(draft, began))
@@ -120,8 +119,12 @@ class Behind:
         """Whether the thread writes."""
         return self._saver.busy
 
-    def close(self) -> None:
+    def settle(self) -> None:
         """Wait for it."""
+        self._saver.wait()
+
+    def close(self) -> None:
+        """Wait for it, and end it."""
         self._saver.close()
 
     def _write(self, draft: Draft, began: float) -> None:
@@ -138,6 +141,8 @@ def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, step
         took = (time.perf_counter() - began) * 1e3
         (times.beside if before else times.steps).append(took)
         if save is not None and (index + 1) % every == 0:
+            if isinstance(save, Behind):  # a run puts a save off while another is in flight
+                save.settle()
             began = time.perf_counter()
             save(index + 1)
             times.stalls.append((time.perf_counter() - began) * 1e3)

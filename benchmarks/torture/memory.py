@@ -29,12 +29,15 @@ if PARENT not in sys.path:
 from fieldwatch import Checkpoints, read_history  # noqa: E402  after the path
 from fieldwatch.pipelines import video  # noqa: E402  after the path
 from fieldwatch.record import read_events  # noqa: E402  after the path
-from torture.resume_cases import draw_frames, normals_case  # noqa: E402  after the path
+from torture.resume_cases import draw_frames, normals_case, splats_case  # noqa: E402  after the path
 from torture.rows import Row, judged  # noqa: E402  after the path
 
-video_loop, video_looks, normals_loop, normals_surface, normals_views = (
+video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_loop, splats_looks = (
     import_module(f"fieldwatch.pipelines.{name}")  # the modules: some rooms have functions of the same names
-    for name in ("video.algorithm", "video.evaluate", "normals.algorithm", "normals.surface", "normals.views")
+    for name in (
+        *("video.algorithm", "video.evaluate", "normals.algorithm", "normals.surface", "normals.views"),
+        *("splats.algorithm", "splats.evaluate"),
+    )
 )
 
 AT, PARTS = 11, 2
@@ -145,7 +148,20 @@ def loops(folder: Path, *, quick: bool) -> list[Loop]:
                 function="ray_terms",
             )
         )
+        found.append(splats_loop_of(folder))
     return found
+
+
+def splats_loop_of(folder: Path) -> Loop:
+    """The loop of the splats, whose pictures are drawn in bands."""
+    return Loop(
+        name="splats",
+        train=splats_case(folder / "photos", streams=False).train,
+        owner=splats_loop.Learner,
+        method="gradients",
+        module=splats_loop,
+        function="rendering_term",
+    )
 
 
 def run_memory_faults(folder: Path, *, quick: bool = False) -> list[Row]:
@@ -234,14 +250,19 @@ def hopeless(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     return judged("P14", f"{loop.name}: evaluation always out of memory", "training bit-equal", found, good=good)
 
 
-MEASURED = ("Eval/Frame/train_psnr", "Eval/mae", "Eval/mesh_faces", "Eval/mesh_vertices")
+MEASURED = ("Eval/Frame/train_psnr", "Eval/mae", "Eval/mesh_faces", "Eval/mesh_vertices", "Test/psnr")
 """Figures that must not depend on the number of parts."""
 
 
 @contextmanager
 def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
     """Run out of memory at most of the first looks, or in each of them until a run is over."""
-    module, name = (video_looks, "draw_frame") if loop.name == "video" else (normals_views, "_blended")
+    places = {
+        "video": (video_looks, "draw_frame"),
+        "normals": (normals_views, "_blended"),
+        "splats": (splats_looks, "_timed"),
+    }
+    module, name = places[loop.name]
     made, calls = getattr(module, name), [0]
 
     def drawn(*arguments: Any, **named: Any) -> object:

@@ -256,7 +256,8 @@ def stop_rows(case: Case, folder: Path, whole: Trace) -> list[Row]:
         told = f"{end - done - len(wrong)} of {end - done} losses" + f", {len(state)} other values differ" * last
         why = f"first at step {wrong[0]}" if wrong else ", ".join(state[:5]) * last
         good = not wrong and not (state and last)
-        rows.append(judged("P4", f"{case.name}, stopped {name} (step {done})", "bit-equal", told, good=good, why=why))
+        what, group = f"{case.name}, stopped {name} (step {done})", f"{case.name}: stopped and resumed"
+        rows.append(judged("P4", what, "bit-equal", told, good=good, why=why, group=group))
     return rows
 
 
@@ -266,7 +267,7 @@ def control_row(case: Case, part: Part, folder: Path, whole: Trace) -> Row:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder / part.at, copy)
     what = f"{case.name}, resumed {part.at} without {part.name}"
-    done = case.stops[part.at]
+    done, group = case.stops[part.at], f"{case.name}: resumed without one part of its state"
     near = min(done + NEAR, len(whole.losses) - 1)
     try:
         trained(case, copy, stop=near, lacking=part.leaves)
@@ -279,13 +280,13 @@ def control_row(case: Case, part: Part, folder: Path, whole: Trace) -> Row:
             state = differences(whole.state, found.state) + differences(whole.numbers, found.numbers)
     except (RuntimeError, ValueError, ArithmeticError) as error:
         said = f"the run stops: {type(error).__name__}"
-        return judged("P4", what, "differs", said, good=True, why=str(error).partition("\n")[0][:200])
+        return judged("P4", what, "differs", said, good=True, why=str(error).partition("\n")[0][:200], group=group)
     told = (
         f"{len(wrong)} losses from step {wrong[0]} on"
         if wrong
         else f"{len(state)} of {len(state)} other values: {', '.join(state[:3])}"
     )
-    return judged("P4", what, "differs", told, good=bool(wrong or state))
+    return judged("P4", what, "differs", told, good=bool(wrong or state), group=group)
 
 
 def _unlike(whole: Trace, found: Trace, first: int) -> list[int]:

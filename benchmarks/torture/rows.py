@@ -18,6 +18,7 @@ class Row:
         found: the figure that was measured; empty where nothing was.
         verdict: ``not run`` is never ``holds``.
         why: why it was not run, or what went wrong.
+        group: rows of one group that hold are counted on the page, instead of shown one by one.
     """
 
     promise: str
@@ -26,14 +27,15 @@ class Row:
     found: str = ""
     verdict: Verdict
     why: str = ""
+    group: str = ""
 
 
 def judged(  # noqa: PLR0913  a row is made with every value it has
-    promise: str, what: str, wanted: str, found: str, *, good: bool, why: str = ""
+    promise: str, what: str, wanted: str, found: str, *, good: bool, why: str = "", group: str = ""
 ) -> Row:
     """A row of something that was run."""
     verdict: Verdict = "holds" if good else "does not hold"
-    return Row(promise=promise, what=what, wanted=wanted, found=found, verdict=verdict, why=why)
+    return Row(promise=promise, what=what, wanted=wanted, found=found, verdict=verdict, why=why, group=group)
 
 
 def not_run(promise: str, what: str, wanted: str, why: str) -> Row:
@@ -59,5 +61,6 @@ def _row(thing: Any) -> Row:
     missing = {"promise", "what", "wanted", "verdict"} - fields.keys()
     if missing or fields["verdict"] not in ("holds", "does not hold", "not run"):
         raise ValueError(f"a row has promise, what, wanted, found, verdict (or holds), why; got {fields}")
-    known = {name: str(fields[name]) for name in ("promise", "what", "wanted", "found", "why") if name in fields}
+    names = ("promise", "what", "wanted", "found", "why", "group")
+    known = {name: str(fields[name]) for name in names if name in fields}
     return Row(**known, verdict=fields["verdict"])

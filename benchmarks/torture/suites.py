@@ -33,21 +33,21 @@ class Suite:
 SUITES = (
     Suite(
         promise="P4",
-        what="resume at many points, all pipelines, against the uninterrupted run",
-        files=("checkpoint/test_resume*.py", "stories/test_*killed*.py", "**/test_state_parts*.py"),
+        what="state that is put back, item by item; a run killed and resumed twenty times",
+        files=("checkpoint/test_resume.py", "stories/test_twenty_resumes.py"),
     ),
     Suite(
         promise="P6",
         what="intervals that keep the stall budget and the loss limit",
-        files=("checkpoint/test_interval*.py", "**/test_autosave*.py"),
+        files=("checkpoint/test_interval.py", "run/test_saving.py"),
     ),
     Suite(promise="P8", what="guarded updates and refusals", files=("guard/test_update.py", "guard/test_refusals.py")),
     Suite(promise="P9", what="rollback of spikes", files=("**/test_*rollback*.py", "**/test_*spike*.py")),
-    Suite(promise="P10", what="signals to a run", files=("checkpoint/test_signals.py", "run/test_*signal*.py")),
+    Suite(promise="P10", what="signals to a run", files=("checkpoint/test_signals.py", "run/test_stop_points.py")),
     Suite(
         promise="P14",
         what="validation beside training",
-        files=("**/test_*validation*.py", "**/test_evaluation_cannot*.py"),
+        files=("run/test_aside.py", "pipelines/**/test_*validation*.py"),
     ),
     Suite(
         promise="P17",

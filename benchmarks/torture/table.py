@@ -4,6 +4,7 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -105,13 +106,28 @@ def markdown(rows: Sequence[Row], head: str) -> str:
         "|---|---|---|---|---|",
     ]
     said = set[str]()
-    for row in rows:
+    for row in counted(rows):
         name = row.promise if row.promise in said else f"**{row.promise}** {PROMISES[row.promise]}"
         said.add(row.promise)
         verdict = f"**{row.verdict}**" if row.verdict != "holds" else "holds"
         cells = (name, row.what, row.wanted, row.found, f"{verdict}: {row.why}" if row.why else verdict)
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def counted(rows: Sequence[Row]) -> list[Row]:
+    """The rows, with those of one group that hold as one."""
+    told = dict[str, Row]()
+    for row in rows:
+        if row.group and row.verdict == "holds" and row.group not in told:
+            of_it = [one for one in rows if one.group == row.group]
+            held = sum(one.verdict == "holds" for one in of_it)
+            told[row.group] = replace(row, what=row.group, found=f"{held} of {len(of_it)}", why="")
+    shown = list[Row]()
+    for row in rows:
+        one = told.get(row.group, row) if row.verdict == "holds" else row
+        shown += [] if one in shown else [one]
+    return shown
 
 
 def plain(cell: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.many import LEDGER, Ended, Ledger, OutInUse, read_ledger, read_run
+from fieldwatch.many import LEDGER, Ended, Ledger, OutInUse, capacity_here, read_ledger, read_run
 
 
 def states(driver):
@@ -102,6 +102,9 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
         def __init__(self):
             self.ends = [Ended(code=None, cause="WorkerCrashedError of Ray: it died"), Ended(code=0)]
             self.orders = []
+
+        def capacity(self):
+            return capacity_here(1, 0, 2**30)
 
         def start(self, order):
             self.orders.append(order)

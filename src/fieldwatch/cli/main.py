@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done or healthy, 1 finished with findings, 2 wrong usage or bad input, 3 diverged or failed,
-        4 supervised and given up, 130/143 interrupted after saving.
+        4 supervised and given up, 128 and the signal (130, 143, 138, 129) interrupted after saving.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):

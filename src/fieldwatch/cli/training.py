@@ -46,7 +46,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     """Train, then say what the rules found and where everything is.
 
     Returns:
-        0 healthy, 1 findings above a note, 3 diverged or failed; 130/143 by exception when interrupted.
+        0 healthy, 1 findings above a note, 3 diverged or failed; 130, 143, 138 or 129 by exception when interrupted.
 
     Raises:
         BadInput: the input, or the run folder, is not usable; nothing was written.

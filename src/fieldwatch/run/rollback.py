@@ -31,24 +31,24 @@ class Returning:
         """Whether the update of this step is left out."""
         return self._given is not None and any(first <= step <= last for first, last in self._decided["skips"])
 
-    def after_step(self, end: Callable[[], None], begin: Callable[[], None], *, last: bool) -> None:
+    def after_step(self, end: Callable[[], None], begin: Callable[[], None], *, total: int) -> None:
         """End a step, and go back if it turns out that the run has diverged.
 
         Args:
             end: ends the step.
             begin: begins a segment at the run's start.
-            last: no step follows: what the last steps recorded is read now, while there is a way back.
+            total: planned steps. After the last one what was recorded is read at once, while there is a way back.
 
         Raises:
             Diverged: the run may not go back again, or has nowhere to go; the message says what was tried.
         """
         try:
             end()
-            if last and self.options is not None:
+            if self._run.step_index + 1 == total and self.options is not None:
                 self._run.recording.flush()
                 self._run.recording.raise_divergence(self._saving.how_to_resume)
         except Diverged as diverged:
-            restored, event = self._go_back(diverged)
+            restored, event = self._go_back(diverged, total)
         else:
             return
         run = self._run
@@ -67,7 +67,7 @@ class Returning:
             carried |= {"skips": skips, "tries": 0, "span": None, "told": []}
         return carried
 
-    def _go_back(self, diverged: Diverged) -> tuple[Restored, dict[str, Any]]:
+    def _go_back(self, diverged: Diverged, total: int) -> tuple[Restored, dict[str, Any]]:
         """Put the last good checkpoint back into the kept items; the record has still to be rewound to it."""
         run = self._run
         there = self._saving.checkpoints.steps()  # the save in flight is among them
@@ -79,9 +79,10 @@ class Returning:
         if self.options is None or trouble is None:
             raise Diverged(words, diverged.step) from None
         span = self._joined(trouble, self.options)
-        if self._decided["tries"] >= self.options.at_most:
+        tries = self._decided["tries"]
+        if tries >= self.options.at_most or (tries and self.options.skipped(span, tries)[1] >= total - 1):
             raise Diverged(f"{words}. It may not go back again. {self._story()}", diverged.step) from None
-        first, last = self.options.skipped(span, self._decided["tries"])
+        first, last = self.options.skipped(span, tries)
         restored = self._restored(there, min(first, trouble.first), trouble.first)
         if isinstance(restored, str):
             raise Diverged(f"{words}. It cannot go back. {restored}. {self._story()}", diverged.step) from None

@@ -158,7 +158,7 @@ class Run(Recorded):
             self.ranks.at_step(step.index)
             self.watchdog.alive("step", step.index)
             yield step
-            self.returning.after_step(self._end_step, partial(self._rewind, first, total), last=step.index + 1 == total)
+            self.returning.after_step(self._end_step, partial(self._rewind, first, total), total=total)
         self.watchdog.alive(AFTER)
         self._finish()  # now: what is made of the result may be interrupted, and made again
 

@@ -1,6 +1,7 @@
 """What a run begins with: maps read and made ready, and a folder that belongs to them."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from fieldwatch import ConfigMismatch, Terms
 from fieldwatch.data import NormalMapError, NormalSet, SolidUnion, integrate_normals, write_normal_maps
 from fieldwatch.mesh import Triangles, write_mesh
-from fieldwatch.pipelines.normals.config import PoseOptions
+from fieldwatch.pipelines.normals.config import PoseOptions, RayOptions
 from fieldwatch.pipelines.normals.start import about, built_in_truth, prepare_scene, start_run
 
 DEPTH_TERM = ("fit@0 normal=1 depth=1 mask=1",)
@@ -153,6 +154,25 @@ def test_a_shorter_schedule_is_told(settings):
     notes = prepare_scene(settings(steps=10)).notes
     assert any("the schedule of 20 iterations acts within 10 steps" in note for note in notes)
     assert not any("schedule" in note for note in prepare_scene(settings()).notes)
+
+
+@pytest.mark.parametrize(
+    ("patch", "rays", "message"),
+    [
+        (1, RayOptions(rays=8, views_per_graph=1), r"has 2 rays, which 3 processes.*1.5-fold.*--nproc-per-node 2"),
+        (1, RayOptions(rays=512, sample_budget=900, views_per_step=3, views_per_graph=2), ""),
+        (1, RayOptions(rays=11, views_per_step=4, views_per_graph=3), "has 2 rays"),
+        (3, RayOptions(rays=100, views_per_graph=1), "has 2 patches of 3 x 3 rays"),
+        (3, RayOptions(rays=100, views_per_graph=2), ""),
+    ],
+)
+def test_rays_that_the_processes_cannot_share_are_refused(settings, monkeypatch, patch, rays, message):
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "RANK": "1", "WORLD_SIZE": "3"}.items():
+        monkeypatch.setenv(name, value)
+    config = settings(views=4, rays=rays)
+    config = replace(config, rendering=replace(config.rendering, patch=patch))
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        prepare_scene(config)
 
 
 def test_what_is_no_set_of_maps_is_told(settings, folder, tmp_path):

@@ -56,14 +56,26 @@ def test_without_a_fall_all_but_the_means_stay() -> None:
 
 
 def test_a_step_is_prepared_for_what_the_photo_showed(scene: Scene) -> None:
-    learning, shot, ids = made(scene), scene.shot(2), torch.tensor([3, 5])
-    learning.prepare(10, shot, ids)
+    learning, ids = made(scene), torch.tensor([3, 5])
+    learning.prepare(10, (2,), ids)
 
     assert isinstance(learning.gaussians, VisibleAdam)
     assert learning.gaussians.visible is ids
     exposures = learning.kept()["exposure_optimizer"]
-    assert exposures.visible.tolist() == [shot.place] == [2]
+    assert exposures.visible.tolist() == [2]
     assert exposures.param_groups[0]["lr"] < 5e-3
+    learning.prepare(10, (2, 0, 2), ids)
+    assert exposures.visible.tolist() == [0, 2]  # each once, as VisibleAdam wants it
+
+
+def test_gradients_added_up_over_views_become_their_mean(scene: Scene) -> None:
+    learning = made(scene)
+    parameter = learning.gaussians.param_groups[0]["params"][0]
+    parameter.grad = torch.full_like(parameter, 3.0)
+    learning.average(1)
+    assert bool((parameter.grad == 3).all())
+    learning.average(2)
+    assert bool((parameter.grad == 1.5).all())
 
 
 def test_the_thickness_is_stepped_with_the_density_alone(scene: Scene) -> None:

@@ -158,3 +158,42 @@ def test_white_backgrounds_are_drawn_white() -> None:
 
     assert draw(replace(SHORT, background="white")) > 0.99
     assert draw(SHORT) < 0.01
+
+
+@pytest.mark.parametrize("regularization", ["density", "sdf"])
+def test_samples_compared_in_chunks_give_the_same_terms_and_gradients(regularization: Any) -> None:
+    config = with_surface(regularization, samples_on_surface_weight=0.1, smoothing_weight=0.1, beta="weighted_average")
+
+    def terms(chunks: int) -> tuple[dict[str, float], dict[str, torch.Tensor], torch.Tensor]:
+        scene, model, one = drawn_at(config, 20)
+        model.bands = chunks
+        neighbourhood = Neighbourhood(config.surface.neighbours)
+        torch.manual_seed(1)
+        found = further_terms(config, scene, one, neighbourhood, span)
+        neighbourhood.close()
+        found.total.backward()
+        slopes = {name: part.grad for name, part in model.gaussians.named_parameters() if part.grad is not None}
+        return {name: float(value.detach()) for name, (_, value) in found.items()}, slopes, torch.rand(1)
+
+    (whole, slopes, left), (parts, others, also_left) = terms(1), terms(7)
+    assert len(whole) == 4
+    assert parts == pytest.approx(whole, rel=1e-5)
+    assert slopes.keys() == others.keys()
+    for name, slope in slopes.items():
+        assert (others[name] - slope).norm() <= 1e-5 * slope.norm(), name
+    assert torch.equal(left, also_left)  # as many random numbers were drawn
+
+
+def test_samples_of_a_view_come_from_its_own_generator() -> None:
+    config = with_surface("density")
+    scene, _, one = drawn_at(config, 20)
+    neighbourhood = Neighbourhood(config.surface.neighbours)
+
+    def total(seed: int) -> torch.Tensor:
+        own = replace(one, generator=torch.Generator().manual_seed(seed))
+        return further_terms(config, scene, own, neighbourhood, span).total
+
+    before = torch.get_rng_state()
+    assert total(3) == total(3) != total(4)
+    assert torch.equal(torch.get_rng_state(), before)
+    neighbourhood.close()

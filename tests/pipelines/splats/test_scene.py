@@ -20,8 +20,8 @@ def crowded(scene: Scene) -> Scene:
 
 
 def drawn(scene: Scene, order: Shuffled, count: int) -> list[str]:
-    with scene.drawing(order) as next_shot:
-        return [next_shot().name for _ in range(count)]
+    with scene.drawing(order) as next_batch:
+        return [next_batch().shots[0].name for _ in range(count)]
 
 
 def test_photos_come_in_the_same_order_from_memory_and_decoded_ahead(scene: Scene) -> None:
@@ -47,11 +47,25 @@ def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) 
     source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 10)
     advanced, order = Shuffled(4, 1, 7), Shuffled(4, 1, 0)
     drawn(scene, advanced, 5)
-    with source.drawing(order) as next_shot:
+    with source.drawing(order) as next_batch:
         order.load_state_dict(advanced.state_dict())
-        rest = [next_shot().name for _ in range(5)]
+        rest = [next_batch().shots[0].name for _ in range(5)]
 
     assert rest == names[5:]
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_processes_draw_their_part_of_the_same_batches(scene: Scene, tight: bool) -> None:
+    source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 12)
+    for first, last in ((0, 1), (1, 3)):
+        order = Shuffled(4, 1, 7)
+        with source.drawing(order, 3, slice(first, last)) as next_batch:
+            for number in range(4):
+                batch, all_names = next_batch(), tuple(names[3 * number : 3 * number + 3])
+                assert batch.names == all_names
+                assert batch.first == first
+                assert tuple(shot.name for shot in batch.shots) == all_names[first:last]
+                assert batch.places[first:last] == tuple(shot.place for shot in batch.shots)
 
 
 def test_a_shot_knows_its_place_among_the_training_photos(scene: Scene) -> None:

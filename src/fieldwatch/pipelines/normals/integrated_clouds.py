@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.losses import depth_scale
 from fieldwatch.pipelines.normals.batches import RayBatch
-from fieldwatch.pipelines.normals.rendering import Rendered
+from fieldwatch.pipelines.normals.rendering import Distances, Rendered
 from fieldwatch.pipelines.normals.scene import Pixels
 
 SOLID = 0.5
@@ -120,7 +120,7 @@ class ViewScales:
         self.values: Float[Tensor, " views"] = torch.zeros(views, device=device)
 
     @torch.no_grad()
-    def observe(self, batch: RayBatch, rendered: Rendered) -> None:
+    def observe(self, batch: RayBatch, rendered: Rendered | Distances) -> None:
         """Take in what a batch says about its views; a factor that is not above 0 says nothing."""
         shown = rendered.distance / rendered.opacity.clamp_min(SOLID)
         counted = batch.mask & (batch.distance > 0) & (rendered.opacity > SOLID)

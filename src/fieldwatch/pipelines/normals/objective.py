@@ -10,7 +10,7 @@ from fieldwatch import Terms
 from fieldwatch.losses import depth_scale_error, eikonal_error, mask_error, normal_error
 from fieldwatch.pipelines.normals.batches import RayBatch
 from fieldwatch.pipelines.normals.config import TermOptions
-from fieldwatch.pipelines.normals.rendering import Rendered
+from fieldwatch.pipelines.normals.rendering import Distances, Rendered
 
 SEEN = 0.05
 """Opacity below which a ray has no direction of its own yet: the mask term has to raise it first."""
@@ -36,7 +36,7 @@ def ray_terms(
     if "normal" in weights:
         terms |= Terms(normal=(weights["normal"], _normal(batch, rendered, poses, options)))
     if "depth" in weights:
-        terms |= Terms(depth=(weights["depth"], _depth(batch, rendered, options)))
+        terms |= Terms(depth=(weights["depth"], depth_error(batch, rendered, options)))
     if "mask" in weights:
         balance = batch.weights if options.balanced else None
         terms |= Terms(mask=(weights["mask"], mask_error(rendered.opacity, batch.mask, balance)))
@@ -47,8 +47,8 @@ def ray_terms(
 
 def ray_amounts(
     names: Collection[str], batch: RayBatch, rendered: Rendered, options: TermOptions
-) -> dict[str, Float[Tensor, ""]]:
-    """Return how much each of these terms is a mean over: what it is to be weighted by in a mean with other rays' terms.
+) -> dict[str, Tensor | int]:
+    """Return how much each of these terms is a mean over: its weight in a mean with the terms of other rays.
 
     Args:
         names: of the terms; "depth" has no such number, its scale being one for all rays of a view.
@@ -56,17 +56,19 @@ def ray_amounts(
         rendered: likewise.
         options: likewise.
     """
-    amounts: dict[str, Tensor] = {}
+    amounts: dict[str, Tensor | int] = {}
     if "normal" in names:
         amounts["normal"] = _counted(batch.known, rendered, options).sum()
     if "mask" in names:
-        amounts["mask"] = batch.weights.sum() if options.balanced else torch.tensor(len(batch))
+        amounts["mask"] = batch.weights.sum() if options.balanced else len(batch)
     if "eikonal" in names:
-        amounts["eikonal"] = torch.tensor(len(rendered.gradients))
+        amounts["eikonal"] = len(rendered.gradients)
     return amounts
 
 
-def _counted(which: Bool[Tensor, " rays"], rendered: Rendered, options: TermOptions) -> Bool[Tensor, " rays"]:
+def _counted(
+    which: Bool[Tensor, " rays"], rendered: Rendered | Distances, options: TermOptions
+) -> Bool[Tensor, " rays"]:
     """Of some rays those that have a direction of their own."""
     return which & (rendered.opacity > SEEN) if options.rendered_normals == "direction" else which
 
@@ -81,8 +83,14 @@ def _normal(
     return normal_error(shown, observed, counted, norm=options.normal_norm)
 
 
-def _depth(batch: RayBatch, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
-    """Mean over views: the scale is one for each."""
+def depth_error(batch: RayBatch, rendered: Rendered | Distances, options: TermOptions) -> Float[Tensor, ""]:
+    """Return the difference to the integrated depth, as a mean over views: the scale is one for each.
+
+    Args:
+        batch: all rays of their views that count.
+        rendered: what they saw.
+        options: how the term is formed.
+    """
     shown, counted = rendered.distance, _counted(batch.mask & (batch.distance > 0), rendered, options)
     if options.rendered_normals == "direction":
         shown = shown / rendered.opacity.clamp_min(SEEN)

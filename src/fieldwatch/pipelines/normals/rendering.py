@@ -57,6 +57,19 @@ class Rendered:
     kept: int
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distances:
+    """What rays saw of distances.
+
+    Attributes:
+        opacity: of each ray.
+        distance: sum of weight times distance from the camera.
+    """
+
+    opacity: Float[Tensor, " rays"]
+    distance: Float[Tensor, " rays"]
+
+
 def rays_of(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
     """Return the rays of a batch, in the frame of the scene's sphere; gradients flow to the poses.
 

@@ -28,7 +28,7 @@ class SharedRays:
 
     def __init__(self, whole: RayBatch, source: RaySource, exchange: Exchange, *, in_patches: bool) -> None:
         ranks, area, device = exchange.ranks, whole.patch**2, whole.view.device
-        patches = torch.arange(ranks.rank, len(whole) // area, ranks.world, device=device)
+        patches = torch.arange(len(whole) // area, device=device)[ranks.rank :: ranks.world]
         self._source, self._exchange = source, exchange
         self._rows = (patches[:, None] * area + torch.arange(area, device=device)).view(-1)
         self._marched = patches if in_patches else self._rows

@@ -22,15 +22,17 @@ from fieldwatch.data import (
 )
 from fieldwatch.health import NORMALS
 from fieldwatch.mesh import Triangles, implicit_surface, read_mesh
+from fieldwatch.pipelines.normals.batches import patches_of_graphs
 from fieldwatch.pipelines.normals.config import NormalsConfig
 from fieldwatch.pipelines.normals.layout import NORMALS_LAYOUT
 from fieldwatch.pipelines.normals.poses import starting_poses
+from fieldwatch.pipelines.normals.ray_budget import RayBudget
 from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.schedule import Plan
 from fieldwatch.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.record import TOOLKIT, holds_run, read_manifest
 from fieldwatch.render import native_available
-from fieldwatch.run import RunChoices, choose_device
+from fieldwatch.run import Ranks, RunChoices, choose_device
 
 TRUTH_CELLS = 128
 """Cells along an edge of the box that the built-in object's true mesh is made in; its vertices lie on the surface."""
@@ -49,8 +51,9 @@ def prepare_scene(config: NormalsConfig) -> Scene:
     device = choose_device(config.device)
     plan = Plan(config=config)
     maps = _maps(config)
-    maps, notes = _with_depth(maps, plan)
     train, test = _split(len(maps), config.held_out)
+    refuse_few_rays(config, len(train), Ranks.of_process())
+    maps, notes = _with_depth(maps, plan)
     return Scene(
         maps=maps,
         train=train,
@@ -61,6 +64,27 @@ def prepare_scene(config: NormalsConfig) -> Scene:
         read_truth=_truth(config, maps),
         notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(device)),
     )
+
+
+def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
+    """Refuse graphs that have no patch of rays for every process.
+
+    Args:
+        config: settings.
+        views: that are trained on.
+        ranks: who shares the rays.
+
+    Raises:
+        ValueError: some processes would have nothing to do.
+    """
+    options, patch = config.rays, config.rendering.patch
+    least = min(patches_of_graphs(options, views, patch, RayBudget(options).rays))
+    if least < ranks.world:
+        what = f"patches of {patch} x {patch} rays" if patch > 1 else "rays"
+        raise ValueError(
+            f"a graph of this training has {least} {what}, which {ranks.world} processes cannot share: raise --rays "
+            f"(or --rays-per-view) {ranks.world / least:.2g}-fold or --views-per-graph, or use --nproc-per-node {least}"
+        )
 
 
 def start_run(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Run:

@@ -15,7 +15,7 @@ from fieldwatch.pipelines.normals.batches import RayBatch
 from fieldwatch.pipelines.normals.config import TermOptions
 from fieldwatch.pipelines.normals.integrated_clouds import SOLID, IntegratedClouds, ViewScales
 from fieldwatch.pipelines.normals.model import NormalsModel
-from fieldwatch.pipelines.normals.rendering import RADIUS, Rendered
+from fieldwatch.pipelines.normals.rendering import RADIUS, Distances, Rendered
 from fieldwatch.pipelines.normals.scene import Pixels
 from fieldwatch.pipelines.normals.visibility import visible
 
@@ -53,8 +53,8 @@ class ViewTerms:
         batch: RayBatch,
         rendered: Rendered,
         *,
-        everything: tuple[RayBatch, Rendered] | None = None,
-        amounts: dict[str, Tensor] | None = None,
+        everything: tuple[RayBatch, Rendered | Distances] | None = None,
+        amounts: dict[str, Tensor | int] | None = None,
     ) -> Terms:
         """Return the terms that count; without any of the three, there are none and nothing is computed.
 
@@ -107,13 +107,13 @@ class ViewTerms:
         local = (scale * batch.distance)[rows, None] * batch.directions[rows]
         return _moved(poses.index_select(0, batch.view[rows]), local), batch.view[rows]
 
-    def _apart(  # noqa: PLR0913, PLR0917  points, whose they are, and what they are compared with
+    def _apart(
         self,
         clouds: IntegratedClouds,
         points: Float[Tensor, "n 3"],
         view: Int64[Tensor, " n"],
         poses: Float[Tensor, "views 4 4"],
-        amounts: dict[str, Tensor],
+        amounts: dict[str, Tensor | int],
     ) -> Float[Tensor, ""]:
         """Mean distance of the points from the nearest ones of both neighbours' clouds, which stay where they are."""
         fixed, scales = poses.detach(), self.scales.values
@@ -130,13 +130,13 @@ class ViewTerms:
         amounts["point_cloud"] = inner.sum()
         return matched_error(own, matches, inner)
 
-    def _inconsistency(  # noqa: PLR0913, PLR0917  a model, its rays, and what is noted
+    def _inconsistency(
         self,
         model: NormalsModel,
         poses: Float[Tensor, "views 4 4"],
         batch: RayBatch,
         rendered: Rendered,
-        amounts: dict[str, Tensor],
+        amounts: dict[str, Tensor | int],
     ) -> Float[Tensor, ""]:
         """Difference of the normals that a ray's own view and each neighbour saw where the ray meets the surface.
 
@@ -204,11 +204,11 @@ def observed_normals(
 
 
 def _off_surface(
-    model: NormalsModel, points: Float[Tensor, "n 3"], amounts: dict[str, Tensor]
+    model: NormalsModel, points: Float[Tensor, "n 3"], amounts: dict[str, Tensor | int]
 ) -> Float[Tensor, ""]:
     """Mean of |f| at points; those outside of the sphere, where there is no field, do not count."""
     values = model.sdf(points[points.detach().norm(dim=-1) < RADIUS])
-    amounts["surface"] = torch.tensor(len(values))
+    amounts["surface"] = len(values)
     return surface_error(values)
 
 

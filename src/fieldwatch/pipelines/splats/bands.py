@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -58,15 +59,31 @@ def most_bands(views: Sequence[View]) -> int:
     return max(-(-view.height // TILE) for view in views)
 
 
-def bands_of(view: View, count: int) -> list[Band]:
-    """Divide a view into bands of (nearly) as many tiles each; fewer than `count` where it is too low for that."""
+@torch.no_grad()
+def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
+    """Divide a view into bands with as much work each, as far as whole tiles allow it; at most `count`.
+
+    Half of the work is the pixels, half the Gaussians, of which most may lie in a few rows.
+
+    Args:
+        view: the camera.
+        count: bands, at most.
+        means: of the Gaussians, world units.
+    """
     tiles = -(-view.height // TILE)
-    count = max(min(count, tiles), 1)
-    ends = [min(TILE * (tiles * number // count), view.height) for number in range(count + 1)]
+    pose = view.camera_from_world.to(means)
+    down, ahead = (means @ pose[1:3, :3].T + pose[1:3, 3]).unbind(1)
+    rows = view.fy * down / ahead + view.cy
+    seen = rows[(ahead > view.near) & rows.isfinite()]
+    held = torch.bincount((seen / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
+    work = (held / held.sum().clamp_min(1) + 1 / tiles).cumsum(0)
+    wanted = torch.arange(1, count, dtype=work.dtype, device=work.device) * work[-1] / count
+    between = (torch.searchsorted(work, wanted) + 1).tolist()
+    ends = [min(TILE * end, view.height) for end in sorted({0, *between, tiles})]
     camera = {field.name: getattr(view, field.name) for field in fields(View)}
     return [
         Band(**camera | {"cy": view.cy - top, "height": bottom - top}, whole=view, top=top)
-        for top, bottom in zip(ends, ends[1:], strict=False)
+        for top, bottom in pairwise(ends)
     ]
 
 
@@ -88,15 +105,15 @@ def splat_in_bands(
         gaussians: means, quaternions, scales and opacities.
         colours: harmonics of degree 0 and those above, or features of any width alone.
         view: the camera.
-        count: of bands; 1 is `splat`.
+        count: of bands, at most; 1 is `splat`.
         options: as for `splat`.
 
     Raises:
         ValueError: as `splat`.
     """
-    drawing = _Drawing(bands_of(view, count), options)
     if count == 1:
-        return drawing.draw((*gaussians, *colours), view)
+        return _Drawing([], options).draw((*gaussians, *colours), view)
+    drawing = _Drawing(bands_of(view, count, gaussians[0].detach()), options)
     maps = dict(zip(MAPS, _InBands.apply(drawing, *gaussians, *colours), strict=True))
     return Splatted(
         **maps, ids=drawing.ids, radii=drawing.radii, means2d=drawing.means2d, magnitudes=drawing.magnitudes
@@ -210,7 +227,7 @@ def _put(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band
 
 
 def _without_maps(drawn: Splatted) -> Splatted:
-    """What is left of a band once its rows are in the whole maps."""
+    """What is left of a band once its rows are in the whole maps; copied: it lies in memory for all Gaussians."""
     nothing = drawn.alpha.new_empty(0, 0)
     return Splatted(
         features=nothing[..., None],
@@ -219,8 +236,8 @@ def _without_maps(drawn: Splatted) -> Splatted:
         normals=None,
         median_depth=None,
         median_ids=None,
-        ids=drawn.ids,
-        radii=drawn.radii,
-        means2d=drawn.means2d,
+        ids=drawn.ids.clone(),
+        radii=drawn.radii.clone(),
+        means2d=drawn.means2d.clone(),
         magnitudes=drawn.magnitudes,
     )

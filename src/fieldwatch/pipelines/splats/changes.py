@@ -1,10 +1,10 @@
 """Where the number of Gaussians changes: growth, the opacity reset, SuGaR's prune; each leaves an event."""
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fieldwatch import Run, Step
+from fieldwatch import Parts, Run, Step
 from fieldwatch.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
 from fieldwatch.pipelines.splats.contribution import largest_share
 from fieldwatch.pipelines.splats.growth import (
@@ -67,6 +67,10 @@ class Changes:
         """Whether absolute gradients have to be summed at this step."""
         return self._absolute and self.looks(step)
 
+    def fresh_tally(self, step: int) -> ScreenTally | None:
+        """Make what a step's views are to be added to; None where growth does not look at this step."""
+        return ScreenTally(len(self._model.gaussians), self._scene.device) if self.looks(step) else None
+
     def look(self, shown: Shown) -> None:
         """Take note of what pulled at the Gaussians in a step; of all its views."""
         if shown.tally is not None:
@@ -79,8 +83,14 @@ class Changes:
         if self._growth == "mcmc" and self._scene.plan.acts("opacity", step):
             shake(self._model.gaussians, self._sampling, rate)
 
-    def apply(self, run: Run, step: Step) -> bool:
-        """Grow, reset or prune, if due after this step; return whether Gaussians came, went or moved."""
+    def apply(self, run: Run, step: Step, looks: Parts | None = None) -> bool:
+        """Grow, reset or prune, if due after this step; return whether Gaussians came, went or moved.
+
+        Args:
+            run: whose processes decide alike.
+            step: the present one.
+            looks: in how many bands the training views are drawn where the prune looks at them; None: in one.
+        """
         plan, changed = self._scene.plan, False
         growth = plan.growth
         if growth is not None and growth.grows_after(step.index):
@@ -90,7 +100,7 @@ class Changes:
         if growth is not None and self._growth == "adaptive" and growth.resets_after(step.index):
             run.event("reset", lowered=reset_opacity(self._model.gaussians))
         if step.index == plan.prune_after:
-            self._prune(run)
+            self._prune(run, looks or Parts("evaluation", most=1))
             changed = True
         mip = self._model.mip
         if mip is not None and (changed or step.every(plan.neighbours_every)):
@@ -105,11 +115,11 @@ class Changes:
             record = grow(gaussians, self.tally, self._control, step=step, extent=self._scene.extent, cap=cap)
         run.event("growth", **record.facts(until))
 
-    def _prune(self, run: Run) -> None:
+    def _prune(self, run: Run, looks: Parts) -> None:
         """Remove transparent Gaussians; refused, and said, where too few would stay to go on with."""
         gaussians = self._model.gaussians
         before = len(gaussians)
-        clear, hidden = transparent(gaussians, self._below), self._hidden()
+        clear, hidden = transparent(gaussians, self._below), self._hidden(run, looks)
         doomed = clear | hidden
         facts = {"transparent": int(clear.sum()), "hidden": int((hidden & ~clear).sum()), "below": self._below}
         removed = int(doomed.sum())
@@ -121,11 +131,21 @@ class Changes:
         restart(self.tally, len(gaussians))
         run.event("prune", before=before, after=len(gaussians), removed=removed, refused=0, **facts)
 
-    def _hidden(self) -> Bool[Tensor, " n"]:
-        """Tell which Gaussians add next to nothing to any training photo."""
+    def _hidden(self, run: Run, looks: Parts) -> Bool[Tensor, " n"]:
+        """Tell which Gaussians add next to nothing to any training photo; every process looks at some of those."""
         if not self._least_light:
             return torch.zeros(len(self._model.gaussians), dtype=torch.bool, device=self._scene.device)
-        return largest_share(self._model, self._scene.training_views) < self._least_light
+        ranks, views = run.ranks, self._scene.training_views
+
+        def own() -> Float[Tensor, " n"]:
+            with self._model.in_parts(looks.count):
+                return largest_share(self._model, views[ranks.rank :: ranks.world])
+
+        found = run.attempts.result(looks, own)
+        rows = found.new_zeros(ranks.world, len(found))  # sums know no maximum: each has a row of its own
+        rows[ranks.rank] = found
+        ranks.sum([rows])
+        return rows.amax(0) < self._least_light
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what growth has seen since the last time."""

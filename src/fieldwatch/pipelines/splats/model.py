@@ -15,6 +15,8 @@ from fieldwatch.pipelines.splats.mip import SharpestDetail
 from fieldwatch.render import DepthMode, Splatted, View, widened
 
 Held = TypeVar("Held", bound=Drawable)
+BANDS = 8
+"""Bands of a part, as soon as there are two parts: each band copies its Gaussians, so that a few bands save nothing."""
 
 
 class SplatModel(Generic[Held]):
@@ -29,7 +31,7 @@ class SplatModel(Generic[Held]):
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
 
     Attributes:
-        bands: of a picture, that are drawn one after the other, see `in_bands`.
+        bands: of a picture, that are drawn one after the other, see `in_parts`; also chunks of samples.
     """
 
     def __init__(  # noqa: PLR0913  each is one thing that drawing may need
@@ -48,9 +50,9 @@ class SplatModel(Generic[Held]):
         self.bands = 1
 
     @contextmanager
-    def in_bands(self, count: int) -> Iterator[None]:
-        """Draw everything inside in so many bands, see `splat_in_bands`: for where memory does not suffice."""
-        before, self.bands = self.bands, count
+    def in_parts(self, count: int) -> Iterator[None]:
+        """Draw everything inside in parts, 1 or more, see `splat_in_bands`: for where memory does not suffice."""
+        before, self.bands = self.bands, 1 if count == 1 else BANDS * count
         try:
             yield
         finally:

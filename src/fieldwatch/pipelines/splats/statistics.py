@@ -21,6 +21,7 @@ from fieldwatch.pipelines.splats.last_seen import LastSeen
 from fieldwatch.pipelines.splats.loop_clock import LoopClock
 from fieldwatch.pipelines.splats.model import SplatModel
 from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.pipelines.splats.shown import Shown
 from fieldwatch.pipelines.splats.tags import ACTIVE, GIANT, NEEDLE, REST_EVERY, TRANSPARENT
 from fieldwatch.render import Splatted
 
@@ -53,25 +54,26 @@ class Instruments:
         self._seen = LastSeen(len(scene.photos.train))
         self._clock = LoopClock(scene.plan.total, scene.device)
 
-    def after_update(self, run: Run, step: Step, drawn: Splatted, *, sampled: bool = False) -> None:
+    def after_update(self, run: Run, step: Step, shown: Splatted | Shown, *, sampled: bool = False) -> None:
         """Record what is due; after `step.update`, and before the number of Gaussians changes.
 
         Args:
             run: whose time is reckoned with.
             step: the present one.
-            drawn: what it showed.
+            shown: what it showed.
             sampled: whether a density term drew samples from the visible Gaussians.
         """
         count = len(self._gaussians)
-        self._seen.add(drawn.ids, count, step.index)
+        self._seen.add(shown.ids, count, step.index)
         first = step.index == self._scene.plan.first
         if first:
             step.text("Training_Guide", training_guide(self._scene.plan))
         if not (first or step.every(self._every)):
             return
         look = (step.index + 1) // self._every
-        values = splat_statistics(self._gaussians, look, sampled=float(len(drawn.ids)) if sampled else None)
-        values |= population(self._gaussians, look, extent=self._scene.extent, seen=self._seen, visible=len(drawn.ids))
+        visible = len(shown.ids)
+        values = splat_statistics(self._gaussians, look, sampled=float(visible) if sampled else None)
+        values |= population(self._gaussians, look, extent=self._scene.extent, seen=self._seen, visible=visible)
         step.record(values | self._clock.metrics(step.index, run.seconds()))
         if first or look % HISTOGRAM_EVERY == 0:
             step.histogram("Histograms/scales", self._gaussians.scales)

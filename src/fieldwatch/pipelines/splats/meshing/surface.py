@@ -12,11 +12,12 @@ from torch import Tensor
 from fieldwatch.geometry import nearest_neighbours
 from fieldwatch.losses import Ellipsoids
 from fieldwatch.mesh import OrientedPoints
+from fieldwatch.pipelines.splats.bands import splat_in_bands
 from fieldwatch.pipelines.splats.meshing.budget import Budget
 from fieldwatch.pipelines.splats.meshing.crossings import level_crossings
 from fieldwatch.pipelines.splats.meshing.depths import DepthMaps
 from fieldwatch.pipelines.splats.model import SplatModel
-from fieldwatch.render import Splatted, View, splat
+from fieldwatch.render import Splatted, View
 
 OPAQUE = 0.5
 """Opacity from which a Gaussian is part of the surface."""
@@ -35,12 +36,14 @@ class OpaqueGaussians:
         constant: their colours, as harmonics of degree 0.
         neighbours: the nearest of each, itself first.
         antialiased: how they are drawn.
+        bands: of a picture, that are drawn one after the other, and parts of the rays that are looked along at once.
     """
 
     ellipsoids: Ellipsoids
     constant: Float[Tensor, "n 1 3"]
     neighbours: Int[Tensor, "n k"]
     antialiased: bool
+    bands: int = 1
 
     @classmethod
     @torch.no_grad()
@@ -70,19 +73,18 @@ class OpaqueGaussians:
             constant=gaussians.constant.detach().cpu()[chosen][:, None],
             neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
             antialiased=model.antialiased,
+            bands=model.bands,
         )
 
     @torch.no_grad()
     def draw(self, view: View) -> Splatted:
         """Draw colours, and the depth at which half the light is gone."""
         shapes = self.ellipsoids
-        return splat(
-            shapes.means,
-            shapes.quaternions,
-            shapes.scales,
-            shapes.opacities,
+        return splat_in_bands(
+            (shapes.means, shapes.quaternions, shapes.scales, shapes.opacities),
+            (self.constant, self.constant[:, :0]),
             view,
-            harmonics=(self.constant, self.constant[:, :0]),
+            self.bands,
             degree=0,
             depth="planar",
             median=True,
@@ -163,7 +165,7 @@ def _points_of(  # noqa: PLR0913, PLR0917  one view and what is asked of it
 ) -> list[OrientedPoints]:
     """Points of one view on each level, a memory's worth of rays at a time."""
     parts: list[list[OrientedPoints]] = [[] for _ in levels]
-    for some in pixels.split(budget.rays()):
+    for some in pixels.split(max(budget.rays() // gaussians.bands, 1)):
         origins, directions = _surface_rays(view, drawn, some)
         hit = drawn.median_ids.flatten()[some].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
         colours = drawn.features.reshape(-1, 3)[some].clamp(0, 1).mul(255).round().to(torch.uint8)

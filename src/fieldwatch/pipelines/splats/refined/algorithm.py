@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 
-from fieldwatch import ConfigMismatch, Retention, Run, Shuffled
+from fieldwatch import ConfigMismatch, Parts, Retention, Run, Shuffled, Step
 from fieldwatch.health import SPLATS
-from fieldwatch.pipelines.splats.algorithm import PRODUCTS, Test
+from fieldwatch.pipelines.splats.algorithm import PRODUCTS, Test, in_parts
+from fieldwatch.pipelines.splats.bands import most_bands
 from fieldwatch.pipelines.splats.evaluate import Evaluation
 from fieldwatch.pipelines.splats.objective import step_psnr
 from fieldwatch.pipelines.splats.refined.beginning import Refinement
@@ -18,6 +21,8 @@ from fieldwatch.pipelines.splats.refined.learning import RefineLearning
 from fieldwatch.pipelines.splats.refined.objective import inner_pairs, refine_terms
 from fieldwatch.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS, MeshWatch
+from fieldwatch.pipelines.splats.scene import Shot
+from fieldwatch.pipelines.splats.shown import Shown
 from fieldwatch.pipelines.splats.statistics import Instruments
 from fieldwatch.record import TOOLKIT, holds_run, plain, read_history, read_manifest
 from fieldwatch.run import Outcome, RunChoices
@@ -42,40 +47,34 @@ def refine_mesh(
     learning = RefineLearning(config, scene.extent, gaussians)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     instruments, mesh = Instruments(config, scene, model), MeshWatch(gaussians)
-    test = Test(model, scene)
+    learner = RefineLearner(config, refinement, learning, pairs)
+    parts, looks = (Parts(name, most=most_bands(scene.views)) for name in ("picture", "evaluation"))
+    test = Test(model, scene, looks)
 
-    with start_refinement(config, refinement, folder, **how) as run, scene.drawing(order) as next_shot:
+    with start_refinement(config, refinement, folder, **how) as run, scene.drawing(order) as next_batch:
         run.watch(**gaussians.groups())
-        run.keep(**model.kept(), **learning.kept(), order=order, instruments=instruments)
+        state = {"order": order, "instruments": instruments, "parts": parts, "looks": looks}
+        run.keep(**model.kept(), **learning.kept(), **state)
         run.hold(photos=scene.photos, pairs=pairs, first_mesh=mesh.held())
         for step in run.steps(plan.total):
             test.before(run, step)
             with step.span("data"), run.stop_point.waiting():
-                shot = next_shot()
-            with gaussians.placed_once():
-                with step.span("render"):
-                    degree = gaussians.degree_at(step.index, every=plan.degree_every)
-                    drawn = model.draw(shot.view, degree=degree)
-                with step.span("loss"):
-                    terms = refine_terms(config, model, drawn, shot, normals=gaussians.normals, pairs=pairs)
-
-            learning.zero_grad()
-            with step.span("backward"):
-                terms.total.backward()
-            step.observe(terms, sample=shot.name)
-            learning.prepare(step.index, drawn.ids)
+                (shot,) = next_batch().shots
+            shown = run.attempts.result(parts, partial(learner.gradients, step, shot, parts))
+            step.observe(shown.terms, sample=shot.name)
+            learning.prepare(step.index, shown.ids)
             with step.span("optimizer"):
                 step.update(*learning.both())
 
-            psnr = step_psnr(drawn, shot)
-            step.record({"Model/size": len(gaussians), "Model/work": len(drawn.ids), "Train/PSNR": psnr})
-            instruments.after_update(run, step, drawn)
+            step.record({"Model/size": len(gaussians), "Model/work": len(shown.ids), "Train/PSNR": shown.psnr})
+            instruments.after_update(run, step, shown)
             if step.every(config.stats_every):
                 step.record(mesh.metrics())
-            del drawn, terms  # else they lie beside those of the next step
+            del shown  # else it lies beside that of the next step
             test.after(run, step)
         losses = read_history(folder)["Loss/total"].values[:: config.stats_every]
-        products = write_refined_products(
+        write = partial(
+            write_refined_products,
             model,
             scene,
             folder / PRODUCTS,
@@ -85,7 +84,38 @@ def refine_mesh(
             optimizers=learning.both(),
             between=partial(run.stop_point, "the products"),
         )
+        products = in_parts(run, model, looks, write)
     return Outcome.of(run, test.evaluation, products)
+
+
+class RefineLearner:
+    """Makes the gradients of a step: draws a view, compares it with its photo, and goes backward.
+
+    Args:
+        config: settings.
+        refinement: the mesh, its Gaussians, and the photos.
+        learning: what steps them.
+        pairs: faces that share an edge.
+    """
+
+    def __init__(
+        self, config: RefineConfig, refinement: Refinement, learning: RefineLearning, pairs: Int64[Tensor, "e 2"]
+    ) -> None:
+        self._config, self._refinement, self._learning, self._pairs = config, refinement, learning, pairs
+
+    def gradients(self, step: Step, shot: Shot, parts: Parts) -> Shown:
+        """Make them, in as many bands of the picture as memory wants."""
+        model, gaussians = self._refinement.model, self._refinement.gaussians
+        self._learning.zero_grad()
+        with gaussians.placed_once(), model.in_parts(parts.count):
+            with step.span("render"):
+                degree = gaussians.degree_at(step.index, every=self._refinement.scene.plan.degree_every)
+                drawn = model.draw(shot.view, degree=degree)
+            with step.span("loss"):
+                terms = refine_terms(self._config, model, drawn, shot, normals=gaussians.normals, pairs=self._pairs)
+        with step.span("backward"):
+            terms.total.backward()
+        return Shown.of(terms, step_psnr(drawn, shot), drawn, shot, None)
 
 
 def start_refinement(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]) -> Run:

@@ -23,7 +23,7 @@ from fieldwatch.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.pipelines.splats.scene import Scene
 from fieldwatch.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.render import View
-from fieldwatch.run import choose_device
+from fieldwatch.run import Ranks, choose_device
 
 Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
 """Harmonics of degree 0, and those above."""
@@ -73,6 +73,8 @@ def prepare_refinement(config: RefineConfig) -> Refinement:
             large for the memory; the message says what to do.
         CheckpointError: the run has no such checkpoint.
     """
+    if not Ranks.of_process().alone:
+        raise ValueError("a mesh is refined by one process: start `fieldwatch mesh refine` without torchrun")
     mesh = read_mesh(config.mesh).welded()
     if not len(mesh.faces):
         msg = f"{config.mesh} has no faces: give a mesh of triangles; a point cloud has to be meshed first"
