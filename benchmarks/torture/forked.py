@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,15 @@ def forked(work: Callable[[Callable[[bytes], Any]], Any]) -> Child:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def spawned(command: Sequence[str]) -> Child:
+    """Run a program of its own, which is given the descriptor to speak on as its last argument."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    pid = os.posix_spawn(command[0], [*command, str(writer)], os.environ)
+    os.close(writer)
+    return Child(pid, reader)
 
 
 def answer(work: Callable[[], Any], seconds: float = PATIENCE) -> Any:

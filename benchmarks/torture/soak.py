@@ -5,6 +5,7 @@ import os
 import random
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forked import Child, answer, forked
+from forked import Child, answer, forked, spawned
 from rows import Row, judged
 from torch import nn
 
@@ -79,12 +80,12 @@ class Disturbed:
     ended: bool = False
 
 
-def disturb(folder: Path, steps: int, mean: float, seed: int = 11) -> Disturbed:
+def disturb(start: Callable[[], Child], mean: float, seed: int = 11) -> Disturbed:
     """Start it, send it a fault at random times, start it again, until it is done."""
     draw, result, began = random.Random(seed), Disturbed(faults=[]), time.monotonic()  # noqa: S311  chance that repeats, not secrets
     died: float | None = None
     while not result.ended and len(result.faults) < 200 and time.monotonic() - began < 900:
-        child = forked(training(folder, steps))
+        child = start()
         child.listen(1)
         result.down += 0 if died is None else time.monotonic() - died
         fault = draw.choice(FAULTS)
@@ -110,24 +111,37 @@ def _still_runs(child: Child, seconds: float) -> bool:
 
 
 def run_soak(folder: Path, steps: int = 30_000, mean: float = MEAN) -> list[Row]:
-    """The row of P20. What torch imports at its first optimizer is imported here, once, and not at every restart."""
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])
+    """The rows of P20: restarted by fork, and as users restart it, with all imports of a new process."""
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
     clean = forked(training(folder / "clean", steps))
-    result = disturb(folder / "disturbed", steps, mean)
+    by_fork = disturb(lambda: forked(training(folder / "forked", steps)), mean)
     clean.listen(steps, 600)
-    clean_code = clean.end()
-    same = answer(lambda: weights(folder / "clean") == weights(folder / "disturbed")) is True
+    ended = clean.end() == 0
+    command = (sys.executable, __file__, str(folder / "spawned"), str(steps))
+    anew = disturb(lambda: spawned(command), mean)
+    rows = list[Row]()
+    for result, name, how in ((by_fork, "forked", "by fork"), (anew, "spawned", "as a new process, imports and all")):
+        same = answer(lambda name=name: weights(folder / "clean") == weights(folder / name)) is True
+        rows.append(row_of(result, how, steps, mean, same=same and ended))
+    return rows
+
+
+def row_of(result: Disturbed, how: str, steps: int, mean: float, *, same: bool) -> Row:
+    """What a disturbed run says of P20."""
     share = (1 - result.down / result.seconds) * steps / max(result.executed, 1)
-    good = result.ended and clean_code == 0 and same and share >= 0.9 and bool(result.faults)
-    return [
-        judged(
-            "P20",
-            f"{steps:,} steps with a fault about every {mean:g} s (SIGKILL, SEGV, ABRT, TERM, INT), restarted by fork, "
-            "beside a clean run",
-            "ends, goodput >= 90 %, weights and moments bit-equal to the clean run's",
-            f"{'ended' if result.ended else 'did not end'} after {len(result.faults)} faults, goodput {share:.1%}, "
-            f"{'bit-equal' if same else 'not equal'}; {result.seconds:.0f} s",
-            good=good,
-            why="" if result.faults else "no fault came: too few steps",
-        )
-    ]
+    down = result.down / max(len(result.faults), 1)
+    return judged(
+        "P20",
+        f"{steps:,} steps with a fault about every {mean:g} s (SIGKILL, SEGV, ABRT, TERM, INT), started again {how}, "
+        "beside a clean run",
+        "ends, goodput >= 90 %, weights and moments bit-equal to the clean run's",
+        f"{'ended' if result.ended else 'did not end'} after {len(result.faults)} faults, goodput {share:.1%} (each start "
+        f"{down:.1f} s), {'bit-equal' if same else 'not equal'}; {result.seconds:.0f} s",
+        good=result.ended and same and share >= 0.9 and bool(result.faults),
+        why="" if result.faults else "no fault came: too few steps",
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    training(Path(sys.argv[1]), int(sys.argv[2]))(lambda text: os.write(int(sys.argv[3]), text))

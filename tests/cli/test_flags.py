@@ -3,7 +3,8 @@
 import pytest
 
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.flags import dashed, new_run, preset_of, renamed
+from fieldwatch.cli.flags import dashed, preset_of, renamed
+from fieldwatch.cli.new_run import new_run
 
 NAMES = {"--scene-path": "--data", "-s": "--data"}
 

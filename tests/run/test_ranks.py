@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.flags import new_run
+from fieldwatch.cli.new_run import new_run
 from fieldwatch.measure import Terms
 from fieldwatch.record import read_history, read_manifest
 from fieldwatch.report.ranks import read_ranks

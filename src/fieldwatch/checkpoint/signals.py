@@ -182,6 +182,11 @@ class _Watch:
         self._thread = threading.Thread(target=self._work, args=(reader,), name="fieldwatch-signals", daemon=True)
         self._thread.start()
 
+    def listen(self) -> None:
+        """Be told of signals again."""
+        if self._ends is not None:
+            signal.set_wakeup_fd(self._ends[1].fileno(), warn_on_full_buffer=False)
+
     def close(self) -> None:
         """End."""
         if self._ends is None or self._thread is None:
@@ -208,6 +213,19 @@ class _Watch:
 _OPEN: "weakref.WeakSet[_Watch]" = weakref.WeakSet()
 
 
+def _pause_listening() -> None:
+    """Before a fork: a worker that gets a signal at once must not speak for the main process."""
+    if _OPEN and threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
+
+
+def _listen_again() -> None:
+    """After it, in the main process."""
+    if threading.current_thread() is threading.main_thread():
+        for watch in _OPEN:
+            watch.listen()
+
+
 def _listen_no_more() -> None:
     """In a forked worker: its signals are not the main process's."""
     if _OPEN:
@@ -215,7 +233,7 @@ def _listen_no_more() -> None:
         signal.set_wakeup_fd(-1)
 
 
-os.register_at_fork(after_in_child=_listen_no_more)
+os.register_at_fork(before=_pause_listening, after_in_parent=_listen_again, after_in_child=_listen_no_more)
 
 
 def _handle_in_worker(number: int) -> None:

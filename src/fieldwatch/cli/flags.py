@@ -1,12 +1,9 @@
-"""What the training commands' lines have in common: the flags of the original scripts, presets, the folder."""
+"""What the training commands' lines have in common: the flags of the original scripts, presets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.run import Ranks
 
 Config = TypeVar("Config")
 
@@ -37,14 +34,3 @@ def preset_of(words: Sequence[str], presets: Mapping[str, Callable[[], Config]])
     if name not in presets:
         raise BadInput(f"--preset {name!r} is not known: choose one of {', '.join(presets)}")
     return presets[name]()
-
-
-def new_run(pipeline: str) -> Path:
-    """Where a run goes that was given no folder.
-
-    Raises:
-        BadInput: several processes train, and each would find a folder of its own.
-    """
-    if not Ranks.of_process().alone:
-        raise BadInput("several processes train together: name their run folder with --out, for all the same one")
-    return Path("runs") / pipeline / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import tyro
 
 from fieldwatch.cli.ending import BadInput, reading_input
-from fieldwatch.cli.flags import dashed, new_run, preset_of
+from fieldwatch.cli.flags import dashed, preset_of
 from fieldwatch.cli.front import Front, Job
 from fieldwatch.cli.front_normals import NORMALS_FRONT
+from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.pmni import PmniSettings, read_pmni
 from fieldwatch.cli.pmni_flags import in_our_words
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out

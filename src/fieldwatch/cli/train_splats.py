@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.cli.flags import new_run, preset_of
+from fieldwatch.cli.flags import preset_of
 from fieldwatch.cli.front_splats import SPLATS_FRONT
+from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.sugar import in_our_words
 from fieldwatch.cli.supervise import WatchFlags

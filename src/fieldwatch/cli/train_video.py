@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.cli.flags import new_run, preset_of, renamed
+from fieldwatch.cli.flags import preset_of, renamed
 from fieldwatch.cli.front_video import VIDEO_FRONT
+from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
