@@ -135,8 +135,8 @@ def row_of(result: Disturbed, how: str, steps: int, mean: float, *, same: bool) 
         f"{steps:,} steps with a fault about every {mean:g} s (SIGKILL, SEGV, ABRT, TERM, INT), started again {how}, "
         "beside a clean run",
         "ends, goodput >= 90 %, weights and moments bit-equal to the clean run's",
-        f"{'ended' if result.ended else 'did not end'} after {len(result.faults)} faults, goodput {share:.1%} (each start "
-        f"{down:.1f} s), {'bit-equal' if same else 'not equal'}; {result.seconds:.0f} s",
+        f"{'ended' if result.ended else 'did not end'} after {len(result.faults)} faults, goodput {share:.1%} "
+        f"(each start {down:.1f} s), {'bit-equal' if same else 'not equal'}; {result.seconds:.0f} s",
         good=result.ended and same and share >= 0.9 and bool(result.faults),
         why="" if result.faults else "no fault came: too few steps",
     )
