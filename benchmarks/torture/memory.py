@@ -32,11 +32,11 @@ from fieldwatch.record import read_events  # noqa: E402  after the path
 from torture.resume_cases import draw_frames, normals_case, splats_case  # noqa: E402  after the path
 from torture.rows import Row, judged  # noqa: E402  after the path
 
-video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_loop, splats_looks = (
+video_loop, video_looks, normals_loop, normals_steps, normals_surface, normals_views, splats_loop, splats_looks = (
     import_module(f"fieldwatch.pipelines.{name}")  # the modules: some rooms have functions of the same names
     for name in (
-        *("video.algorithm", "video.evaluate", "normals.algorithm", "normals.surface", "normals.views"),
-        *("splats.algorithm", "splats.evaluate"),
+        *("video.algorithm", "video.evaluate", "normals.algorithm", "normals.gradients", "normals.surface"),
+        *("normals.views", "splats.algorithm", "splats.evaluate"),
     )
 )
 
@@ -142,9 +142,9 @@ def loops(folder: Path, *, quick: bool) -> list[Loop]:
             Loop(
                 name="normals",
                 train=maps.train,
-                owner=normals_loop.Gradients,
+                owner=normals_steps.Gradients,
                 method="of",
-                module=normals_loop,
+                module=normals_steps,
                 function="ray_terms",
             )
         )

@@ -5,7 +5,10 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ STEPS, EVERY, EVALUATED = 60, 10, 30
 """Steps of the toy run, between two checkpoints, and before its evaluation: that is its loss limit."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 PLACES = ("warm-up", "training", "a save", "an evaluation", "a wait for data", "the products")
+AT_ONCE = 4
+"""Trials at a time."""
 VIDEO_SHARE = 20
 """So many signals to the toy for one to a training of a video."""
 Say = Callable[[bytes], Any]
@@ -164,16 +169,23 @@ def run_signals(folder: Path, count: int, *, seed: int = 10) -> list[Row]:
         count: of signals; every sixth meets an evaluation, and every fourth of these lasts longer than any patience.
         seed: of the times and the signals.
     """
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported here, not after every fork
     chance, wanted = random.Random(seed), unharmed(folder / "unharmed")  # noqa: S311  chance that repeats, not secrets
-    blows: list[Blow] = []
+    trials: list[tuple[str, int, tuple[float, float]]] = []
     for trial in range(count):
         place, long = PLACES[trial % len(PLACES)], 30.0 if trial % 24 == 3 else chance.uniform(0.2, 0.6)
         delay = chance.uniform(0, min(long, 0.1))
-        number = chance.choice(SIGNALS)
-        with tempfile.TemporaryDirectory(dir=folder) as one:
-            blows.append(struck(Path(one), place, number, after=(delay, long), wanted=wanted))
+        trials.append((place, chance.choice(SIGNALS), (delay, long)))
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:  # they wait more than they work
+        blows = list(pool.map(partial(_trial, folder, wanted), trials))
     rows = [_row(place, [blow for blow in blows if blow.place == place]) for place in PLACES[:count]]
     return rows + (run_video_signals(folder / "video", count // VIDEO_SHARE) if count >= VIDEO_SHARE else [])
+
+
+def _trial(folder: Path, wanted: str, trial: tuple[str, int, tuple[float, float]]) -> Blow:
+    place, number, after = trial
+    with tempfile.TemporaryDirectory(dir=folder) as one:
+        return struck(Path(one), place, number, after=after, wanted=wanted)
 
 
 def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:

@@ -4,6 +4,7 @@ import json
 import time
 
 import psutil
+import pytest
 
 from fieldwatch.record import read_events, read_memory_log
 
@@ -25,6 +26,7 @@ def resident(process, journal):
         time.sleep(0.1)
 
 
+@pytest.mark.timeout(900)  # two minutes on a fast machine, with a heap that gives everything back at once
 def test_three_thousand_steps_after_growth_hold_no_more_memory(photos, tmp_path, start, small, monkeypatch):
     folder = tmp_path / "run"
     for name, value in PLAIN_HEAP.items():
