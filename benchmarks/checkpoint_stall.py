@@ -181,15 +181,18 @@ def table(count: int, share: float, steps: int, every: int) -> None:
 
 def tell(theirs: Times, ours: Times) -> None:
     """Print what the promises say, and what the interval makes of it."""
-    interval = Interval("auto", Autosave())
-    interval.taken(percent(ours.stalls, 50) / 1e3)
-    interval.written(percent(ours.writing, 50))
-    seconds, stall = interval.seconds, percent(ours.stalls, 99) / 1e3
+    interval, total, stall = Interval("auto", Autosave()), 0.0, percent(ours.stalls, 99) / 1e3
+    for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the run that these saves would have been
+        interval.taken(waited / 1e3)
+        interval.written(wrote)
+        total += interval.seconds + waited / 1e3
+    seconds = interval.seconds
     slower = percent(ours.beside, 50) / percent(ours.steps, 50) - 1
     ratio = percent(ours.stalls, 99) / percent(theirs.stalls, 99)
-    share, step = stall / (seconds + stall), percent(ours.steps, 50)
+    share, step = sum(ours.stalls) / 1e3 / total, percent(ours.steps, 50)
     print(f"p99 stall / torch.save's: {ratio:.3f} (promised: at most 0.1); in steps: {stall * 1e3 / step:.2f}")
-    print(f"interval chosen: {seconds:.1f} s; share of the run: {share:.4%} (promised: at most {BUDGET:.1%})")
+    print(f"last interval chosen: {seconds:.1f} s; all stalls, ", end="")
+    print(f"share of the run: {share:.4%} (promised: at most {BUDGET:.1%})")
     print(f"writing takes {percent(ours.writing, 50):.2f} s, steps beside it are {slower:+.1%} slower, ", end="")
     print(f"over the run {slower * percent(ours.writing, 50) / seconds:+.2%}")
 
