@@ -1,5 +1,6 @@
 """What every test gets: checked types and shapes, fixed seeds, one thread, no network."""
 
+import importlib
 import os
 import random
 import socket
@@ -121,6 +122,18 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data at {folder}: set FIELDWATCH_SHARED to its folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def benchmark() -> Callable[[str], Any]:
+    """Import a program of benchmarks/ by its name, as ``torture.memory``: its short form is a test."""
+
+    def load(name: str) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(ROOT / "benchmarks"))
+            return importlib.import_module(name)
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -83,13 +83,19 @@ def test_outside_the_main_thread_it_says_so():
     assert "must be entered in the main thread" in caught[0]
 
 
+def sleeping_worker():
+    """Fork a process that sleeps; one that nothing ends in time ends with 7."""
+    worker = os.fork()
+    if not worker:
+        time.sleep(10)
+        os._exit(7)
+    time.sleep(0.05)
+    return worker
+
+
 def test_forked_workers_ignore_ctrl_c_and_end_on_term():
     with StopRequest() as stop:
-        worker = os.fork()
-        if not worker:
-            time.sleep(10)
-            os._exit(7)
-        time.sleep(0.05)
+        worker = sleeping_worker()
         os.kill(worker, signal.SIGINT)
         time.sleep(0.05)
         assert os.waitpid(worker, os.WNOHANG) == (0, 0)
@@ -162,11 +168,7 @@ def test_a_wait_that_ends_in_time_is_left_alone():
 
 def test_the_signals_of_a_forked_worker_are_not_the_main_process_s():
     with StopRequest() as stop:
-        worker = os.fork()
-        if not worker:
-            time.sleep(10)
-            os._exit(7)
-        time.sleep(0.05)
+        worker = sleeping_worker()
         os.kill(worker, signal.SIGTERM)
         os.waitpid(worker, 0)
         ended = time.monotonic()

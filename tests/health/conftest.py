@@ -1,9 +1,6 @@
 """Histories made of real blocks, to plant faults in."""
 
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,12 +59,6 @@ def rng():
 
 
 @pytest.fixture(scope="session")
-def simulator():
-    """Load the simulated runs of benchmarks/forecast.py."""
-    place = Path(__file__).resolve().parents[2] / "benchmarks" / "forecast.py"
-    spec = importlib.util.spec_from_file_location("forecast_benchmark", place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def simulator(benchmark):
+    """The simulated runs of benchmarks/forecast.py."""
+    return benchmark("forecast")

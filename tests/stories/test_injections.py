@@ -1,9 +1,6 @@
 """Values that are not finite, put into a run in ten ways; and a pipeline that goes back, bit for bit as told to."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +10,6 @@ from fieldwatch.cli import main
 from fieldwatch.pipelines.splats import algorithm, start
 from fieldwatch.record import read_events
 
-PLACE = Path(__file__).resolve().parents[2] / "benchmarks" / "torture" / "injections.py"
 SCHEDULE = (
     "-r none --coarse-iterations 3500 --schedule-scale 0.02 --growth-pull 1e-5 --growth-cap 300 --keep-last 30"
 ).split()
@@ -22,14 +18,9 @@ BAD = range(45, 55)
 
 
 @pytest.fixture
-def injections():
+def injections(benchmark):
     """The torture, whose short form this is."""
-    spec = importlib.util.spec_from_file_location("injections", PLACE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return benchmark("torture.injections")
 
 
 def test_ten_kinds_of_bad_values_in_the_middle_of_a_run_never_spread_and_are_named(injections, tmp_path):

@@ -1,17 +1,13 @@
 """Memory runs out in the middle of a real training: it goes on in more parts, and equals the run that had as many."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 
 @pytest.fixture
-def faults(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("torture.memory")
+def faults(benchmark):
+    return benchmark("torture.memory")
 
 
 def test_training_and_evaluation_of_a_clip_survive_and_equal_the_run_in_parts(faults, tmp_path):

@@ -4,21 +4,17 @@ import importlib
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 from fieldwatch import Interrupted
 from fieldwatch.record import read_events, read_manifest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def torture(monkeypatch):
+def torture(benchmark):
     """Import a module of the torture."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return lambda name: importlib.import_module(f"torture.{name}")
+    return lambda name: benchmark(f"torture.{name}")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,6 +1,5 @@
 """What the end of a try means: is the scene done, is it worth another try, and why."""
 
-import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -9,6 +8,7 @@ import orjson
 
 from fieldwatch.many.order import TRY_LINE, Ended, Order
 from fieldwatch.many.run_folder import run_state
+from fieldwatch.monitor import STOPS, signal_name
 
 State = Literal["waiting", "queued", "running", "healthy", "findings", "refused", "diverged", "crashed", "stopped"]
 """How a scene stands; a try ends in one of the last six."""
@@ -16,7 +16,7 @@ State = Literal["waiting", "queued", "running", "healthy", "findings", "refused"
 DONE: Final = frozenset({"healthy", "findings"})
 FAILED: Final = frozenset({"refused", "diverged", "crashed"})
 _BY_CODE: Final[dict[int, State]] = {0: "healthy", 1: "findings", 2: "refused"}
-_TOLD_TO_END: Final = frozenset({130, 143})
+_TOLD_TO_END: Final = frozenset(128 + number for number in STOPS)
 _LAST_BYTES: Final = 1 << 14
 
 
@@ -73,19 +73,11 @@ def _cause(order: Order, ended: Ended, began: float) -> str:
     if ended.code is None:
         return ended.cause or "nobody lived to see how it ended"
     if ended.code < 0:
-        name = _signal_name(-ended.code)
-        return f"killed by {name}" + (f": {ended.cause}" if ended.cause else "")
-    if ended.code - 128 in (signal.SIGTERM, signal.SIGINT):
-        return f"told to end by {_signal_name(ended.code - 128)} from elsewhere; it saved"
+        return f"killed by {signal_name(-ended.code)}" + (f": {ended.cause}" if ended.cause else "")
+    if ended.code - 128 in STOPS:
+        return f"told to end by {signal_name(ended.code - 128)} from elsewhere; it saved"
     words = _crash_report(order.folder, began) or _last_words(order.console)
     return f"exit code {ended.code}: {words}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _crash_report(folder: Path, began: float) -> str:

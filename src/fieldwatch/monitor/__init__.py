@@ -2,7 +2,7 @@
 
 from fieldwatch.monitor.black_box import FOLDER as BLACK_BOX
 from fieldwatch.monitor.black_box import STACKS, BlackBox, Ending, Heartbeat, read_black_box
-from fieldwatch.monitor.causes import STICKY, Cause, Death, cause_of_end, cause_of_error
+from fieldwatch.monitor.causes import STICKY, STOPS, Cause, Death, cause_of_end, cause_of_error, signal_name
 from fieldwatch.monitor.machine import MachineReader, read_machine
 from fieldwatch.monitor.post_mortem import explain_silent_end, heading, last_checkpoint, leave_note, read_post_mortems
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
@@ -17,6 +17,7 @@ __all__ = [
     "GAVE_UP",
     "STACKS",
     "STICKY",
+    "STOPS",
     "BlackBox",
     "Cause",
     "Cpu",
@@ -46,5 +47,6 @@ __all__ = [
     "read_black_box",
     "read_machine",
     "read_post_mortems",
+    "signal_name",
     "supervised",
 ]

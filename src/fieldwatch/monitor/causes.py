@@ -103,15 +103,14 @@ def cause_of_status(status: int) -> Death:
     if number == signal.SIGKILL:
         return Death(cause="killed", detail="killed by SIGKILL; the kernel's out-of-memory killer is not on record")
     if number in STOPS:
-        return Death(cause="interrupted", detail=f"ended by {signal.Signals(number).name} before it listened")
+        return Death(cause="interrupted", detail=f"ended by {signal_name(number)} before it listened")
     cause, words = _FATAL.get(number, ("signal", "ended by a signal"))
-    return Death(cause=cause, detail=f"{words}, {_signal_name(number)}")
+    return Death(cause=cause, detail=f"{words}, {signal_name(number)}")
 
 
 def _of_exit_code(status: int) -> Death:
     if status - 128 in STOPS:
-        name = signal.Signals(status - 128).name
-        return Death(cause="interrupted", detail=f"{name} came; the step was finished and saved")
+        return Death(cause="interrupted", detail=f"{signal_name(status - 128)} came; the step was finished and saved")
     if status == 2:
         return Death(cause="bad-input", detail="wrong usage or bad input: its message stands above")
     if status == 0:
@@ -221,7 +220,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         following = following.__cause__ or following.__context__
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """A signal by its name; by its number where it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

@@ -5,8 +5,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar, Final, Literal, final
 
@@ -180,15 +179,15 @@ class Watchdog:
         if self._box is not None:
             self._box.saved(step)
 
-    @contextmanager
-    def ending(self, error: BaseException | None) -> Generator[None]:
+    def ending(self, error: BaseException | None) -> ExitStack:
         """Do what belongs to the end, and close; an error on the way is how it ended, unless there was one before."""
-        try:
-            yield
-        except BaseException as late:
+
+        def close(_kind: object, late: BaseException | None, _at: object) -> None:
             self.close(end_state(error or late), error or late)
-            raise
-        self.close(end_state(error), error)
+
+        closing = ExitStack()
+        closing.push(close)
+        return closing
 
     def close(self, ending: Ending, error: BaseException | None = None) -> None:
         """End: what was switched on is switched off, and the black box says how it ended."""
