@@ -17,6 +17,13 @@ model = nn.Linear(8, 8)
 optimizer = torch.optim.Adam(model.parameters())
 kept = []
 import psutil
+def fill(kept):
+    size = 32 * 2**20
+    while size >= 2**16:
+        try:
+            kept.append(torch.ones(size // 4))
+        except RuntimeError:
+            size //= 2
 room = psutil.Process().memory_info().vms + 600 * 2**20
 with Run(sys.argv[1], sinks=(), rules=()) as run:
     run.watch(model=model)
@@ -27,6 +34,8 @@ with Run(sys.argv[1], sinks=(), rules=()) as run:
         terms = Terms(fit=(1.0, model(torch.ones(1, 8)).square().mean()))
         terms.total.backward()
         kept.append(torch.ones(8 * 2**20))
+        if sys.argv[2:] and step.index == 3:
+            fill(kept)
         step.observe(terms)
         step.update(optimizer)
 """
@@ -65,13 +74,36 @@ def test_an_error_that_is_not_about_memory_leaves_no_verdict(tmp_path):
     assert not (place / "memory.json").exists()
 
 
-def test_true_exhaustion_names_what_grew(tmp_path):
-    script = tmp_path / "exhaust.py"
+def exhaust(folder, *words):
+    """Run out of memory for true, in another process."""
+    script = folder / "exhaust.py"
     script.write_text(EXHAUST)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True, check=False, timeout=120
-    )
+    command = [sys.executable, str(script), str(folder / "run"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stderr
+    return done
+
+
+def test_what_is_said_about_it_has_memory_of_its_own(tmp_path):
+    done = exhaust(tmp_path, "to the last page")
+    assert crash_of(tmp_path / "run")["verdict"]["reason"] == "exhaustion"
+    assert "During handling of the above exception" not in done.stderr
+
+
+def test_python_that_says_no_size_leaves_a_census_too(tmp_path):
+    def request():
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        fail(tmp_path / "run", request)
+    report = crash_of(tmp_path / "run")
+    assert report["verdict"] is None
+    assert report["requested"] is None
+    assert report["census"]["owners"]["parameters"] == {"model": 288}
+
+
+def test_true_exhaustion_names_what_grew(tmp_path):
+    done = exhaust(tmp_path)
     report = crash_of(tmp_path / "run")
     assert report["verdict"]["reason"] == "exhaustion", report
     assert report["requested"] == 32 * 2**20

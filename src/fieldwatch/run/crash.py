@@ -32,6 +32,7 @@ def leave_crash(error: BaseException, step: int, recording: Recording, memory: R
         memory: says why memory ran out, if that is what happened.
         resume: how to go on.
     """
+    memory.make_room(error)
     try:
         place = _write(error, step, recording, memory, resume)
     except (OSError, WriterFailed) as trouble:

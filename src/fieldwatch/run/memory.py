@@ -79,6 +79,11 @@ class RunMemory:
         """End a step: its memory in MiB, and what else was due."""
         return {} if self._parts is None else self._parts.end(step)
 
+    def make_room(self, error: BaseException) -> None:
+        """If memory ran out, give back what was kept for saying so."""
+        if self._parts is not None:
+            self._parts.triage.make_room(error)
+
     def explain(self, error: BaseException, place: Path, step: int) -> None:
         """If memory ran out, say why: on the error, and in the crash folder."""
         if self._parts is not None:

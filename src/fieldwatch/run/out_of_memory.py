@@ -1,6 +1,7 @@
 """When memory runs out: what filled it, looked at before anything is let go, and a verdict with its remedy."""
 
-from collections.abc import Callable, Mapping
+import mmap
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from fieldwatch.measure import AllocatorCounters, AllocatorHistory, OutOfMemory,
 from fieldwatch.measure.census import Census
 
 SNAPSHOT = "out_of_memory.pickle"
+RESERVE = (2 * 2**20, 30 * 2**20)
+"""Bytes of address space that are kept, unwritten, for saying why there is no more of it: to look, and to report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +54,21 @@ class OutOfMemoryTriage:
         self._failure: Failure | None = None
         self.held = 0
         """Bytes that were allocated at the end of the last step: what stays from step to step."""
+        self._seen: DeviceMemory | None = None
+        self._reserve = [mmap.mmap(-1, size) for size in RESERVE]
         self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
 
     def begin(self) -> None:
         """Begin a step: what failed in an earlier one, and was caught, is past."""
         self._failure = None
+
+    def make_room(self, error: BaseException) -> None:
+        """If memory ran out, look at what there is and give back what was kept for writing down why."""
+        if _request_of(error) is None:
+            return
+        self._reserve[0].close()
+        self._seen = self._memory()
+        self._reserve[1].close()
 
     def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
@@ -65,7 +78,7 @@ class OutOfMemoryTriage:
             place: the crash folder.
             step: in which step.
         """
-        request = parse_out_of_memory(str(error))
+        request = _request_of(error)
         if request is None:
             return None
         failure = self._failure or self._look(None)
@@ -95,11 +108,13 @@ class OutOfMemoryTriage:
         if self._counters.device.type == "cuda":
             memory = None if self._failure is None else _with_others(self._failure.memory, request)
         else:
-            memory = _process_memory(self._counters, self.held, {})
+            memory = self._memory()
         return "" if memory is None else str(triage(request.size, memory))
 
     def close(self) -> None:
         """Stop watching."""
+        for part in self._reserve:
+            part.close()
         if self._watch is not None:
             self._watch.detach()
 
@@ -110,13 +125,23 @@ class OutOfMemoryTriage:
             self._history.dump(self._folder / "crash" / SNAPSHOT)
 
     def _look(self, requested: int | None) -> Failure:
-        census = self._census()
-        look = _cuda_memory if self._counters.device.type == "cuda" else _process_memory
-        memory = look(self._counters, self.held, census.by_component())
-        return Failure(requested=requested, memory=memory, census=census)
+        memory, census = self._seen or self._memory(), self._census()
+        return Failure(requested=requested, memory=replace(memory, peaks=census.by_component()), census=census)
+
+    def _memory(self) -> DeviceMemory:
+        if self._counters.device.type == "cuda":
+            return _cuda_memory(self._counters, self.held)
+        given_back = sum(size for size, part in zip(RESERVE, self._reserve, strict=True) if part.closed)
+        return _process_memory(self._counters, self.held, given_back)
 
 
-def _cuda_memory(counters: AllocatorCounters, held: int, peaks: Mapping[str, int]) -> DeviceMemory:
+def _request_of(error: BaseException) -> Request | None:
+    """What was asked for; Python's own error says nothing but its name."""
+    said = parse_out_of_memory(str(error))
+    return Request(size=None, device="cpu") if said is None and isinstance(error, MemoryError) else said
+
+
+def _cuda_memory(counters: AllocatorCounters, held: int) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
     native = torch.cuda.get_allocator_backend() == "native"
@@ -131,21 +156,20 @@ def _cuda_memory(counters: AllocatorCounters, held: int, peaks: Mapping[str, int
         largest_free=parts.largest_free or 0,
         allowed=int(total * share),
         held=held or None,
-        peaks=peaks,
     )
 
 
-def _process_memory(counters: AllocatorCounters, held: int, peaks: Mapping[str, int]) -> DeviceMemory:
+def _process_memory(counters: AllocatorCounters, held: int, given_back: int) -> DeviceMemory:
     """A CPU's memory as a device's: what the process has is both allocated and reserved."""
+    capacity = counters.capacity()
     machine, own = psutil.virtual_memory(), psutil.Process().memory_info().rss
     return DeviceMemory(
         total=machine.total,
         free=machine.available,
         allocated=own,
         reserved=own,
-        allowed=counters.capacity(),
+        allowed=None if capacity is None else capacity - given_back,
         held=held or None,
-        peaks=peaks,
     )
 
 
