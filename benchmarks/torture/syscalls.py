@@ -29,6 +29,8 @@ CALLS = (
 """What may touch a disk. Reading alone cannot lose anything."""
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES")
 SIZE = 20_000
+READY = b"ready "
+"""What a child says before it is traced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +74,13 @@ def traced(work: Callable[[Callable[[bytes], Any]], Any], log: Path, *options: s
     def waiting(say: Callable[[bytes], Any]) -> None:
         os.close(opener)
         filled(1, SIZE)  # what torch looks up at its first tensor is not part of a save
+        say(READY)
         os.read(gate, 1)
         work(say)
 
     child = forked(waiting)
     os.close(gate)
+    child.listen(len(READY))  # a fault before that would not be one of the save
     command = ["strace", "-f", "-y", "-s", "0", "-o", str(log), *options, "-p", str(child.pid)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
         if tracer.stderr is not None:
@@ -184,7 +188,7 @@ def _by_strace(folder: Path) -> list[Row]:
 def _row(promise: str, what: str, results: list[Trial]) -> Row:
     kept, again = sum(one.kept for one in results), sum(one.again for one in results)
     odd = [one for one in results if one.said.startswith("ended")]
-    wrong = next((str(one) for one in results if not (one.kept and one.again)), "")
+    wrong = next((str(one) for one in results if not (one.kept and one.again) or one in odd), "")
     found = f"{kept} of {len(results)} loadable at the acknowledged step, {again} healed by the next save"
     hit = sum(one.said != "" for one in results)
     good = kept == again == len(results) and hit > len(results) // 2 and not odd
