@@ -1,6 +1,6 @@
 """The same accidents for every way of saving: kill, power cut, damage, full disk, read-only disk, and resuming.
 
-    python benchmarks/reliability_scoreboard.py             # half an hour; rewrites its table in docs/reliability.md
+    python benchmarks/reliability_scoreboard.py             # 8 to 30 minutes; rewrites its table in docs/reliability.md
     python benchmarks/reliability_scoreboard.py --quick     # few trials, prints only
     python benchmarks/reliability_scoreboard.py --json --only fieldwatch accelerate
 
