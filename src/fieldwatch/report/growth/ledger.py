@@ -23,7 +23,7 @@ _TAGS = ("Loss/total", "Train/PSNR", "Memory/allocated_MB", "Memory/parameters_M
 _COUNTS = ("cloned", "split", "children", "pruned", "relocated", "drawn", "held_back", "lowered")
 
 
-def growth_ledger(folder: Path | str) -> tuple[LedgerEntry, ...]:
+def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[LedgerEntry, ...]:
     """Return every growth, prune and reset of a run in order; none if there was none.
 
     An event happens after the update of its step: that step still counts as before it. Of several in one step the last
@@ -31,13 +31,14 @@ def growth_ledger(folder: Path | str) -> tuple[LedgerEntry, ...]:
 
     Args:
         folder: the run's.
+        history: its record, where it was read already.
 
     Raises:
         FileNotFoundError: there is no such folder.
         CorruptRecord: a line of the record cannot be read.
         ValueError: an event's count is not a whole number of 0 or more.
     """
-    history = read_history(folder)
+    history = read_history(folder) if history is None else history
     events: list[tuple[Kind, Mapping[str, Any]]] = [(kind, event) for kind in KINDS for event in history.events(kind)]
     events.sort(key=lambda pair: (pair[1]["step"], KINDS.index(pair[0])))
     around = _Around(history)

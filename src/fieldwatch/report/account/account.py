@@ -1,0 +1,123 @@
+"""The account of a run: everything that was recorded about it, as one JSON-able dictionary a page can draw."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fieldwatch.health import Finding
+from fieldwatch.record import TOOLKIT, Catalogue, History, Metric, read_events, read_history, read_manifest
+from fieldwatch.report.account.event_records import metrics_of_guide
+from fieldwatch.report.account.findings import crash_of, findings_on_record, joined_findings
+from fieldwatch.report.account.marks import marks_of, phases_of
+from fieldwatch.report.account.material import Material, Panel
+from fieldwatch.report.account.memory_panel import memory
+from fieldwatch.report.account.quality_panel import quality
+from fieldwatch.report.account.record_panels import checkpoints, config, environment, events_panel, growth, more, ranks
+from fieldwatch.report.account.series import all_series
+from fieldwatch.report.account.standing import run_facts, standing_of
+from fieldwatch.report.account.training_panels import conflicts, gradients, losses, timing
+from fieldwatch.report.account.verdict import outcome_of, verdict_of
+
+BUDGET = 2_000_000
+
+
+def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
+    """Return the account of a run folder: finished, running, killed, crashed, with one row or with none.
+
+    Args:
+        folder: the run's.
+        budget: bytes of JSON that all series together may take, about.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        NotARun: the folder holds no run (a ValueError).
+        CorruptRecord: a line of the record cannot be read (a ValueError).
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"no run folder at {folder}: give the folder that `fieldwatch train` printed")
+    read_manifest(folder)
+    return account_from(read_history(folder), Path(folder), budget=budget)
+
+
+def account_from(  # noqa: PLR0913  each is one thing that a caller may know already
+    history: History,
+    folder: Path,
+    *,
+    events: Sequence[Mapping[str, Any]] | None = None,
+    findings: Sequence[Finding] | None = None,
+    metrics: Sequence[Metric] = (),
+    budget: int = BUDGET,
+    pictures: bool = True,
+) -> dict[str, Any]:
+    """Return the account of a run whose record was read already, as a live view has it.
+
+    Args:
+        history: all its rows.
+        folder: the run's.
+        events: all its events; None reads them.
+        findings: what the rules say; None takes what the live run wrote down.
+        metrics: units and meanings beyond the toolkit's and those of the run's own guide.
+        budget: bytes of JSON that all series together may take, about.
+        pictures: whether to take pictures in; a view that asks every few seconds may leave them out.
+
+    Raises:
+        NotARun: the folder holds no run.
+        CorruptRecord: events cannot be read.
+    """
+    manifest = read_manifest(folder)
+    events = list(read_events(folder)) if events is None else events
+    standing = standing_of(folder, manifest, history, events)
+    catalogue = _catalogue(folder, metrics)
+    material = Material(
+        folder=folder,
+        manifest=manifest,
+        history=history,
+        events=events,
+        standing=standing,
+        catalogue=catalogue,
+        series=all_series(history, catalogue, budget),
+    )
+    told = joined_findings(findings_on_record(events) if findings is None else findings, history.names())
+    crash = crash_of(folder, standing)
+    panels = _panels(material, pictures=pictures)
+    return {
+        "format": 1,
+        "run": run_facts(folder, manifest, history, standing),
+        "verdict": verdict_of(standing, told, crash, outcome=outcome_of(material.series)),
+        "findings": told,
+        "crash": crash,
+        "phases": phases_of(manifest, events),
+        "marks": marks_of(manifest, events, standing.crashes),
+        "series": material.series,
+        "panels": panels,
+        "json_of": f"fieldwatch {metadata.version('fieldwatch')}, {datetime.now(UTC).isoformat(timespec='seconds')}",
+    }
+
+
+def _panels(material: Material, *, pictures: bool) -> list[Panel]:
+    """Return all panels in order of reading; those of the fixed ids are always there."""
+    made = [
+        losses(material),
+        gradients(material),
+        conflicts(material),
+        memory(material),
+        timing(material),
+        quality(material, pictures=pictures),
+        growth(material),
+        checkpoints(material),
+        events_panel(material),
+        config(material),
+        environment(material),
+        *ranks(material),
+    ]
+    return [*made, *more(material, made)]
+
+
+def _catalogue(folder: Path, metrics: Sequence[Metric]) -> Catalogue:
+    """Put together what metrics mean: given ones first, then the run's own guide, then the toolkit's."""
+    known: dict[str, Metric] = {}
+    for metric in (*metrics, *metrics_of_guide(folder), *TOOLKIT):
+        known.setdefault(metric.name, metric)
+    return Catalogue(known.values())

@@ -1,0 +1,184 @@
+"""What only the TensorBoard files of a run hold: its pictures, and the text that says what every metric means.
+
+Read without protobuf's classes: records are found by their framing, fields by their numbers. Whatever does not look
+like one of our records is passed over.
+"""
+
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from fieldwatch.record import Axis, Better, Metric
+
+FOLDER = "tensorboard"
+PNG = b"\x89PNG\r\n\x1a\n"
+GUIDE = "Guide/metrics"
+_NEWEST_BYTES = 256 << 20
+"""How far back from the end of the files pictures are looked for."""
+_HEAD = 700
+"""Bytes before a picture in which its record begins."""
+_FIRST_RECORDS = 64
+_LARGEST_GUIDE = 4 << 20
+_ROW = re.compile(r"^\| `(.+?)` \| (.*?) \| (.*?) \| (.*?) \| (.*) \| (.*?) \|$")
+_TROUBLE = (struct.error, IndexError, ValueError, OSError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A picture that was shown during training.
+
+    Attributes:
+        tag: its name.
+        position: step, or 1-based epoch.
+        png: the file's bytes.
+    """
+
+    tag: str
+    position: int
+    png: bytes
+
+
+def newest_pictures(folder: Path, most: int) -> list[Shown]:
+    """Return the newest picture of each tag, at most so many tags, the newest first."""
+    found: dict[str, Shown] = {}
+    left = _NEWEST_BYTES
+    for path in reversed(event_files(folder)):
+        if len(found) >= most or left <= 0:
+            break
+        for shown in _pictures_backwards(path, left):
+            found.setdefault(shown.tag, shown)
+            if len(found) >= most:
+                break
+        left -= path.stat().st_size
+    return list(found.values())
+
+
+def metrics_of_guide(folder: Path) -> list[Metric]:
+    """Return the metrics that the run's guide explains; none where it wrote no guide."""
+    for path in event_files(folder):
+        try:
+            with path.open("rb") as file:
+                data = file.read(_LARGEST_GUIDE)
+            text = next((text for text in _texts(data) if text), "")
+        except _TROUBLE:
+            continue
+        if text:
+            return list(_declared(text))
+    return []
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return a run's event files, the oldest first."""
+    return sorted(path for path in (folder / FOLDER).glob("*tfevents*") if path.is_file() and path.stat().st_size)
+
+
+def _pictures_backwards(path: Path, most: int) -> Iterator[Shown]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            start, end = max(len(data) - most, 0), len(data)
+            while (at := data.rfind(PNG, start, end)) >= 0:
+                shown = _picture_around(data, at)
+                if shown is not None:
+                    yield shown
+                end = at
+    except _TROUBLE:
+        return
+
+
+def _picture_around(data: mmap.mmap, at: int) -> Shown | None:
+    """Return the picture whose PNG begins at a place: the record before it has to be one of an image, exactly."""
+    for place in range(at - 20, max(at - _HEAD, -1), -1):
+        if data[place + 12] != 9:
+            continue
+        (length,) = struct.unpack_from("<Q", data, place)
+        if at - place - 12 < length <= len(data) - place - 16:
+            try:
+                return _picture(data[place + 12 : place + 12 + length])
+            except _TROUBLE:
+                continue
+    return None
+
+
+def _picture(record: bytes) -> Shown:
+    event = _fields(record)
+    value = _fields(_bytes(_fields(_bytes(event, 5)), 1))
+    png = _bytes(_fields(_bytes(value, 4)), 4)
+    if not png.startswith(PNG):
+        raise ValueError("a record between two pictures is none: it is passed over")
+    position = event.get(2, 0)
+    return Shown(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
+
+
+def _texts(data: bytes) -> Iterator[str]:
+    """Yield the guide, if it is among the first records."""
+    at = 0
+    for _ in range(_FIRST_RECORDS):
+        (length,) = struct.unpack_from("<Q", data, at)
+        record, at = data[at + 12 : at + 12 + length], at + 16 + length
+        if GUIDE.encode() in record[:80] and len(record) == length:
+            value = _fields(_bytes(_fields(_bytes(_fields(record), 5)), 1))
+            if _bytes(value, 1) == GUIDE.encode():
+                yield _bytes(_fields(_bytes(value, 8)), 8).decode()
+
+
+def _declared(markdown: str) -> Iterator[Metric]:
+    for line in markdown.splitlines():
+        row = _ROW.match(line)
+        if row is None:
+            continue
+        name, unit, better, axis, meaning, expected = (cell.replace("\\|", "|") for cell in row.groups())
+        yield Metric(
+            name=name,
+            unit="" if unit == "-" else unit,
+            meaning="" if meaning == "-" else meaning,
+            better=cast("Better", better) if better in ("higher", "lower", "steady") else "none",
+            axis=cast("Axis", "epoch") if axis.startswith("epoch") else "step",
+            expected="" if expected == "-" else expected,
+        )
+
+
+def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
+    value = fields.get(number)
+    if not isinstance(value, bytes):
+        raise ValueError(f"a record lacks its field {number}: it is passed over")  # noqa: TRY004  the data's fault
+    return value
+
+
+def _fields(message: bytes) -> dict[int, int | bytes]:
+    """Return the fields of a protobuf message: whole numbers and byte strings by their numbers, the first of each."""
+    found: dict[int, int | bytes] = {}
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        match key & 7:
+            case 0:
+                value, at = _varint(message, at)
+            case 1:
+                value, at = message[at : at + 8], at + 8
+            case 2:
+                length, at = _varint(message, at)
+                value, at = message[at : at + length], at + length
+            case 5:
+                value, at = message[at : at + 4], at + 4
+            case _:
+                raise ValueError("a record has a field of an unknown kind: it is passed over")
+        found.setdefault(key >> 3, value)
+    if at != len(message):
+        raise ValueError("a record ends in the middle of a field: it is passed over")
+    return found
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("a record holds a number of more than 64 bits: it is passed over")

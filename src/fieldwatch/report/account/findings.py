@@ -1,0 +1,152 @@
+"""Findings with repetitions joined, and what is known of the death that ended a run."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fieldwatch.health import Finding
+from fieldwatch.monitor import last_checkpoint
+from fieldwatch.report.account.json_values import as_list, as_mapping
+from fieldwatch.report.account.standing import DEAD, Standing, resume_command
+
+GRAVITY = ("error", "warning", "note")
+_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
+_USUAL = {
+    "Loss": "Loss/total",
+    "LearnedNothing": "Loss/total",
+    "Gradient": "Gradients/total_norm",
+    "Refused": "Guard/refused",
+    "Step": "Time/step",
+    "Stalled": "Time/step",
+    "DataStarved": "Time/data",
+    "Growth": "Model/size",
+    "Population": "Model/size",
+    "Memory": "Memory/allocated_MB",
+    "OutOfMemory": "Memory/peak_MB",
+}
+"""What rules that begin so are about, where neither subject nor message names a metric."""
+_LARGEST = 200_000
+"""Bytes of a traceback that are kept, from its end."""
+
+
+def findings_on_record(events: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return what the live run found; an event that is no finding of ours is left out."""
+    found: list[Finding] = []
+    for event in events:
+        if event.get("kind") == "finding":
+            try:
+                found.append(Finding.from_json(event))
+            except (TypeError, ValueError):
+                continue
+    return found
+
+
+def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Join findings of the same rule and subject; the worst come first, then the earliest.
+
+    Args:
+        findings: in order of step.
+        names: of all metrics, of which each finding names those it speaks of.
+    """
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, finding.subject, finding.severity), []).append(finding)
+    told = [_joined(group, names) for group in groups.values()]
+    return sorted(told, key=lambda one: (GRAVITY.index(one["severity"]), one["step"]))
+
+
+def crash_of(folder: Path, standing: Standing) -> dict[str, Any] | None:
+    """Return what is known of the death that ended the run; None where it ended in order or works on."""
+    told = standing.crash
+    if told is None:
+        return _untold_death(folder, standing) if standing.state in DEAD else None
+    place = folder / str(told.get("place", ""))
+    bad = as_mapping(told.get("first_bad"))
+    first_bad = {"step": bad.get("step"), "metrics": [str(one) for one in as_list(bad.get("metrics"))]} if bad else None
+    return {
+        "cause": str(told.get("cause", "unknown")),
+        "error": str(told.get("error", "")),
+        "step": told.get("step"),
+        "first_bad": first_bad,
+        "traceback": _text(place / "traceback.txt") or _text(place / "stacks.txt"),
+        "folder": str(told.get("place", "")),
+        "memory": _memory(place / "memory.json"),
+        "resume": str(told.get("resume") or resume_command(folder, standing)),
+        "last_checkpoint": told.get("last_checkpoint"),
+    }
+
+
+def _joined(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
+    first = group[0]
+    return {
+        "rule": first.rule,
+        "subject": first.subject,
+        "severity": first.severity,
+        "step": first.step,
+        "last_step": max(one.step for one in group),
+        "count": len(group),
+        "message": first.message,
+        "remedy": first.remedy,
+        "metrics": _metrics(first, names),
+    }
+
+
+def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
+    """Return the recorded metrics that a finding is about, by its subject and by what its message names."""
+    words = set(_NAME.findall(finding.message)) | {finding.subject}
+    words |= {word.rstrip(".") for word in words}
+    told = [name for name in names if name in words]
+    if finding.subject and not told:
+        ends = (f"Loss/component_{finding.subject}", f"Gradients/{finding.subject}_norm")
+        told = [name for name in names if name in ends]
+    if not told:
+        told = [name for start, name in _USUAL.items() if finding.rule.startswith(start) and name in names]
+    return told[:8]
+
+
+def _untold_death(folder: Path, standing: Standing) -> dict[str, Any]:
+    """Return what the black box alone says of a death."""
+    beat = standing.beat
+    word, _, said = beat.cause.partition(": ") if beat else ("", "", "")
+    if standing.state == "killed":
+        word, said = "killed", "the process is gone and left no word (SIGKILL, out-of-memory killer, power cut)"
+    when = (
+        f"; the last sign of life is of {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
+    )
+    return {
+        "cause": word or standing.state,
+        "error": f"{said or 'no crash report was written; log.txt may say more'}{when}",
+        "step": beat.step if beat else standing.last,
+        "first_bad": None,
+        "traceback": "",
+        "folder": "",
+        "memory": None,
+        "resume": resume_command(folder, standing),
+        "last_checkpoint": last_checkpoint(folder, beat),
+    }
+
+
+def _memory(path: Path) -> str | None:
+    text = _text(path)
+    try:
+        told = orjson.loads(text) if text else None
+    except orjson.JSONDecodeError:
+        return None
+    verdict = as_mapping(as_mapping(told).get("verdict"))
+    return " ".join(str(verdict[key]) for key in ("message", "remedy") if key in verdict) or None
+
+
+def _text(path: Path) -> str:
+    """Return a file's text, of a large one its end; empty where there is no such file."""
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(_LARGEST, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

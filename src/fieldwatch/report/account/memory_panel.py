@@ -1,0 +1,128 @@
+"""The panel about memory: how much, whose, what is left, and when it runs out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fieldwatch.health import forecast
+from fieldwatch.record import MEMORY_LOG, CorruptRecord, History, read_memory_log
+from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
+from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.series import short_labels
+
+MIB = 2.0**20
+_CHARTS = (
+    ("By owner", "TensorProfiling/Tensor_Category/", "Whose memory it is: at the update of every profiled step."),
+    ("By component", "TensorProfiling/Component/", "Each watched group with its gradients and optimizer state."),
+    ("Account", "TensorProfiling/Account/", "Parts that add up to what is allocated, to the byte."),
+    ("Peak by span", "TensorProfiling/Peak/", "The most that was allocated at once within each span of the step."),
+    ("Idle memory", "TensorProfiling/Fragmentation/", "What the allocator holds and nobody uses, by the reason."),
+)
+_TOTALS = ("Memory/allocated_MB", "Memory/peak_MB", "Memory/reserved_MB", "Memory/parameters_MB", "Memory/capacity_MB")
+_LARGE = 20
+_COMPONENTS = (
+    ("component", "component", False),
+    ("parameters", "parameters, MiB", True),
+    ("gradients", "gradients, MiB", True),
+    ("optimizer", "optimizer, MiB", True),
+    ("buffers", "buffers, MiB", True),
+    ("data", "data, MiB", True),
+    ("all", "together, MiB", True),
+)
+
+
+def memory(material: Material) -> Panel:
+    """Return what was recorded of memory: totals, by owner and component, largest tensors, the machine, a forecast."""
+    parts: list[Panel] = []
+    told = _facts(material.history)
+    if told["facts"]:
+        parts.append(told)
+    totals = [name for name in _TOTALS[:-1] if name in material.series]
+    if totals:
+        about = "Held, most at once, taken by the allocator. On a CPU: of the whole process."
+        parts.append(lines("Memory", totals, about, labels=short_labels(totals, "Memory/", "_MB")))
+    for title, prefix, about in _CHARTS:
+        names = [name for name in material.named(prefix) if material.series[name]["max"][0]]
+        if names:
+            parts.append(lines(title, names, about, labels=short_labels(names, prefix, "_MB")))
+    others = [name for name in material.named("Memory/") if name not in totals]
+    parts += [lines(name.removeprefix("Memory/"), [name], material.series[name]["meaning"]) for name in others]
+    parts += _census_tables(material)
+    parts += _machine(material)
+    why = "Nothing was recorded about memory: run.watch(...) starts its counters, --profile-tensors names the owners."
+    return group("memory", "Memory", "How much memory it took, whose it was, and what is left.", parts, why)
+
+
+def _facts(history: History) -> Panel:
+    pairs: list[tuple[str, Any]] = []
+    most = room = None
+    if "Memory/peak_MB" in history:
+        series = history["Memory/peak_MB"]
+        finite = np.where(np.isfinite(series.values), series.values, -np.inf)
+        place = int(np.argmax(finite))
+        most = float(finite[place])
+        pairs.append(("peak", f"{most:,.1f} MiB in step {int(series.steps[place]):,}"))
+    if "Memory/capacity_MB" in history and len(history["Memory/capacity_MB"]):
+        room = float(history["Memory/capacity_MB"].values[-1])
+        pairs.append(("capacity", f"{room:,.0f} MiB"))
+    if most is not None and room:
+        pairs.append(("left at the peak", f"{room - most:,.0f} MiB ({100 * (1 - most / room):.0f} %)"))
+    ahead = forecast(history)
+    if ahead is not None:
+        pairs.append(("forecast", f"{ahead.text()} (probability {100 * ahead.probability:.0f} %)"))
+    elif pairs:
+        pairs.append(("forecast", "nothing says that memory will run out"))
+    return facts("In short", pairs, "The most that was held, what there is, and what comes.")
+
+
+def _census_tables(material: Material) -> list[Panel]:
+    """Return tables of the newest census: components by kind, largest tensors."""
+    if not (material.folder / MEMORY_LOG).exists():
+        return []
+    try:
+        censuses = read_memory_log(material.folder)
+    except CorruptRecord as error:
+        return [facts("Census", [("memory.jsonl", str(error))], "The log of memory cannot be read.")]
+    if not censuses:
+        return []
+    last = censuses[-1]
+    parts: list[Panel] = []
+    rows = _by_component(as_mapping(last.get("owners")))
+    if rows:
+        parts.append(table("Components at the end", _COMPONENTS, rows, f"At step {last['step']:,}, the largest first."))
+    large = as_objects(last.get("large"))
+    if large:
+        keys = [key for key in large[0] if key != "nbytes"][:6]
+        tensors = [{key: str(one.get(key, "")) for key in keys} | {"size": _mib(one.get("nbytes"))} for one in large]
+        columns = [(key, key, False) for key in keys] + [("size", "MiB", True)]
+        parts.append(table("Largest tensors at the end", columns, tensors[:_LARGE], "Above the profile's threshold."))
+    return parts
+
+
+def _by_component(owners: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for kind, held in owners.items():
+        for name, size in as_mapping(held).items():
+            row = rows.setdefault(name, {"component": name, "all": 0.0})
+            row[kind] = _mib(size)
+            row["all"] = round(row["all"] + (_mib(size) or 0.0), 3)
+    return sorted(rows.values(), key=lambda row: -row["all"])[:40]
+
+
+def _machine(material: Material) -> list[Panel]:
+    """Return what else the machine told: one chart per unit."""
+    parts: list[Panel] = []
+    for title, ends, about in (
+        ("Memory of the machine", ("_MB",), "Of the whole machine and of this process, MiB."),
+        ("Load of the machine", ("_percent",), "How busy processor and graphics card were, in percent."),
+        ("Power and temperature", ("_W", "_C"), "Of the graphics card, in W and degrees Celsius."),
+    ):
+        names = [name for name in material.named("Machine/") if name.endswith(ends)]
+        if names:
+            parts.append(lines(title, names, about, labels=short_labels(names, "Machine/")))
+    return parts
+
+
+def _mib(size: Any) -> float | None:
+    return round(size / MIB, 3) if is_number(size) else None

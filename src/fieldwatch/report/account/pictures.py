@@ -1,0 +1,88 @@
+"""Pictures as part of a page: made small enough, and never trusted."""
+
+import base64
+import io
+import struct
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from PIL import Image
+
+from fieldwatch.report.account.event_records import PNG
+
+_MOST_PIXELS = 60_000_000
+_MOST_BYTES = 64 << 20
+_TRIES = ((960, 82), (720, 78), (560, 74), (420, 68), (280, 60))
+"""Longer side in pixels and JPEG quality, until it fits."""
+_SMALL = 12_000
+"""A PNG of at most so many bytes stays as it is: small pictures are diagrams or thumbnails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture that is ready to be shown.
+
+    Attributes:
+        source: a ``data:`` URI.
+        width: pixels of the original.
+        height: pixels of the original.
+    """
+
+    source: str
+    width: int
+    height: int
+
+
+@lru_cache(maxsize=64)
+def picture_of(png: bytes, most: int) -> Picture | None:
+    """Return a PNG as a data URI of at most about ``most`` bytes; None if it is no picture that can be read.
+
+    The last ones are kept: a live view asks for the same pictures again and again.
+    """
+    size = _size(png)
+    if size is None:
+        return None
+    width, height = size
+    if len(png) <= min(_SMALL, most * 3 // 4):
+        return Picture(source=_uri("png", png), width=width, height=height)
+    smaller = _as_jpeg(png, most * 3 // 4)
+    return None if smaller is None else Picture(source=_uri("jpeg", smaller), width=width, height=height)
+
+
+def read_png(path: Path) -> bytes:
+    """Return a file's bytes; none where it is too large or cannot be read."""
+    try:
+        return path.read_bytes() if path.is_file() and path.stat().st_size <= _MOST_BYTES else b""
+    except OSError:
+        return b""
+
+
+def _size(png: bytes) -> tuple[int, int] | None:
+    """Return width and height by the header, so that nothing is unpacked that would fill the memory."""
+    if not png.startswith(PNG) or len(png) < 33:
+        return None
+    width, height = struct.unpack(">II", png[16:24])
+    return (width, height) if 0 < width * height <= _MOST_PIXELS else None
+
+
+def _as_jpeg(png: bytes, most: int) -> bytes | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(png)).convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+    for side, quality in _TRIES:
+        scaled = image.copy()
+        scaled.thumbnail((side, side))
+        out = io.BytesIO()
+        scaled.save(out, "JPEG", quality=quality, optimize=True)
+        if out.tell() <= most:
+            return out.getvalue()
+    return None
+
+
+def _uri(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

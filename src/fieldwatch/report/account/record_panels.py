@@ -1,0 +1,269 @@
+"""Panels of what stands beside the rows: growth, checkpoints, events, config, environment, ranks, everything else."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import orjson
+
+from fieldwatch.record import BOOKKEEPING, CorruptRecord, flat
+from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
+from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
+from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.series import derived, number
+from fieldwatch.report.account.standing import command_of
+from fieldwatch.report.account.thinning import fair_shares
+from fieldwatch.report.growth import LedgerEntry, chosen_entries, growth_ledger, totals_of, totals_text
+from fieldwatch.report.ranks import RANKS, RankFacts, read_ranks
+
+SIZE = "Growth/gaussians"
+_EVENTS = 400
+_LINES = 12
+
+
+def growth(material: Material) -> Panel:
+    """Return the ledger of growth, prunes and resets; empty where the model's size never changed."""
+    about = "How the number of Gaussians came about: every growth, prune and reset."
+    why = "The size of the model never changed: no growth, prune or reset is on record."
+    if not material.of_kind("growth", "prune", "reset"):
+        return group("growth", "Growth", about, [], why)
+    try:
+        entries = growth_ledger(material.folder, material.history)
+    except ValueError as error:
+        return group("growth", "Growth", about, [], f"The ledger cannot be made: {error}")
+    parts: list[Panel] = []
+    name = "Model/size" if "Model/size" in material.series else SIZE
+    if name == SIZE and entries[-1].after:
+        steps, sizes = (np.array([getattr(one, key) for one in entries], np.float64) for key in ("step", "after"))
+        material.series[SIZE] = derived(steps, sizes, "Gaussians after each event.")
+    if name in material.series:
+        parts.append(lines("Gaussians", [name], "Over the steps.", labels={name: "Gaussians"}))
+    totals = totals_of(entries)
+    parts.append(facts("Sums", _sums(asdict(totals)), totals_text(totals).plain))
+    chosen = chosen_entries(entries)
+    parts.append(table("Ledger", _LEDGER, map(_ledger_row, chosen), f"{len(chosen)} of {len(entries)} events."))
+    return group("growth", "Growth", about, parts, why)
+
+
+def checkpoints(material: Material) -> Panel:
+    """Return the checkpoints, by the metric that ranks them."""
+    saved = material.of_kind("checkpoint")
+    why = "No checkpoint is on record: run.keep(...) says what to save, checkpoint_every how often."
+    if not saved:
+        return group("checkpoints", "Checkpoints", "What was saved, and which is best.", [], why)
+    names = sorted({name for event in saved for name in _metrics(event)})
+    rows = [_checkpoint(material, event) for event in saved]
+    best = _best(material, rows, names)
+    for row in rows:
+        told = [word for word, which in (("best", best), ("last", rows[-1])) if row is which]
+        row["rank"] = ", ".join(told)
+    kept = [row for row in rows if row["kept"] == "yes"]
+    shown = sorted(rows, key=lambda row: (row["kept"] != "yes", -row["step"]))[:200]
+    columns = [("step", "step", True), ("rank", "rank", False), *((name, name, True) for name in names)]
+    columns += [("kept", "on disk", False), ("size", "MiB", True), ("stall_ms", "stall, ms", True)]
+    columns += [("took_ms", "took, ms", True), ("path", "path", False)]
+    about = f"{len(rows)} were written, {len(kept)} are on disk."
+    return table("Checkpoints", columns, shown, about) | {"id": "checkpoints"}
+
+
+def events_panel(material: Material) -> Panel:
+    """Return the events in order; of the frequent kinds only some, and how many there are of each."""
+    counts = counted_kinds(material.events)
+    if not counts:
+        return group("events", "Events", "What happened, in order.", [], "No event is on record yet.")
+    kept = _some(with_deaths(material.events, material.standing.crashes))
+    rows = [{"step": event["step"], "kind": str(event["kind"]), "text": text_of(event)} for event in kept]
+    rows.sort(key=lambda row: row["step"])
+    columns = (("step", "step", True), ("kind", "kind", False), ("text", "what", False))
+    about = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+    return table("Events", columns, rows, about) | {"id": "events"}
+
+
+def config(material: Material) -> Panel:
+    """Return the settings, those that differ from their preset first."""
+    chosen = flat(as_mapping(material.manifest.config))
+    changed = as_mapping(material.manifest.preset_difference)
+    if not chosen:
+        return group("config", "Config", "The settings.", [], "No config was given: Run(folder, config=...) keeps it.")
+    rows: list[dict[str, Any]] = []
+    for key, value in chosen.items():
+        pair = as_list(changed.get(key))
+        differs = len(pair) == 2
+        rows.append(
+            {"key": key, "value": _plain(value), "preset": _plain(pair[0]) if differs else "", "changed": differs}
+        )
+    rows.sort(key=lambda row: not row["changed"])
+    columns = (("key", "setting", False), ("value", "value", False), ("preset", "preset's value", False))
+    count = sum(row["changed"] for row in rows)
+    about = f"{len(rows)} settings, {count or 'none'} of them other than the preset's."
+    return table("Config", columns, rows, about) | {"id": "config"}
+
+
+def environment(material: Material) -> Panel:
+    """Return where the run took place: versions, checkout, machine, commands, and what it says about its data."""
+    manifest = material.manifest
+    pairs: list[tuple[str, Any]] = [*as_mapping(manifest.versions).items()]
+    git, segments = as_mapping(manifest.git), as_objects(manifest.segments)
+    if git:
+        dirty = " with uncommitted changes" if git.get("dirty") else ""
+        pairs.append(("git commit", f"{git.get('commit', '')}{dirty}"))
+    for place, segment in enumerate(segments, 1):
+        start = f"start {place}" if len(segments) > 1 else "start"
+        pairs.append(
+            (start, f"{segment.get('started', '')} on {segment.get('host', '')} at step {segment.get('step')}")
+        )
+        pairs.append((f"command of {start}", command_of(segment)))
+    pairs += [(f"about: {key}", _plain(value)) for key, value in flat(as_mapping(manifest.about)).items()]
+    return facts("Environment", pairs, "Where it ran, with what.") | {"id": "environment"}
+
+
+def ranks(material: Material) -> list[Panel]:
+    """Return the processes of the training side by side, where there are several."""
+    if not (material.folder / RANKS).is_dir():
+        return []
+    try:
+        told = read_ranks(material.folder)
+    except (CorruptRecord, ValueError) as error:
+        return [group("ranks", "Ranks", "The processes of the training.", [], f"They cannot be read: {error}")]
+    columns = (("rank", "rank", True), ("host", "host", False), ("pid", "pid", True), ("step", "last step", True))
+    columns += (("allocated", "held, MiB", True), ("peak", "peak, MiB", True), ("reserved", "reserved, MiB", True))
+    columns += (("step_ms", "a step, ms", True),)
+    about = f"The {len(told)} processes of this training, side by side."
+    return [table("Ranks", columns, map(_rank, told), about) | {"id": "ranks"}]
+
+
+def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
+    """Yield a panel for every group of metrics that no other panel shows, so that nothing recorded is out of sight."""
+    told = set(_names_in(shown))
+    groups: dict[str, list[str]] = {}
+    for name in material.series:
+        if name not in told and not name.startswith(BOOKKEEPING):
+            groups.setdefault(name.partition("/")[0] if "/" in name else "Other", []).append(name)
+    for title, names in groups.items():
+        parts = [
+            lines(chart, members[at : at + _LINES], "By step.", labels=_labels(members, chart))
+            for chart, members in _charts(material, names).items()
+            for at in range(0, len(members), _LINES)
+        ]
+        identity = f"more-{title.lower()}" if title.isalnum() else "more-other"
+        yield group(identity, title, f"Further metrics of this run: {title}.", parts, "")
+
+
+def _charts(material: Material, names: Sequence[str]) -> dict[str, list[str]]:
+    """Sort metrics into charts: what one pattern declares, what shares all but the last part of its name and a unit."""
+    charts: dict[str, list[str]] = {}
+    counts = Counter(name.rpartition("_")[2] for name in names if "_" in name)
+    endings = {ending: ending for ending, count in counts.items() if count > 1}
+    for name in names:
+        metric = material.catalogue.find(name)
+        head, _, tail = name.rpartition("/")
+        unit = material.series[name]["unit"]
+        title = f"{head}, {unit}" if unit else head
+        if metric is not None and "<" in metric.name:
+            title = metric.name
+        elif "/" not in head:
+            title = title if unit else endings.get(tail.rpartition("_")[2], tail)
+        charts.setdefault(title, []).append(name)
+    return charts
+
+
+def _labels(names: Sequence[str], chart: str) -> dict[str, str]:
+    head = f"{chart.partition(', ')[0].rpartition('/')[0] if '<' in chart else chart.partition(', ')[0]}/"
+    return {name: name.removeprefix(head) for name in names}
+
+
+def _names_in(panels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for panel in panels:
+        yield from panel.get("series", ())
+        yield from (row["metric"] for row in panel.get("rows", ()) if "metric" in row)
+        yield from _names_in(panel.get("parts", ()))
+
+
+_LEDGER = (
+    ("step", "step", True),
+    ("kind", "event", False),
+    ("before", "before", True),
+    ("after", "after", True),
+    ("cloned", "cloned", True),
+    ("split", "split", True),
+    ("pruned", "pruned", True),
+    ("relocated", "moved", True),
+    ("drawn", "drawn", True),
+    ("held_back", "held back", True),
+    ("lowered", "lowered", True),
+    ("loss_before", "loss before", True),
+    ("loss_after", "loss after", True),
+    ("psnr_change", "PSNR, dB", True),
+    ("recovered_after", "back after", True),
+    ("memory_before", "MiB before", True),
+    ("memory_after", "MiB after", True),
+    ("lasting", "lasting fall", False),
+)
+
+
+def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+    told = asdict(entry)
+    row = {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    return {key: row.get(key) for key, _, _ in _LEDGER} | {"lasting": "yes" if entry.lasting else ""}
+
+
+def _sums(totals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in totals.items():
+        if isinstance(value, int) and value:
+            yield name.replace("_", " "), f"{value:,}"
+
+
+def _metrics(event: Mapping[str, Any]) -> Mapping[str, float]:
+    return {name: value for name, value in as_mapping(event.get("metrics")).items() if is_number(value)}
+
+
+def _checkpoint(material: Material, event: Mapping[str, Any]) -> dict[str, Any]:
+    path = str(event.get("path", ""))
+    place = material.folder / path if path else None
+    there = place is not None and ".." not in path and place.exists()
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) if there and place else None
+    if there and place and place.is_file():
+        size = place.stat().st_size
+    row: dict[str, Any] = {"step": event["step"], "path": path, "kept": "yes" if there else "no"}
+    row |= {"size": round(size / 2**20, 3) if size is not None else None}
+    return row | {key: event.get(key) for key in ("stall_ms", "took_ms")} | dict(_metrics(event))
+
+
+def _best(material: Material, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return the best checkpoint by the first metric of which it is known whether less or more is better."""
+    for name in names:
+        known = [row for row in rows if row.get(name) is not None]
+        better = _better(material, name)
+        if known and better:
+            return (max if better == "higher" else min)(known, key=lambda row: row[name])
+    return None
+
+
+def _better(material: Material, name: str) -> str:
+    ends = [series["better"] for tag, series in material.series.items() if tag.lower().endswith(name.lower())]
+    known = [better for better in ends if better]
+    if known:
+        return known[0]
+    word = name.lower()
+    if any(part in word for part in ("psnr", "ssim", "iou", "score", "accuracy")):
+        return "higher"
+    return "lower" if any(part in word for part in ("loss", "error", "mae", "lpips", "chamfer", "l1")) else ""
+
+
+def _some(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the events that fit: rare kinds whole, the frequent ones evenly thinned."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for event in events:
+        kinds.setdefault(str(event["kind"]), []).append(event)
+    shares = fair_shares([len(members) for members in kinds.values()], _EVENTS, 4)
+    return [event for members, share in zip(kinds.values(), shares, strict=True) for event in spread(members, share)]
+
+
+def _rank(one: RankFacts) -> dict[str, Any]:
+    return {key: number(value) if isinstance(value, float) else value for key, value in asdict(one).items()}
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

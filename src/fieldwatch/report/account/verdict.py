@@ -1,0 +1,93 @@
+"""The verdict: how a run went, what went wrong, what to do; the first thing to read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fieldwatch.report.account.findings import GRAVITY
+from fieldwatch.report.account.standing import Standing
+
+_TOLD = 3
+"""Findings that the verdict repeats."""
+_DEAD = {"diverged": "Diverged", "killed": "Killed", "failed": "Failed"}
+
+
+def verdict_of(
+    standing: Standing, findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None, *, outcome: str = ""
+) -> dict[str, str]:
+    """Return the verdict.
+
+    Args:
+        standing: how the run stands.
+        findings: joined, the worst first.
+        crash: the death that ended it, if one did.
+        outcome: what came of it, in a sentence.
+    """
+    if standing.state in _DEAD:
+        return _verdict("failed", _died(standing, crash), _why(findings, crash))
+    if standing.last is None:
+        begun = "The run has begun; its first step is not on record yet."
+        return _verdict(
+            "empty", "Nothing is recorded yet", begun if standing.state == "running" else "It took no step."
+        )
+    done = standing.last + 1
+    steps = f"{done:,} of {standing.planned:,} steps" if standing.planned else f"{done:,} step{'s' if done > 1 else ''}"
+    counted = _counted(findings)
+    if standing.state == "running":
+        title = f"Running, {steps} done: {counted or 'no rule found anything so far'}"
+        return _verdict("running", title, _said(_advice(findings), outcome))
+    ended = "interrupted" if standing.state == "interrupted" else "finished"
+    if not counted:
+        return _verdict("healthy", f"Healthy: {ended} after {steps}, no rule found anything", outcome)
+    if all(one["severity"] == "note" for one in findings):
+        return _verdict("notes", f"Healthy: {ended} after {steps}, {counted}", _said(outcome, _advice(findings)))
+    return _verdict("findings", f"{ended.capitalize()} after {steps} with {counted}", _said(_advice(findings), outcome))
+
+
+def outcome_of(series: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say what came of the loss, in one sentence; empty where none was recorded."""
+    total = series.get("Loss/total")
+    known = [value for value in total["y"] if value is not None] if total else []
+    if total is None or len(known) < 2:
+        return ""
+    lowest, step = total["min"]
+    return f"Loss/total went from {known[0]:.4g} to {known[-1]:.4g} (lowest {lowest:.4g} in step {step:,})."
+
+
+def _verdict(level: str, title: str, detail: str) -> dict[str, str]:
+    return {"level": level, "title": title, "detail": detail}
+
+
+def _said(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def _counted(findings: Sequence[Mapping[str, Any]]) -> str:
+    counts = {severity: sum(one["severity"] == severity for one in findings) for severity in GRAVITY}
+    return ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count)
+
+
+def _died(standing: Standing, crash: Mapping[str, Any] | None) -> str:
+    word = _DEAD[standing.state]
+    step = crash.get("step") if crash else standing.last
+    cause = f": {crash['cause']}" if crash and crash["cause"] not in (standing.state, "unknown") else ""
+    if not isinstance(step, int):
+        return word + cause
+    return f"{word} in step {step:,}{cause}" if step >= 0 else f"{word} before the first step{cause}"
+
+
+def _why(findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None) -> str:
+    parts = [crash["error"]] if crash else []
+    if crash and crash["first_bad"]:
+        bad = crash["first_bad"]
+        parts.append(f"The first value that was not finite is of step {bad['step']}: {', '.join(bad['metrics'][:4])}.")
+    if crash and crash["memory"]:
+        parts.append(crash["memory"])
+    return _said(*parts, _advice([one for one in findings if one["severity"] != "note"]))
+
+
+def _advice(findings: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the gravest findings saw, and what to do about each."""
+    if not findings:
+        return ""
+    worst = [one for one in findings if one["severity"] == findings[0]["severity"]][:_TOLD]
+    return _said(*(f"{one['rule']} at step {one['step']:,}: {one['message']} {one['remedy']}" for one in worst))
