@@ -1,5 +1,6 @@
-"""``fieldwatch tensorboard RUN...``: TensorBoard on the right folders."""
+"""``fieldwatch tensorboard RUN...``: TensorBoard on the right folders, with the tab "fieldwatch"."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from fieldwatch.cli.ending import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Start TensorBoard on one or more runs, on this machine only.
+    """Start TensorBoard on one or more runs, on this machine only; its tab "fieldwatch" shows the report, live.
 
     Example: fieldwatch tensorboard runs/bunny runs/bunny-literal --port 6007
     """
@@ -30,12 +31,17 @@ class Arguments:
 
 
 def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -> list[str]:
-    """The TensorBoard command for some runs."""
+    """The TensorBoard command for some runs.
+
+    Raises:
+        BadInput: TensorBoard's list of folders cannot hold a folder's name.
+    """
     whole = [sys.executable, "-m", "tensorboard.main", "--port", str(port)]
     whole += ["--bind_all"] if bind_all else ["--host", "localhost"]
     if len(runs) == 1:
         return [*whole, "--logdir", str(_events_of(runs[0]))]
-    return [*whole, "--logdir_spec", ",".join(f"{run.name}:{_events_of(run)}" for run in runs)]
+    parts = [f"{name}:{_listable(_events_of(run))}" for name, run in zip(_names(runs), runs, strict=True)]
+    return [*whole, "--logdir_spec", ",".join(parts)]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -55,3 +61,25 @@ def run(arguments: Sequence[str]) -> int:
 def _events_of(folder: Path) -> Path:
     inside = folder / "tensorboard"
     return inside if inside.is_dir() else folder
+
+
+def _listable(folder: Path) -> Path:
+    if "," in str(folder):
+        raise BadInput(
+            f"{str(folder)!r} has a comma in its name, which TensorBoard takes for the end of a folder when it shows "
+            "several: give it alone, or give the folder that holds the runs"
+        )
+    return folder
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Return a name per run: that of its folder, with as many folders above as it takes to tell it from the others."""
+    parts = [[part for part in Path(os.path.abspath(run)).parts if part != os.sep] for run in runs]  # noqa: PTH100  a link keeps its name
+    names = [_name(own, [other for other in parts if other != own]) for own in parts]
+    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]
+
+
+def _name(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+    lengths = range(1, len(own) + 1)
+    enough = next((n for n in lengths if all(other[-n:] != own[-n:] for other in others)), len(own))
+    return "/".join(own[-enough:]).replace(",", "_").replace(":", "_") or "root"

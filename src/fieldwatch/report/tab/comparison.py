@@ -1,0 +1,187 @@
+"""Several runs as one account: the same charts with a line per run, and their verdicts side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fieldwatch.report.compare import meaning_of
+
+MOST_CHARTS: Final = 48
+_LEVELS: Final = ("failed", "findings", "running", "notes", "empty", "healthy")
+_NOTHING: Final[Mapping[str, Any]] = {
+    "rows": 0,
+    "x": [],
+    "y": [],
+    "bad": [],
+    "thinned": False,
+    "last": None,
+    "min": None,
+    "max": None,
+}
+_GAP: Final = " · "
+
+Accounts = Mapping[str, Mapping[str, Any]]
+Panel = dict[str, Any]
+
+
+def compared(accounts: Accounts) -> dict[str, Any]:
+    """Return an account, as the panels draw one, of at least two runs.
+
+    Args:
+        accounts: by the name of the run, in order.
+    """
+    metrics = _shared_metrics(accounts)
+    drawn = metrics[:MOST_CHARTS]
+    newest = max(accounts.values(), key=lambda account: account["run"]["last_step"] or 0)
+    return {
+        "format": 1,
+        "run": {**newest["run"], "name": " / ".join(accounts), "rows": 0, "segments": [], "resume": ""},
+        "verdict": _verdict(accounts),
+        "findings": [],
+        "crash": None,
+        "phases": _shared_phases(accounts),
+        "marks": [],
+        "series": {_key(metric, name): _of(accounts[name], metric) for metric in drawn for name in accounts},
+        "panels": [_verdicts(accounts), _values(accounts, metrics), *_charts(accounts, drawn), _config(accounts)],
+        "json_of": newest["json_of"],
+    }
+
+
+def _verdict(accounts: Accounts) -> dict[str, str]:
+    """Return the worst of the verdicts, and whose it is."""
+    levels = {name: account["verdict"]["level"] for name, account in accounts.items()}
+    worst = min(levels.values(), key=lambda level: _LEVELS.index(level) if level in _LEVELS else 0)
+    whose = ", ".join(name for name, level in levels.items() if level == worst)
+    said = "" if len(set(levels.values())) > 1 else "all of them: "
+    return {"level": worst, "title": f"{len(accounts)} runs side by side", "detail": f"{worst}: {said}{whose}."}
+
+
+def _shared_metrics(accounts: Accounts) -> list[str]:
+    """Return what at least two runs recorded, in the order in which it says which run is better."""
+    times: dict[str, int] = {}
+    for account in accounts.values():
+        for metric in account["series"]:
+            times[metric] = times.get(metric, 0) + 1
+    return sorted((metric for metric, n in times.items() if n > 1), key=lambda name: (meaning_of(name).rank, name))
+
+
+def _shared_phases(accounts: Accounts) -> list[Any]:
+    phases = [account["phases"] for account in accounts.values()]
+    return phases[0] if all(each == phases[0] for each in phases) else []
+
+
+def _key(metric: str, name: str) -> str:
+    return f"{metric}{_GAP}{name}"
+
+
+def _of(account: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
+    """Return a run's series; one that it lacks is empty, so that every run keeps its colour in every chart."""
+    found = account["series"].get(metric)
+    return found or {**_NOTHING, "unit": "", "meaning": "not recorded by this run", "better": "", "axis": "step"}
+
+
+def _charts(accounts: Accounts, metrics: Sequence[str]) -> Iterator[Panel]:
+    """Yield a group of charts per family of tags."""
+    families: dict[str, list[Panel]] = {}
+    for metric in metrics:
+        keys = [_key(metric, name) for name in accounts]
+        labels = dict(zip(keys, accounts, strict=True))
+        chart = {"id": f"compare-{metric}", "title": metric, "kind": "lines", "about": _meaning(accounts, metric)}
+        chart |= {"series": keys, "labels": labels, "log": metric.startswith("Loss/")}
+        families.setdefault(metric.split("/")[0], []).append(chart)
+    for family, parts in families.items():
+        about = f"One chart per metric of {family}, a line per run."
+        yield {"id": f"compare-{family}-group", "title": family, "kind": "group", "about": about, "parts": parts}
+
+
+def _meaning(accounts: Accounts, metric: str) -> str:
+    known = [account["series"][metric]["meaning"] for account in accounts.values() if metric in account["series"]]
+    return next((meaning for meaning in known if meaning), "")
+
+
+def _verdicts(accounts: Accounts) -> Panel:
+    about = "What each run's own verdict says, with its worst finding."
+    columns = [
+        {"key": "run", "title": "run", "number": False},
+        {"key": "verdict", "title": "verdict", "number": False},
+        {"key": "state", "title": "state", "number": False},
+        {"key": "step", "title": "last step", "number": True},
+        {"key": "findings", "title": "findings", "number": True},
+        {"key": "worst", "title": "worst finding", "number": False},
+    ]
+    rows = [_verdict_row(name, account) for name, account in accounts.items()]
+    return {"id": "verdicts", "title": "Verdicts", "kind": "table", "about": about, "columns": columns, "rows": rows}
+
+
+def _verdict_row(name: str, account: Mapping[str, Any]) -> dict[str, Any]:
+    worst = next(iter(account["findings"]), None)
+    return {
+        "run": name,
+        "verdict": account["verdict"]["title"],
+        "state": account["run"]["state"],
+        "step": account["run"]["last_step"],
+        "findings": len(account["findings"]),
+        "worst": f"{worst['rule']} at step {worst['step']}: {worst['message']}" if worst else "",
+    }
+
+
+def _values(accounts: Accounts, metrics: Sequence[str]) -> Panel:
+    """Return the last values; where it is known which is better, the best run is named."""
+    about = "The newest value of every metric that at least two of the runs recorded."
+    if len(metrics) > MOST_CHARTS:
+        about += f" The first {MOST_CHARTS} of these {len(metrics)} are drawn below."
+    titles = [{"key": f"run {i}", "title": name, "number": True} for i, name in enumerate(accounts)]
+    columns = [{"key": "metric", "title": "metric", "number": False}, *titles]
+    columns.append({"key": "best", "title": "best", "number": False})
+    rows = [_value_row(accounts, metric) for metric in metrics]
+    if not rows:
+        return _nothing("values", "Newest values", "The runs have no metric in common: compare runs of one pipeline.")
+    return {"id": "values", "title": "Newest values", "kind": "table", "about": about, "columns": columns, "rows": rows}
+
+
+def _value_row(accounts: Accounts, metric: str) -> dict[str, Any]:
+    series = [account["series"].get(metric, {}) for account in accounts.values()]
+    last = [one.get("last") for one in series]
+    better = next((one["better"] for one in series if one.get("better")), meaning_of(metric).better)
+    row: dict[str, Any] = {"metric": metric, **{f"run {i}": value for i, value in enumerate(last)}}
+    return row | {"best": _best(dict(zip(accounts, last, strict=True)), better)}
+
+
+def _best(values: Mapping[str, float | None], better: str) -> str:
+    known = {name: value for name, value in values.items() if value is not None}
+    if better not in ("lower", "higher") or len(known) < 2 or len(set(known.values())) == 1:
+        return ""
+    return (min if better == "lower" else max)(known, key=lambda name: known[name])
+
+
+def _config(accounts: Accounts) -> Panel:
+    configs = {name: _flat_config(account) for name, account in accounts.items()}
+    keys = sorted({key for config in configs.values() for key in config})
+    differing = [key for key in keys if len({config.get(key) for config in configs.values()}) > 1]
+    title = "Config: what differs"
+    if not differing:
+        return _nothing("config-differences", title, "The runs have the same config.")
+    columns = [{"key": "key", "title": "key", "number": False}]
+    columns += [{"key": f"run {i}", "title": name, "number": False} for i, name in enumerate(accounts)]
+    rows = [
+        {"key": key, **{f"run {i}": config.get(key, "") for i, config in enumerate(configs.values())}}
+        for key in differing
+    ]
+    about = f"The {len(rows)} settings that are not the same in all of them."
+    return {
+        "id": "config-differences",
+        "title": title,
+        "kind": "table",
+        "about": about,
+        "columns": columns,
+        "rows": rows,
+    }
+
+
+def _flat_config(account: Mapping[str, Any]) -> dict[str, str]:
+    nothing: Panel = {}
+    panel = next((panel for panel in account["panels"] if panel["id"] == "config"), nothing)
+    return {str(row.get("key")): str(row.get("value")) for row in panel.get("rows", ())}
+
+
+def _nothing(name: str, title: str, why: str) -> Panel:
+    return {"id": name, "title": title, "kind": "empty", "about": why, "why": why}

@@ -1,0 +1,173 @@
+"""Which runs lie at or under the folders that TensorBoard was given."""
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from fieldwatch.record import JOURNAL, holds_run
+
+MOST_FOLDERS: Final = 20_000
+"""Folders looked into at most: somebody's whole disk is not searched."""
+_DEEPEST: Final = 12
+_EVENTS: Final = "tensorboard"
+_NOT_INSIDE: Final = frozenset(
+    (_EVENTS, "checkpoints", "node_modules", "site-packages", "__pycache__", ".git", ".venv", ".cache")
+)
+_ELSEWHERE: Final = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """One folder that TensorBoard was given.
+
+    Attributes:
+        folder: where, absolute.
+        name: what ``--logdir_spec`` calls it; empty where it has no name.
+    """
+
+    folder: Path
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRun:
+    """A run folder.
+
+    Attributes:
+        id: what a request names it by: digits and letters, the same as long as the folder stays where it is.
+        name: what people see; TensorBoard's name of its event files without their folder.
+        events: TensorBoard's name of its event files.
+        folder: where, absolute.
+        changed: when its journal was last written to, seconds since 1970; 0 where it has none.
+    """
+
+    id: str
+    name: str
+    events: str
+    folder: Path
+    changed: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        runs: by name.
+        note: what was left out and why; empty where nothing was.
+    """
+
+    runs: tuple[FoundRun, ...] = ()
+    note: str = ""
+
+
+def roots_of(logdir: str, logdir_spec: str) -> tuple[Root, ...]:
+    """Return TensorBoard's folders from its two flags; what lies on no disk of this machine is left out.
+
+    Args:
+        logdir: one folder, or empty.
+        logdir_spec: ``name:folder,folder,...``; counts where there is no logdir.
+    """
+    parts = [("", logdir)] if logdir else [_named(part) for part in logdir_spec.split(",")]
+    here = [(name, path) for name, path in parts if path and not _ELSEWHERE.match(path)]
+    return tuple(Root(folder=Path(os.path.realpath(Path(path).expanduser())), name=name) for name, path in here)
+
+
+def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> Found:
+    """Search the folders; links are followed once, and what cannot be read is passed over.
+
+    Args:
+        roots: where.
+        most: folders looked into before it stops.
+    """
+    search = _Search(left=most)
+    found: dict[Path, FoundRun] = {}
+    for root in roots:
+        for folder in search.runs(root.folder):
+            found.setdefault(folder, _run(root, folder))
+    note = f"searched {most} folders and stopped there: give TensorBoard the folder of the runs" if search.cut else ""
+    return Found(runs=_told_apart(sorted(found.values(), key=lambda run: _natural(run.name))), note=note)
+
+
+def _named(part: str) -> tuple[str, str]:
+    """Take a part of the list apart as TensorBoard does: a name stands before a colon unless it is a path."""
+    if ":" in part and not part.startswith("/") and not _ELSEWHERE.match(part):
+        name, _, path = part.partition(":")
+        return name, path
+    return "", part
+
+
+@dataclass(kw_only=True)
+class _Search:
+    left: int
+    cut: bool = False
+    seen: set[str] = field(default_factory=set[str])
+
+    def runs(self, top: Path) -> Iterator[Path]:
+        if top.name == _EVENTS and holds_run(top.parent):
+            yield top.parent
+            return
+        waiting = [(top, 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            if not self._is_new(folder):
+                continue
+            if holds_run(folder):
+                yield folder
+            elif depth < _DEEPEST:
+                waiting += [(inner, depth + 1) for inner in _folders_in(folder)]
+
+    def _is_new(self, folder: Path) -> bool:
+        place = os.path.realpath(folder)
+        if place in self.seen:
+            return False
+        self.seen.add(place)
+        self.cut = self.cut or self.left == 0
+        self.left -= not self.cut
+        return not self.cut
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            inner = [entry.name for entry in entries if entry.is_dir() and entry.name not in _NOT_INSIDE]
+    except OSError:
+        return []
+    return [folder / name for name in inner]
+
+
+def _run(root: Root, folder: Path) -> FoundRun:
+    inside = folder != root.folder and root.folder in folder.parents
+    place = os.path.relpath(folder, root.folder) if inside else ""
+    events = os.path.relpath(folder / _EVENTS, root.folder)
+    name = "/".join(part for part in (root.name, place) if part)
+    return FoundRun(
+        id=hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest(),
+        name=name or folder.name or str(folder),
+        events=os.path.join(root.name, events) if root.name else events,  # noqa: PTH118  as TensorBoard does: with a dot
+        folder=folder,
+        changed=_changed(folder / JOURNAL),
+    )
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _told_apart(runs: Sequence[FoundRun]) -> tuple[FoundRun, ...]:
+    """Put the folder behind every name that several runs have."""
+    times = Counter(run.name for run in runs)
+    return tuple(run if times[run.name] == 1 else replace(run, name=f"{run.name} ({run.folder})") for run in runs)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Order run 9 before run 10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

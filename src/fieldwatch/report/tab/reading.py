@@ -1,0 +1,64 @@
+"""One run, read again and again: what is new costs, what is old does not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, JournalFollower
+from fieldwatch.report.account import account_from
+
+BUDGET: Final = 600_000
+"""Bytes of JSON that the curves of one run may take: it is sent again whenever the run has gone on."""
+_LOOK: Final = 64 * 2**20
+_FILES: Final = ("run.json", JOURNAL, EVENTS, MEMORY_LOG, "checkpoints", "crash", "products", "profiles")
+
+
+def version_of(folder: Path) -> str:
+    """Return another text as soon as one of the run's files has changed: from sizes and times, nothing is read."""
+    return "-".join(_stamps(folder))
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of a run's journal: about what its rows take in memory."""
+    try:
+        return (folder / JOURNAL).stat().st_size
+    except OSError:
+        return 0
+
+
+class Reader:
+    """Reads a run's account; its rows stay here, and the next reading adds to them. Not for several threads at once.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._follower = JournalFollower(folder, limit=_LOOK)
+        self._history = History()
+
+    def read(self) -> tuple[dict[str, Any] | None, str]:
+        """Return the account as of now and an empty text, or None and why it cannot be read."""
+        try:
+            self._go_on()
+            return account_from(self._history, self._folder, budget=BUDGET), ""
+        except (OSError, ValueError) as error:
+            return None, str(error) or type(error).__name__
+
+    def _go_on(self) -> None:
+        news = self._follower.news()
+        news.into(self._history)
+        while news.more:
+            news = self._follower.news()
+            news.into(self._history)
+
+
+def _stamps(folder: Path) -> Iterator[str]:
+    for name in _FILES:
+        try:
+            found = (folder / name).stat()
+        except OSError:
+            yield ""
+        else:
+            yield f"{found.st_mtime_ns:x}.{found.st_size:x}"
