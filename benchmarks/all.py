@@ -24,10 +24,14 @@ PLUSH = "../shared/data/colmap_snowmiku"
 """Photos of a plush figure, where the project's own data lies; a stranger's clone measures the built-in scene alone."""
 COMMANDS = {
     "overhead": ["overhead.py"],
+    "reading": ["reading.py"],
     "memory_truth": ["memory_truth.py"],
     "memory_cost": ["memory_cost.py"],
     "memory_flat": ["memory_flat.py", "--steps", "1500"],
     "forecast": ["forecast.py", "--seeds", "24"],
+    "checkpoint_stall": ["checkpoint_stall.py"],
+    "scale": ["scale.py"],
+    "many_scenes": ["many_scenes.py"],
     "splats_kernels": ["splats_kernels.py"],
     "splats_cpu": ["splats_cpu.py"],
     "splats_gpu": ["splats_gpu.py"],

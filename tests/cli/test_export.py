@@ -100,9 +100,9 @@ def test_bad_input_is_named_and_nothing_is_written(run, refused, words, message)
 
 
 def test_other_targets_are_refused(run, fieldwatch, refused, tmp_path):
-    code, _, message = fieldwatch("export", run, "--to", "parquet")
+    code, _, message = fieldwatch("export", run, "--to", "ply")
     assert code == 2
-    assert "bitstream" in message
+    assert "use --to bitstream or --to parquet or --to csv or --to tensorboard" in " ".join(message.split())
     assert "holds no run" in refused("export", tmp_path, "--to", "bitstream")
 
 

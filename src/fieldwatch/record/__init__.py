@@ -12,6 +12,7 @@ from fieldwatch.record.bounds import (
 from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
 from fieldwatch.record.derive import derive_block, trend
 from fieldwatch.record.events import EVENTS, Events
+from fieldwatch.record.following import JournalFollower, News, follow
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, Journal
 from fieldwatch.record.layout import Chart, Layout, Margin, Tab, default_layout
@@ -34,8 +35,9 @@ from fieldwatch.record.manifest import (
 from fieldwatch.record.memory_log import MEMORY_LOG, MemoryLog, read_memory_log
 from fieldwatch.record.memory_tab import MEMORY_TAB
 from fieldwatch.record.metric import BOOKKEEPING, Axis, Better, Kind, Metric, shown_columns
-from fieldwatch.record.reading import Segment, read_blocks, read_events, read_history, read_segments
+from fieldwatch.record.reading import read_blocks, read_events, read_history, read_segments
 from fieldwatch.record.row import Block, Row
+from fieldwatch.record.rows import Segment
 from fieldwatch.record.series import SampleLosses, Series
 from fieldwatch.record.sink import (
     Closable,
@@ -82,6 +84,7 @@ __all__ = [
     "Flushable",
     "History",
     "Journal",
+    "JournalFollower",
     "Kind",
     "LargeTensor",
     "Layout",
@@ -90,6 +93,7 @@ __all__ = [
     "Margin",
     "MemoryLog",
     "Metric",
+    "News",
     "NotARun",
     "NotATensorLog",
     "Rewindable",
@@ -119,6 +123,7 @@ __all__ = [
     "default_layout",
     "derive_block",
     "flat",
+    "follow",
     "format_snapshot",
     "git_state",
     "holds_run",

@@ -86,14 +86,22 @@ class History:
 
     def discard(self, step: int) -> None:
         """Forget all rows and events of ``step`` and later ones: the run goes on from there a second time."""
+        self.discard_rows(step)
+        self.discard_events(step)
+
+    def discard_rows(self, step: int) -> None:
+        """Forget all rows of ``step`` and later ones."""
         for table in self._tables.values():
             table.discard(step)
         self._names = None
-        for kind, kept in self._events.items():
-            self._events[kind] = [event for event in kept if event["step"] < step]
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
         self.first = self.first if self.step >= 0 else -1
         self._forget_series()
+
+    def discard_events(self, step: int) -> None:
+        """Forget all events of ``step`` and later ones."""
+        for kind, kept in self._events.items():
+            self._events[kind] = [event for event in kept if event["step"] < step]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all metrics with at least one value, in order of first appearance."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -150,9 +150,17 @@ def layout_of(line: Mapping[str, Any]) -> Layout:
 
     Raises:
         KeyError: the line lacks one of layout, axis, names and float32.
-        ValueError: the axis is unknown.
+        ValueError: the axis is unknown, or an entry is of another type.
     """
-    axis = line["axis"]
+    number, axis, names, single = line["layout"], line["axis"], line["names"], line["float32"]
     if axis not in ("step", "epoch"):
         raise ValueError(f"axis {axis!r} is neither 'step' nor 'epoch'")
-    return Layout(number=line["layout"], axis=axis, columns=tuple(line["names"]), single=line["float32"])
+    if type(number) is not int or type(single) is not int or single < 0:
+        raise ValueError(f"layout {number!r} and float32 {single!r}: wanted whole numbers, 0 or more")
+    if not _are_texts(names):
+        raise ValueError(f"names {str(names)[:80]}: wanted a list of texts")
+    return Layout(number=number, axis=axis, columns=tuple(names), single=single)
+
+
+def _are_texts(names: Any) -> bool:
+    return isinstance(names, list) and all(type(name) is str for name in cast("list[Any]", names))

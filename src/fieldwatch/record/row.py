@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,26 @@ class Block:
     def __len__(self) -> int:
         """Count the rows."""
         return len(self.steps)
+
+    def part(self, places: slice | NDArray[np.bool_]) -> "Block":
+        """Return the block of the rows in these places."""
+        samples = self.samples
+        if samples:
+            samples = samples[places] if isinstance(places, slice) else tuple(compress(samples, places))
+        return Block(
+            axis=self.axis,
+            columns=self.columns,
+            steps=self.steps[places],
+            seconds=self.seconds[places],
+            positions=self.positions[places],
+            values=self.values[places],
+            samples=samples if any(samples) else (),
+        )
+
+    def before(self, step: float) -> "Block":
+        """Return the block of the rows of earlier steps."""
+        early = self.steps < step
+        return self if early.all() else self.part(early)
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows one by one."""

@@ -1,0 +1,49 @@
+"""``fieldwatch export RUN --to parquet/csv/tensorboard``: the record of any run, for other tools; without torch."""
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+
+from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.record.exports import Target, export_record
+
+
+def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: bool, json: bool) -> int:
+    """Write a run's rows and events.
+
+    Args:
+        run: the run folder; of any pipeline, or of a loop of somebody's own.
+        to: the kind of files.
+        out: the folder to write; None means the run's products.
+        overwrite: whether an earlier export may be replaced.
+        json: print the answer as JSON.
+
+    Raises:
+        BadInput: there is no run, nothing was recorded, the folder is there, or pyarrow is not installed.
+    """
+    place = out or run / "products" / f"record-{to}"
+    with reading_input():
+        written = export_record(run, to, place, overwrite=overwrite)
+    if json:
+        print_json(
+            {
+                "run": run,
+                "to": to,
+                "folder": place.absolute(),
+                "files": written.files,
+                "rows": written.rows,
+                "metrics": written.columns,
+            }
+        )
+        return 0
+    console = Console()
+    for table, rows in written.rows.items():
+        metrics = f" of {written.columns[table]:,} metrics" if table in written.columns else ""
+        console.print(f"{table}: {rows:,} rows{metrics}")
+    console.print(f"{sum(written.files.values()):,} bytes")
+    places: dict[str, str | Path] = {to: place.absolute()}
+    if to == "tensorboard":
+        places["show"] = f"tensorboard --logdir {shlex.quote(str(place))}"
+    print_places(console, places)
+    return 0

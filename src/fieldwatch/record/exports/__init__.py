@@ -1,0 +1,5 @@
+"""The record of a run in the files of other tools: Parquet, CSV, TensorBoard."""
+
+from fieldwatch.record.exports.export import TARGETS, Exported, Target, export_record
+
+__all__ = ["TARGETS", "Exported", "Target", "export_record"]

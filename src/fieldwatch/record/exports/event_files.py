@@ -1,0 +1,66 @@
+"""A run's record as TensorBoard's event files: one clean curve per metric, one event per step."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from fieldwatch.record.exports.wide import Batch, Source, batches
+from fieldwatch.record.layout import default_layout
+from fieldwatch.record.manifest import Manifest, flat
+from fieldwatch.record.metric import Axis
+from fieldwatch.record.row import Block
+from fieldwatch.record.sinks import TensorBoard
+
+
+def write_event_files(source: Source, out: Path) -> dict[Axis, int]:
+    """Write a run's standing rows, its config and the arrangement of its charts; returns how many rows.
+
+    Wall times are those of the training, counted from the run's first start.
+
+    Raises:
+        ValueError: a step is negative, or larger than TensorBoard takes.
+        CorruptRecord: see :func:`read_history`.
+    """
+    began = _start(source.manifest)
+    clock = [began]
+    sink = TensorBoard(out, clock=lambda: clock[0])
+    recorded = [name for outline in source.seen.values() for name in outline.columns]
+    shown = dict.fromkeys(metric for name in recorded if (metric := source.catalogue.find(name)) is not None)
+    if shown:
+        sink.layout(default_layout(shown))
+    sink.config(flat(source.manifest.config), {})
+    rows: dict[Axis, int] = {}
+    for axis, batch in batches(source):
+        for block in _blocks(axis, tuple(source.seen[axis].columns), batch):
+            if not rows:  # the sink counts back from the last row of its first block
+                clock[0] = began + float(block.seconds[-1])
+            sink(block)
+            rows[axis] = rows.get(axis, 0) + len(block)
+    sink.close()
+    return rows
+
+
+def _start(manifest: Manifest) -> float:
+    """Return when the run's first segment started, in seconds since 1970; 0 where that is not known."""
+    started = manifest.segments[0].get("started", "") if manifest.segments else ""
+    try:
+        return datetime.fromisoformat(started).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _blocks(axis: Axis, columns: tuple[str, ...], batch: Batch) -> Iterator[Block]:
+    """Yield a batch as blocks of rows that recorded the same metrics."""
+    borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
+    for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):
+        there = np.flatnonzero(batch.present[:, start])
+        yield Block(
+            axis=axis,
+            columns=tuple(columns[i] for i in there),
+            steps=batch.steps[start:stop],
+            seconds=batch.seconds[start:stop],
+            positions=batch.positions[start:stop],
+            values=np.ascontiguousarray(batch.values[there, start:stop].T),
+        )

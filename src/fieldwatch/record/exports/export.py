@@ -1,0 +1,148 @@
+"""Writing the record of a run as a folder of files for other tools: all of them, or none."""
+
+import os
+import shutil
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, get_args
+
+import orjson
+
+from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cells
+from fieldwatch.record.exports.csv_files import CsvTable
+from fieldwatch.record.exports.event_files import write_event_files
+from fieldwatch.record.exports.parquet import ParquetTable
+from fieldwatch.record.exports.wide import Source, batches, outlines
+from fieldwatch.record.manifest import read_manifest
+from fieldwatch.record.metric import Axis
+from fieldwatch.record.reading import read_events
+from fieldwatch.record.toolkit_metrics import TOOLKIT
+
+Target = Literal["parquet", "csv", "tensorboard"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+_NAMES: dict[Axis, str] = {"step": "steps", "epoch": "epochs"}
+_EVENT_ROWS = 4096
+_TABLES = tuple(f"{name}{kind}" for name in (*_NAMES.values(), "events") for kind in (".parquet", ".csv"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        folder: where.
+        files: file name to its size in bytes.
+        rows: table ("steps", "epochs", "events") to its number of rows.
+        columns: table to its number of metrics.
+    """
+
+    folder: Path
+    files: Mapping[str, int]
+    rows: Mapping[str, int]
+    columns: Mapping[str, int]
+
+
+def export_record(
+    folder: Path | str, to: Target, out: Path | str, *, catalogue: Catalogue = TOOLKIT, overwrite: bool = False
+) -> Exported:
+    """Write the rows of a run that stand, and its events, into a folder of their own.
+
+    Parquet and CSV: ``steps`` (one row per step, one column per metric), ``epochs`` (what is counted by epochs) and
+    ``events``, each where there is any. TensorBoard: one event file. The folder appears when it is complete.
+    Memory stays flat: the record is read twice, some ten thousand rows at a time.
+
+    Args:
+        folder: the run's.
+        to: the kind of files.
+        out: the folder to write; made, with those above it.
+        catalogue: what the metrics mean.
+        overwrite: whether a folder that is there may be replaced; only one that an export wrote.
+
+    Raises:
+        NotARun: there is no run.
+        FileExistsError: the folder is there; the message says what to do.
+        ValueError: nothing has been recorded yet, or TensorBoard has no place for a step.
+        MissingExtra: pyarrow is not installed.
+        CorruptRecord: see :func:`read_history`.
+    """
+    run, place = Path(folder), Path(out)
+    manifest = read_manifest(run)
+    refuse_existing(place, overwrite=overwrite)
+    seen = outlines(run)
+    if not seen and (to == "tensorboard" or next(read_events(run), None) is None):
+        raise ValueError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
+    source = Source(folder=run, manifest=manifest, catalogue=catalogue, seen=seen)
+    with _whole_folder(place) as draft:
+        rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
+        files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
+    columns = {_NAMES[axis]: len(outline.columns) for axis, outline in seen.items()}
+    return Exported(folder=place, files=files, rows=rows, columns=columns)
+
+
+def refuse_existing(place: Path, *, overwrite: bool) -> None:
+    """Raise FileExistsError where something is that may not be replaced."""
+    if place.suffix in {".parquet", ".csv"}:
+        raise FileExistsError(f"{place} is the name of a file, and an export is a folder of several: name a folder")
+    if not place.exists() and not place.is_symlink():
+        return
+    if not place.is_dir() or place.is_symlink():
+        raise FileExistsError(f"{place} is there and no folder: name another one for the export")
+    strange = [path.name for path in place.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
+    if strange:
+        raise FileExistsError(f"{place} holds {strange[0]!r}, which no export wrote: name another folder")
+    if not overwrite and any(place.iterdir()):
+        raise FileExistsError(f"{place} is there: name another folder, or say --overwrite to replace that export")
+
+
+@contextmanager
+def _whole_folder(place: Path) -> Generator[Path]:
+    """Give out a folder to write into; it gets its name when it is complete, and whoever fails leaves none behind."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft, old = (place.with_name(f".{place.name}.{os.getpid()}{end}") for end in ("", ".old"))
+    draft.mkdir()
+    try:
+        yield draft
+        if place.exists():
+            place.replace(old)
+        draft.replace(place)
+    finally:
+        for left in (draft, old):
+            if left.exists():
+                shutil.rmtree(left)
+
+
+def _write_event_files(source: Source, draft: Path) -> dict[str, int]:
+    return {_NAMES[axis]: rows for axis, rows in write_event_files(source, draft).items()}
+
+
+def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) -> dict[str, int]:
+    """Write one file per axis, and the events; returns how many rows each has."""
+    kind = ParquetTable if to == "parquet" else CsvTable
+    config = orjson.dumps(dict(source.manifest.config), default=str).decode()
+    about = {"run": source.folder.absolute().name, "config": config}
+    columns = {
+        axis: Columns.of(axis, one.columns, names_samples=one.names_samples) for axis, one in source.seen.items()
+    }
+    rows: dict[str, int] = {}
+    with ExitStack() as stack:
+        tables: dict[str, ParquetTable | CsvTable] = {}
+        for axis in source.seen:
+            path, shown = draft / f"{_NAMES[axis]}{kind.suffix}", columns[axis]
+            tables[axis] = stack.enter_context(kind(path, shown, source.catalogue, about))
+        for axis, batch in batches(source):
+            tables[axis].write(batch, columns[axis].head_of(batch))
+            rows[_NAMES[axis]] = rows.get(_NAMES[axis], 0) + len(batch)
+    events = read_events(source.folder)
+    some = list(islice(events, _EVENT_ROWS))
+    if some:
+        path, shown = draft / f"events{kind.suffix}", Columns(head=EVENT_COLUMNS, metrics={})
+        with kind(path, shown, source.catalogue, about) as table:
+            while some:
+                table.write_events([event_cells(event) for event in some])
+                rows["events"] = rows.get("events", 0) + len(some)
+                some = list(islice(events, _EVENT_ROWS))
+    return rows

@@ -1,0 +1,81 @@
+"""Parquet files of a run, for DuckDB, Polars, pandas and Spark (needs the extra ``fieldwatch[parquet]``)."""
+
+# pyarrow carries no types, so strict checking ends here.
+# pyright: basic
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.exports.columns import EVENT_COLUMNS, Cells, Columns
+from fieldwatch.record.exports.wide import Batch
+from fieldwatch.record.sinks import MissingExtra
+
+
+class ParquetTable:
+    """One Parquet file that grows by row groups.
+
+    Numbers are doubles: a metric that was not recorded in a step is null, one that was not a number is NaN. A column's
+    metadata says ``unit``, ``meaning`` and ``better`` where the metric is declared.
+
+    Args:
+        path: the file.
+        columns: its columns.
+        catalogue: what metrics mean.
+        about: metadata of the file.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+    """
+
+    suffix = ".parquet"
+
+    def __init__(self, path: Path, columns: Columns, catalogue: Catalogue, about: Mapping[str, str]) -> None:
+        try:
+            import pyarrow as pa  # noqa: PLC0415  optional, and 0.3 s
+            import pyarrow.parquet as pq  # noqa: PLC0415  optional, and 0.3 s
+        except ImportError as error:
+            raise MissingExtra("parquet") from error
+        self._pa = pa
+        kinds = {"int": pa.int64(), "real": pa.float64(), "text": pa.string(), "texts": pa.list_(pa.string())}
+        fields = [pa.field(name, kinds[kind]) for name, kind in columns.head.items()]
+        fields += [
+            pa.field(shown, pa.float64(), metadata=_metadata(catalogue, name))
+            for name, shown in columns.metrics.items()
+        ]
+        self._schema = pa.schema(fields, metadata=dict(about))
+        texts: Any = [name for name, kind in columns.head.items() if kind == "text"]
+        texts += [f"{name}.list.element" for name, kind in columns.head.items() if kind == "texts"]
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=texts)
+
+    def write(self, batch: Batch, head: Sequence[Cells]) -> None:
+        """Append a batch as one row group; ``head`` are the columns before the metrics."""
+        arrays = [self._pa.array(values, type=self._schema.field(i).type) for i, values in enumerate(head)]
+        for values, present in zip(batch.values, batch.present, strict=True):
+            absent = None if present.all() else ~present
+            arrays.append(self._pa.array(values, mask=absent, from_pandas=False))
+        self._append(arrays)
+
+    def write_events(self, events: Sequence[Sequence[Any]]) -> None:
+        """Append events as one row group."""
+        columns = list(zip(*events, strict=True)) if events else [()] * len(EVENT_COLUMNS)
+        self._append([self._pa.array(list(one), type=self._schema.field(i).type) for i, one in enumerate(columns)])
+
+    def _append(self, arrays: list[Any]) -> None:
+        self._writer.write_batch(self._pa.record_batch(arrays, schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._writer.close()
+
+
+def _metadata(catalogue: Catalogue, name: str) -> dict[str, str] | None:
+    """Return what is known of a metric."""
+    metric = catalogue.find(name)
+    if metric is None:
+        return None
+    return {"unit": metric.unit, "meaning": metric.meaning, "better": metric.better, "metric": name}

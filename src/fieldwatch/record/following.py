@@ -1,0 +1,207 @@
+"""Following a run while it is written: what is new in its journal and its events since the last look."""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fieldwatch.record.events import EVENTS
+from fieldwatch.record.history import History
+from fieldwatch.record.journal import JOURNAL
+from fieldwatch.record.lines import corrupt, numbered, parse_line, parts, whole_end
+from fieldwatch.record.reading import checked_event
+from fieldwatch.record.row import Block
+from fieldwatch.record.rows import RowReader, segment_of
+
+_SEEN = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What is new in a run's record since the last look. Take it in in the order of the attributes, or by ``into``.
+
+    Attributes:
+        begun_anew: the record is another one (a file shrank, or was replaced): forget all that was told before.
+        rows_from: a resume has voided what was told of this step and later ones: forget those rows; None: it has not.
+        events_from: the same for events, whose file is marked at another moment than the journal.
+        blocks: the new rows that stand, in order.
+        events: the new events that stand, in order.
+        more: whether there was more than the limit of a look allowed: ask again at once.
+    """
+
+    begun_anew: bool = False
+    rows_from: int | None = None
+    events_from: int | None = None
+    blocks: tuple[Block, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+    more: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there is anything new."""
+        return self.begun_anew or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
+
+    @property
+    def rows(self) -> int:
+        """How many new rows there are."""
+        return sum(map(len, self.blocks))
+
+    def into(self, history: History) -> None:
+        """Bring a history up to date that has taken in all earlier news."""
+        if self.begun_anew:
+            history.discard(0)
+            history.windows.clear()
+        if self.rows_from is not None:
+            history.discard_rows(self.rows_from)
+        if self.events_from is not None:
+            history.discard_events(self.events_from)
+        for block in self.blocks:
+            history.extend(block)
+        for event in self.events:
+            history.add_event(event)
+
+
+class JournalFollower:
+    """Reads what is new in the journal and the events of a run that another process is writing.
+
+    Each look reads only the bytes written since the last one: a few microseconds where there are none. A last line
+    that is still being written is left for the next look. Files, and the folder itself, may come into being later.
+    Not thread-safe.
+
+    Usage::
+
+        follower, history = JournalFollower(folder), History()
+        while True:
+            follower.news().into(history)
+            ...
+            time.sleep(1)
+
+    Args:
+        folder: the run's folder.
+        limit: bytes of the journal to read in one look, about; what is left comes with the next ones. None reads all
+            there is (8 bytes per value in memory).
+    """
+
+    def __init__(self, folder: Path | str, *, limit: int | None = None) -> None:
+        self.folder = Path(folder)
+        self._limit = math.inf if limit is None else limit
+        self._begin()
+
+    def _begin(self) -> None:
+        self._journal, self._events = _Tail(self.folder / JOURNAL), _Tail(self.folder / EVENTS)
+        self._rows = RowReader(self._journal.path)
+
+    def news(self) -> News:
+        """Return what is new since the last call; the first call returns what stands so far.
+
+        Raises:
+            CorruptRecord: a line before the last cannot be read; the message names file and line. The next call
+                starts again at the beginning, and tells ``begun_anew`` if it gets through.
+            OSError: a file cannot be read.
+        """
+        anew = self._journal.is_another() or self._events.is_another()
+        if anew:
+            self._begin()
+        try:
+            rows_from, blocks = self._new_rows()
+            events_from, events = self._new_events()
+        except ValueError:
+            self._begin()
+            self._journal.broken = True
+            raise
+        return News(
+            begun_anew=anew,
+            rows_from=rows_from,
+            events_from=events_from,
+            blocks=tuple(blocks),
+            events=tuple(events),
+            more=self._journal.more,
+        )
+
+    def _new_rows(self) -> tuple[int | None, list[Block]]:
+        """Return from which step on rows told earlier are void, and the new ones that stand."""
+        void, blocks = None, list[Block]()
+        for first, text in self._journal.new_lines(self._limit):
+            for _, block in self._rows.read(text, first):
+                if isinstance(block, Block):
+                    blocks.append(block)
+                else:
+                    void = block.resume if void is None else min(void, block.resume)
+                    blocks = [one for old in blocks if len(one := old.before(block.resume))]
+        return void, blocks
+
+    def _new_events(self) -> tuple[int | None, list[dict[str, Any]]]:
+        """Return from which step on events told earlier are void, and the new ones that stand."""
+        void, events = None, list[dict[str, Any]]()
+        path = self._events.path
+        for first, text in self._events.new_lines(math.inf):
+            for number, line in numbered(text, first):
+                event = parse_line(line)
+                if event is None:
+                    raise corrupt(path, number, "is not a line of JSON")
+                checked_event(path, number, event)
+                if "segment" in event:
+                    resume = segment_of(path, number, event).resume
+                    void = resume if void is None else min(void, resume)
+                    events = [one for one in events if one["step"] < resume]
+                else:
+                    events.append(event)
+        return void, events
+
+
+class _Tail:
+    """How far one file has been read: always up to the end of a readable line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.more = False
+        self.broken = False
+        self._end = 0
+        self._lines = 0
+        self._inode = 0
+        self._seen = b""
+
+    def is_another(self) -> bool:
+        """Whether what was read is not in the file any more: it shrank, was replaced or rewritten."""
+        if self.broken:
+            return True
+        if not self._end:
+            return False
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                about = os.fstat(file.fileno())
+                seen = os.pread(file.fileno(), len(self._seen), self._end - len(self._seen))
+        except FileNotFoundError:
+            return True
+        return about.st_ino != self._inode or about.st_size < self._end or seen != self._seen
+
+    def new_lines(self, limit: float) -> Iterator[tuple[int, bytes]]:
+        """Yield new whole lines, some 512 at a time as one text, with the 1-based number of the first."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            yield from self._parts(file, limit)
+
+    def _parts(self, file: BinaryIO, limit: float) -> Iterator[tuple[int, bytes]]:
+        about = os.fstat(file.fileno())
+        self._inode = about.st_ino
+        whole = whole_end(file.fileno()) if about.st_size > self._end else self._end
+        file.seek(self._end)
+        stop = min(whole, self._end + limit)
+        for text, lines in parts(file, whole - self._end):
+            first = self._lines + 1
+            self._end += len(text)
+            self._lines += lines
+            self._seen = (self._seen + text[-_SEEN:])[-_SEEN:]
+            yield first, text
+            if self._end >= stop:
+                break
+        self.more = self._end < whole
+
+
+def follow(folder: Path | str, *, limit: int | None = None) -> JournalFollower:
+    """Return a follower of a run's record; see :class:`JournalFollower`."""
+    return JournalFollower(folder, limit=limit)

@@ -1,0 +1,161 @@
+"""A follower's history is the one that is read from the whole files, at every moment of a run's life."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from fieldwatch.record import (
+    EVENTS,
+    JOURNAL,
+    CorruptRecord,
+    Events,
+    History,
+    Journal,
+    follow,
+    read_events,
+    read_history,
+)
+
+
+@pytest.fixture
+def followed(tmp_path):
+    """A folder, and a function that takes the news in and compares with what a reading of everything gives."""
+    folder = tmp_path / "run"
+    follower, history, events = follow(folder), History(None), []
+
+    def look():
+        news = follower.news()
+        news.into(history)
+        if news.begun_anew:
+            events.clear()
+        if news.events_from is not None:
+            events[:] = [event for event in events if event["step"] < news.events_from]
+        events.extend(news.events)
+        if folder.is_dir():
+            whole = read_history(folder)
+            assert history.names() == whole.names()
+            for name in whole.names():
+                np.testing.assert_array_equal(history[name].steps, whole[name].steps)
+                np.testing.assert_array_equal(history[name].values, whole[name].values)
+            assert events == list(read_events(folder))
+            assert history.step == whole.step
+        return news
+
+    return folder, look
+
+
+def test_from_before_the_folder_to_two_resumes(followed, make_block):
+    folder, look = followed
+    assert not look()
+    folder.mkdir()
+    assert not look()
+    with Journal(folder) as journal, Events(folder) as events:
+        assert not look()
+        journal.append(make_block(0, 20))
+        events.append({"kind": "note", "step": 7})
+        assert look().rows == 20
+        assert not look()
+        journal.append(make_block(20, 30, ("other",)))
+        journal.append(make_block(30, 40))
+        assert look().rows == 20
+        journal.append(make_block(40, 50))
+        journal.segment(25)
+        news = look()
+        assert (news.rows_from, news.events_from, news.rows) == (25, None, 0)
+        journal.append(make_block(25, 33))
+        events.segment(5)
+        news = look()
+        assert (news.rows_from, news.events_from, news.rows) == (None, 5, 8)
+        journal.segment(31)
+        journal.segment(10)
+        journal.append(make_block(10, 12))
+        events.append({"kind": "note", "step": 6})
+        news = look()
+        assert (news.rows_from, news.rows, len(news.events)) == (10, 2, 1)
+
+
+def test_torn_tails_are_left_until_they_are_whole(followed, make_block):
+    folder, look = followed
+    with Journal(folder) as journal:
+        journal.append(make_block(0, 5))
+    whole = (folder / JOURNAL).read_bytes()
+    with Journal(folder) as journal:
+        journal.append(make_block(5, 6))
+    line = (folder / JOURNAL).read_bytes()[len(whole) :]
+    (folder / JOURNAL).write_bytes(whole)
+    assert look().rows == 5
+    for end in range(1, len(line)):
+        (folder / JOURNAL).write_bytes(whole + line[:end])
+        assert not look()
+    (folder / JOURNAL).write_bytes(whole + line)
+    assert look().rows == 1
+    with (folder / JOURNAL).open("ab") as file:
+        file.write(b"\0" * 300 + b"\n")
+    assert not look()
+    with Journal(folder) as journal:
+        journal.append(make_block(6, 8))
+    assert look().rows == 2
+
+
+@pytest.mark.parametrize("name", [JOURNAL, EVENTS])
+def test_files_that_are_others_begin_anew(followed, make_block, name):
+    folder, look = followed
+    with Journal(folder) as journal, Events(folder) as events:
+        journal.append(make_block(0, 20))
+        events.append({"kind": "note", "step": 7, "text": "x" * 300})
+    look()
+    other = folder.with_name("other")
+    with Journal(other) as journal, Events(other) as events:
+        journal.append(make_block(100, 140, ("new",)))
+        events.append({"kind": "note", "step": 8, "text": "y" * 400})
+    shutil.copyfile(other / name, folder / name)  # the same inode, and longer
+    assert look().begun_anew
+    assert not look()
+    (folder / name).write_bytes(b"")
+    assert look().begun_anew
+    (other / name).replace(folder / name)
+    look()
+    shutil.rmtree(folder)
+    assert look().begun_anew
+    assert not look()
+
+
+def test_a_limit_gives_the_rest_later(tmp_path, make_block):
+    with Journal(tmp_path) as journal:
+        for first in range(0, 3000, 100):
+            journal.append(make_block(first, first + 100))
+        journal.segment(1500)
+    follower, history, looks = follow(tmp_path, limit=20_000), History(None), 0
+    while (news := follower.news()).more:
+        news.into(history)
+        looks += 1
+    news.into(history)
+    assert looks > 2
+    assert news.rows_from == 1500
+    assert history["Loss/total"].steps.tolist() == list(range(1500))
+
+
+def test_a_corrupt_line_is_named_and_read_again_when_it_is_mended(tmp_path, make_block):
+    with Journal(tmp_path) as journal:
+        journal.append(make_block(0, 5))
+    follower = follow(tmp_path)
+    assert follower.news().rows == 5
+    whole = (tmp_path / JOURNAL).read_bytes()
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b"[0,5\n" + whole.splitlines()[-1] + b"\n")
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="line 7: is not a line of JSON"):
+            follower.news()
+    (tmp_path / JOURNAL).write_bytes(whole)
+    news = follower.news()
+    assert (news.begun_anew, news.rows) == (True, 5)
+
+
+@pytest.mark.parametrize("line", ["12", '{"kind":"note"}', '{"kind":"note","step":"7"}', '{"kind":"note","step":true}'])
+def test_what_is_no_event_is_named(tmp_path, line):
+    (tmp_path / EVENTS).write_text(f'{line}\n{{"kind":"note","step":1}}\n')
+    with pytest.raises(CorruptRecord, match=r"events.jsonl, line 1: is (not )?an event"):
+        follow(tmp_path).news()
+    with pytest.raises(CorruptRecord, match=r"events.jsonl, line 1: is (not )?an event"):
+        list(read_events(tmp_path))
