@@ -1,0 +1,170 @@
+"""``fieldwatch watch RUN``: a run that another process trains, live in the terminal."""
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import tyro
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from fieldwatch.cli.ending import BadInput, print_json, reading_input
+from fieldwatch.health import exit_code
+from fieldwatch.monitor.watch import View, Watcher, newest_run, watch_picture
+from fieldwatch.record import read_manifest
+
+LATEST = "latest"
+RUNS = Path("runs")
+SHORTEST, LONGEST = 0.1, 30.0
+SHARE = 0.02
+"""Of one core: a look that took longer is followed by a longer pause."""
+PIPED_LINES = 60
+_READING = 0.5
+_PROMPT = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Watch a run while another process trains it; works on a finished or crashed one too. Nothing is written.
+
+    Example: fieldwatch watch runs/bunny
+
+    It shows progress, losses and their shares, gradients, quality, memory with its forecast, speed, checkpoints and
+    findings, in as many lines as the terminal has. It leaves when the run has ended; Ctrl-C leaves at once and does
+    not touch the run. Into a pipe it prints one view. NO_COLOR is obeyed.
+
+    Exits with 0 after Ctrl-C; else as `fieldwatch health` does: 0 when nothing is worse than a note, 1 with warnings,
+    errors or a run that hangs, 3 when the run failed, diverged or was killed; 2 when there is no such run.
+    """
+
+    run: tyro.conf.Positional[str] = LATEST
+    """The run folder; without one, or with latest: the run under runs/ that was written last."""
+    interval: float = 1.0
+    """Seconds between looks, at least 0.1; longer by itself where looks would take over 2 % of a core."""
+    once: bool = False
+    """Print one view and end."""
+    json: bool = False
+    """Print the present state as one JSON object, and nothing else on standard output."""
+    wait: bool = False
+    """Wait for a run that is not there yet, and stay when it ended: it may be resumed."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch watch", args=arguments)
+    if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
+        raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between looks, {SHORTEST} or more, e.g. 1")
+    try:
+        with ending_by_signal(), Watcher(_folder(chosen)) as watcher, reading_input():
+            return _watch(watcher, chosen)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _folder(chosen: Arguments) -> Path:
+    """Return the folder that is meant.
+
+    Raises:
+        BadInput: there is no run, and nobody waits for one.
+    """
+    if chosen.run != LATEST or Path(LATEST).exists():
+        if not chosen.wait:
+            with reading_input():
+                read_manifest(chosen.run)
+        return Path(chosen.run)
+    while (found := newest_run(RUNS)) is None:
+        if not chosen.wait:
+            raise BadInput(
+                f"there is no run under {RUNS.resolve()}: name the run's folder, or wait for the first one with --wait"
+            )
+        time.sleep(chosen.interval)
+    return found
+
+
+def _watch(watcher: Watcher, chosen: Arguments) -> int:
+    console = Console(highlight=False)
+    if chosen.once or chosen.json or not console.is_terminal or console.is_dumb_terminal:
+        view = watcher.look()
+        while view.state.word == "waiting":
+            time.sleep(chosen.interval)
+            view = watcher.look()
+        if chosen.json:
+            print_json(view.as_json())
+        else:
+            console.print(_drawn(view, console, whole=True), no_wrap=True, overflow="crop")
+        return status_of(view)
+    last = watcher.look(0.0)
+    try:
+        for last in _live(watcher, console, chosen.interval):
+            if last.state.ended and not last.reading and not chosen.wait:
+                break
+    finally:  # the live view is gone with its screen: what was seen last stays
+        console.print(_drawn(last, console, whole=True), no_wrap=True, overflow="crop")
+    return status_of(last)
+
+
+def status_of(view: View) -> int:
+    """The exit code that a view stands for: that of `fieldwatch health`, and 1 for a run that hangs."""
+    status = exit_code(view.findings, stopped=view.state.broken)
+    return max(status, int(view.state.word == "hung"))
+
+
+def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[View]:
+    """Show the run again and again, on a screen of its own; yields what was shown."""
+    with resizing() as resized, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            began = time.process_time()
+            view = watcher.look(_READING)
+            live.update(_drawn(view, console), refresh=True)
+            cost = time.process_time() - began
+            yield view
+            if not view.reading:
+                resized.wait(min(max(interval, cost / SHARE), LONGEST))
+            resized.clear()
+
+
+def _drawn(view: View, console: Console, *, whole: bool = False) -> Text:
+    """Draw for this terminal as it is now; ``whole``: to be scrolled, with room left for the prompt."""
+    height = console.height - _PROMPT * whole if console.is_terminal else PIPED_LINES
+    ascii_only = not console.encoding.lower().startswith("utf")
+    return watch_picture(view, width=console.width, height=height, ascii_only=ascii_only)
+
+
+@contextmanager
+def resizing() -> Iterator[threading.Event]:
+    """An event that is set when the terminal gets another size: it is drawn again at once."""
+    event = threading.Event()
+    number = getattr(signal, "SIGWINCH", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.signal(number, lambda *_: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """SIGTERM ends it in order: the terminal gets its own screen back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

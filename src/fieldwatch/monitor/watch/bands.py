@@ -1,0 +1,124 @@
+"""The whole past of a run in a page of memory: per metric 256 stretches of steps, each with its least and greatest."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record import Block
+
+BUCKETS: Final = 256
+"""Stretches of steps; when they are used up, two become one. Between half of them and all are in use."""
+LOW, HIGH, BAD, SUM = range(4)
+_FIRST_NAMES: Final = 32
+
+
+class Bands:
+    """Condenses what was recorded, block after block; what it takes does not depend on how long the run is.
+
+    A stretch keeps the smallest and the largest finite value that fell into it, and whether one was not finite: one
+    odd step among a million is still there.
+
+    Attributes:
+        first: the first step, -1 before there is one.
+        step: the last step, -1 before there is one.
+        rows: rows taken in.
+    """
+
+    def __init__(self) -> None:
+        self.first = self.step = -1
+        self.rows = 0
+        self._origin, self._width = -1, 1
+        self._places: dict[str, int] = {}
+        self._rows_of: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._kept = np.full((4, _FIRST_NAMES, BUCKETS), np.nan)
+        self._last: dict[str, tuple[int, float]] = {}
+
+    def extend(self, block: Block) -> None:
+        """Take in the rows of a block."""
+        if not len(block) or not block.columns:
+            return
+        steps, values = block.steps, block.values
+        if (np.diff(steps) < 0).any():
+            order = np.argsort(steps, kind="stable")
+            steps, values = steps[order], values[order]
+        self.first = int(steps[0]) if self.first < 0 else min(self.first, int(steps[0]))
+        self.step, self.rows = max(self.step, int(steps[-1])), self.rows + len(block)
+        places = np.maximum(steps - self._start(int(steps[-1])), 0) // self._width
+        self._condense(self._names_at(block.columns), places, values)
+        at = int(steps[-1])
+        self._last |= {name: (at, value) for name, value in zip(block.columns, values[-1].tolist(), strict=True)}
+
+    def discard(self, step: int, last: Mapping[str, tuple[int, float]]) -> None:
+        """Forget ``step`` and later ones: the run goes on from there again. The stretch that holds it stays in part.
+
+        Args:
+            step: the first void one.
+            last: what each metric's last record is now.
+        """
+        if step > self.step:
+            return
+        keep = 0 if step <= self.first else -(-(step - self._origin) // self._width)
+        self._kept[:, :, keep:] = np.nan
+        self._last = dict(last)
+        self.step = max((at for at, _ in last.values()), default=-1)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all metrics, in order of first appearance."""
+        return tuple(self._places)
+
+    def last(self, name: str) -> tuple[int, float] | None:
+        """Return the step and the value of a metric's last record; None where there is none."""
+        return self._last.get(name)
+
+    def total(self, name: str) -> float:
+        """Return the sum of a metric's finite values over the whole run; 0 for what was never recorded."""
+        place = self._places.get(name)
+        return 0.0 if place is None else float(np.nansum(self._kept[SUM, place]))
+
+    def trend(self, name: str) -> NDArray[np.float64]:
+        """Return ``[3, n]``: least, greatest (NaN: nothing there), and 1 where a value was not finite, in each stretch.
+
+        All metrics have the same stretches, from the run's first step to its last.
+        """
+        place = self._places.get(name)
+        used = 0 if self.step < 0 else max(0, self.step - self._origin) // self._width + 1
+        return np.empty((3, 0)) if place is None else self._kept[:SUM, place, :used].copy()
+
+    def _start(self, last: int) -> int:
+        if self._origin < 0:
+            self._origin = self.first
+        while (last - self._origin) // self._width >= BUCKETS:
+            self._halve()
+        return self._origin
+
+    def _halve(self) -> None:
+        pairs = self._kept.reshape(4, -1, BUCKETS // 2, 2)
+        self._kept = np.full_like(self._kept, np.nan)
+        half = self._kept[:, :, : BUCKETS // 2]
+        half[LOW] = np.fmin(pairs[LOW, ..., 0], pairs[LOW, ..., 1])
+        half[HIGH:SUM] = np.fmax(pairs[HIGH:SUM, ..., 0], pairs[HIGH:SUM, ..., 1])
+        half[SUM] = np.nansum(pairs[SUM], axis=-1)
+        self._width *= 2
+
+    def _names_at(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
+        known = self._rows_of.get(columns)
+        if known is None:
+            for name in columns:
+                self._places.setdefault(name, len(self._places))
+            known = self._rows_of[columns] = np.array([self._places[name] for name in columns], np.intp)
+        while len(self._places) > self._kept.shape[1]:
+            self._kept = np.concatenate((self._kept, np.full_like(self._kept, np.nan)), axis=1)
+        return known
+
+    def _condense(self, names: NDArray[np.intp], places: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        finite = np.where(np.isfinite(values), values, np.nan)
+        at = np.ix_(names, places[starts])
+        kept = self._kept
+        kept[LOW][at] = np.fmin(kept[LOW][at], np.fmin.reduceat(finite, starts).T)
+        kept[HIGH][at] = np.fmax(kept[HIGH][at], np.fmax.reduceat(finite, starts).T)
+        kept[BAD][at] = np.fmax(kept[BAD][at], np.maximum.reduceat(~np.isfinite(values), starts).T)
+        sums = np.add.reduceat(np.where(np.isfinite(values), values, 0.0), starts).T
+        kept[SUM][at] = np.nansum((kept[SUM][at], sums), axis=0)

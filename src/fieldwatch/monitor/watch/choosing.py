@@ -1,0 +1,45 @@
+"""Which of the recorded metrics say how good a model is: by their tags alone, for any loop."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_OWN_PLACE: Final = re.compile(
+    r"(Loss|Gradients|Guard|Time|Memory|Machine|System|TensorProfiling|Sample|LearningRate|Parameters|Guide)/"
+    r"|Train/(Loss|Gradients)/|Model/Params/|Train_Batch/.*loss|Train/(learning_rate|clip_loss_active)"
+    r"|Stats/.*_(mean|std)$|Recovery/|.*(iterations_per_sec|eta_minutes)$"
+)
+"""What has a place of its own in the view, or says nothing of quality."""
+_RANKS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"^Train_Batch/PSNR$",
+        r"(^|/)(val|test|held_out)[/_]psnr$",
+        r"^Train/PSNR$",
+        r"samples_per_ray",
+        r"n_active_gaussians|^Model/size",
+        r"/mae$|mae_held_out|mean_angle",
+        r"occupied_frac",
+        r"accuracy$|/iou",
+        r"loss",
+        r"(^|/)(val|test|held_out)[/_]ssim$|SSIM/val$",
+        r"lpips|clip_sim$",
+        r"chamfer|f_score",
+        r"psnr|ssim",
+        r"starved|filled_rays|/rays$",
+        r"visible|transparent|giant|needle|non_finite",
+    )
+)
+_LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|PSNR_Stats|Histogram|Worst))/", re.IGNORECASE)
+
+
+def qualities_among(names: Iterable[str]) -> list[str]:
+    """Return the metrics that say how good the model is, how large it is and what it draws: what matters first."""
+    found = [name for name in names if not _OWN_PLACE.match(name)]
+    return sorted(found, key=_rank)
+
+
+def _rank(name: str) -> int:
+    if _LATER.match(name):
+        return len(_RANKS) + 1
+    return next((rank for rank, pattern in enumerate(_RANKS) if pattern.search(name)), len(_RANKS))

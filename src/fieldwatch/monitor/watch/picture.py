@@ -1,0 +1,94 @@
+"""The whole picture of a run, for a terminal of any size."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from rich.text import Text
+
+from fieldwatch.monitor.watch.pen import Pen
+from fieldwatch.monitor.watch.sections import (
+    Line,
+    events,
+    findings,
+    gradients,
+    heading,
+    losses,
+    machine,
+    memory,
+    progress,
+    qualities,
+    saved,
+    speed,
+)
+from fieldwatch.monitor.watch.view import View
+
+Section = Callable[[View, Pen], Iterator[Line]]
+WIDE: Final = 120
+"""Columns from which there are two parts beside each other."""
+LEAST: Final = 20
+_GAP: Final = 3
+_TOP: Final[tuple[Section, ...]] = (heading, progress)
+_LEFT: Final[tuple[Section, ...]] = (losses, gradients, speed)
+_RIGHT: Final[tuple[Section, ...]] = (qualities, memory, machine, saved)
+_BOTTOM: Final[tuple[Section, ...]] = (findings, events)
+
+
+def watch_picture(view: View, *, width: int = 80, height: int = 24, ascii_only: bool = False) -> Text:
+    """Return a run as text of at most ``height`` lines of at most ``width`` columns.
+
+    What does not fit is left out by whole lines, what matters least first; no number is ever cut.
+
+    Args:
+        view: what is shown.
+        width: columns, at least 20.
+        height: lines, at least 1.
+        ascii_only: whether the terminal knows nothing but ASCII.
+    """
+    width = max(width, LEAST)
+    pen = Pen(width=width, ascii_only=ascii_only)
+    lines = _wide(view, pen, height) if width >= WIDE else _narrow(view, pen, height)
+    fitting = [line for line in lines if line.cell_len <= width]
+    return Text("\n", end="", no_wrap=True).join(fitting[: max(1, height)])
+
+
+def _narrow(view: View, pen: Pen, height: int) -> list[Text]:
+    order = (*_TOP, losses, gradients, qualities, memory, speed, machine, saved, *_BOTTOM)
+    return _chosen([list(section(view, pen)) for section in order], height)
+
+
+def _wide(view: View, pen: Pen, height: int) -> list[Text]:
+    half = Pen(width=(pen.width - _GAP) // 2, ascii_only=pen.ascii_only)
+    top = _chosen([list(section(view, pen)) for section in _TOP], max(1, height // 2))
+    below = [list(section(view, pen)) for section in _BOTTOM]
+    sides = [[list(section(view, half)) for section in part] for part in (_LEFT, _RIGHT)]
+    room = max(0, height - len(top) - 2)
+    needed = max(sum(len(lines) + 1 for lines in side if lines) for side in sides)
+    asked = min(room // 3, sum(len(lines) + 1 for lines in below))
+    columns = [_chosen(side, room - max(room - needed, asked)) for side in sides]
+    rows = max(map(len, columns))
+    left, right = ([*column, *[Text("")] * (rows - len(column))] for column in columns)
+    beside = [_beside(one, other, half.width) for one, other in zip(left, right, strict=True)]
+    blank = [Text("")] if rows else []
+    return [*top, *blank, *beside, *blank, *_chosen(below, height - len(top) - rows - 2 * len(blank))]
+
+
+def _beside(left: Text, right: Text, width: int) -> Text:
+    if not right:
+        return left
+    line = left.copy()
+    line.append(" " * (width + _GAP - line.cell_len))
+    return line.append_text(right)
+
+
+def _chosen(sections: Iterable[list[Line]], height: int) -> list[Text]:
+    """Return the lines of lowest rank in their own order; blank ones between sections where there is room."""
+    parts = [lines for lines in sections if lines]
+    ranked = sorted((line.rank, place, at) for place, lines in enumerate(parts) for at, line in enumerate(lines))
+    kept = {(place, at) for _, place, at in ranked[: max(0, height)]}
+    blanks = height >= len(ranked) + len(parts)
+    chosen: list[Text] = []
+    for place, lines in enumerate(parts):
+        if blanks and chosen:
+            chosen.append(Text(""))
+        chosen += [line.text for at, line in enumerate(lines) if (place, at) in kept]
+    return chosen

@@ -1,0 +1,141 @@
+"""What a watcher remembers of a run's record: the past condensed, the last part of it whole, and the events."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any, Final, cast, final
+
+from fieldwatch.health import Finding
+from fieldwatch.monitor.watch.bands import Bands
+from fieldwatch.record import Block, History, News
+
+RECENT: Final = 1024
+"""Values kept whole per metric: speed, time per span and the forecast look at them."""
+PACE: Final = 64
+"""Steps over which the present speed is taken."""
+_FINDINGS, _EVENTS, _TEXT = 64, 32, 300
+QUIET_KINDS: Final = frozenset(
+    ("plan", "windows", "phase", "finding", "checkpoint", "preflight", "mirrored", "growth", "evaluation", "segment")
+)
+"""Kinds of events that have a place of their own in the view, or come too often to be told."""
+
+
+@final
+class Remembered:
+    """Takes in what is new; what it holds stays the same size for as long as the run goes on.
+
+    Attributes:
+        bands: the whole past, condensed.
+        history: the last part, and the events that forecasts need.
+        findings: the last ones.
+        counts: findings per severity, of all.
+        events: the last other events worth telling.
+        checkpoint: the last ``checkpoint`` event.
+        failures: saves that failed.
+        planned: steps planned; None where nobody said.
+        axes: the axis of each set of columns is told by its rows alone; this is the last training time and step.
+    """
+
+    def __init__(self) -> None:
+        self.bands = Bands()
+        self.history = History(RECENT)
+        self._forget_events()
+        self._marks: deque[tuple[int, float]] = deque(maxlen=PACE + 1)
+        self._began: tuple[int, float] | None = None
+
+    def _forget_events(self) -> None:
+        self.findings: deque[Finding] = deque(maxlen=_FINDINGS)
+        self.counts: Counter[str] = Counter()
+        self.events: deque[tuple[int, str, str]] = deque(maxlen=_EVENTS)
+        self.checkpoint: Mapping[str, Any] | None = None
+        self.failures = 0
+        self.planned: int | None = None
+
+    def take(self, news: News) -> None:
+        """Take in what is new."""
+        if news.begun_anew:
+            self.__init__()  # another record: everything told so far is of a run that is gone
+        news.into(self.history)
+        if news.rows_from is not None:
+            names = self.history.names()
+            last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}
+            self.bands.discard(news.rows_from, last)
+            self._marks.clear()
+            self._began = None
+        if news.events_from is not None:
+            self._go_back(news.events_from)
+        for block in news.blocks:
+            self.bands.extend(block)
+            self._pace(block)
+        for event in news.events:
+            self._event(event)
+
+    @property
+    def seconds(self) -> float:
+        """Training time at the last row."""
+        return self._marks[-1][1] if self._marks else 0.0
+
+    @property
+    def speed(self) -> float | None:
+        """Steps a second of the last ones; None before there are two."""
+        return _speed(self._marks[0], self._marks[-1]) if self._marks else None
+
+    @property
+    def mean_speed(self) -> float | None:
+        """Steps a second since the run, or this part of it, began; None before there are two."""
+        return _speed(self._began, self._marks[-1]) if self._marks and self._began else None
+
+    def _pace(self, block: Block) -> None:
+        if block.axis != "step":
+            return
+        if self._began is None:
+            self._began = int(block.steps[0]), float(block.seconds[0])
+        tail = slice(max(0, len(block) - PACE - 1), None)
+        self._marks.extend(zip(block.steps[tail].tolist(), block.seconds[tail].tolist(), strict=True))
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        kind, step = str(event["kind"]), int(event["step"])
+        if kind == "finding":
+            self._finding(event)
+        elif kind == "checkpoint":
+            self.checkpoint = event
+        elif kind == "plan":
+            self.planned = event["steps"] if isinstance(event.get("steps"), int) else None
+        elif kind == "checkpoint_failed":
+            self.failures += 1
+        if kind not in QUIET_KINDS:
+            self.events.append((step, kind, _told(event)))
+
+    def _finding(self, event: Mapping[str, Any]) -> None:
+        try:
+            finding = Finding.from_json(event)
+        except (ValueError, TypeError):  # written by something else: the record's own check is elsewhere
+            return
+        self.findings.append(finding)
+        self.counts[finding.severity] += 1
+
+    def _go_back(self, step: int) -> None:
+        kept = [event for event in self.events if event[0] < step]
+        events, planned = [*self.history.events("finding"), *self.history.events("checkpoint")], self.planned
+        self._forget_events()
+        self.planned = planned
+        for event in sorted(events, key=lambda event: event["step"]):
+            self._event(event)
+        self.events.extend(kept)
+
+
+def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
+    steps, seconds = last[0] - first[0], last[1] - first[1]
+    return steps / seconds if steps > 0 and seconds > 0 else None
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    """Return what an event says: its own message, else its facts."""
+    for key in ("message", "reason", "why", "text"):
+        if isinstance(event.get(key), str):
+            return str(event[key])[:_TEXT]
+    facts = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds") and value != []}
+    return ", ".join(f"{key} {_listed(value)}" for key, value in facts.items())[:_TEXT]
+
+
+def _listed(value: object) -> str:
+    return " + ".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
