@@ -2,23 +2,39 @@
 
     python docs/pictures/make.py VIDEO_RUN SPLATS_RUN PLUSH_RUN PLUSH_MESH
     python docs/pictures/make.py NORMALS_RUN
+    python docs/pictures/make.py tab SPLATS_RUN
+    python docs/pictures/make.py watch SPLATS_RUN
+    python docs/pictures/make.py report SPLATS_RUN
 
 The first two folders are those that `make demo` and `fieldwatch train splats` print. The others are of the snowmiku
 photos: `fieldwatch train splats -s FOLDER --preset cpu`, and of it `fieldwatch mesh extract --no-background --bbox
 -3 -1.3 1.6 0.9 2.6 5.2` and `fieldwatch mesh texture`. The last is of spot:
-`fieldwatch data render-normals`, `fieldwatch train normals --preset cpu`.
+`fieldwatch data render-normals`, `fieldwatch train normals --preset cpu`. The tab and the report are drawn by
+Debian's chromium.
 """
 
+import io
+import re
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 from PIL import Image
+from playwright.sync_api import sync_playwright
+from rich.console import Console
 
 from fieldwatch.geometry import Camera, looked_at
 from fieldwatch.mesh import MeshPainter, read_mesh
+from fieldwatch.monitor.watch import Watcher, watch_picture
 from fieldwatch.pipelines import normals, splats, video
 from fieldwatch.pipelines.video.show import worst_frame
+from fieldwatch.report.account import account_of
+from fieldwatch.report.page import write_page
 
 HERE = Path(__file__).parent
 SIDES = 4
@@ -73,7 +89,84 @@ def draw_normals(run: Path) -> None:
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "normals.png")
 
 
+def draw_tab(run: Path) -> None:
+    """Draw TensorBoard's tab "fieldwatch" on a run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run), "--port", str(port)]
+    board = subprocess.Popen(line)  # noqa: S603  our own interpreter
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1480, "height": 1040})
+            until_it_answers(f"http://localhost:{port}")
+            page.goto(f"http://localhost:{port}/#fieldwatch")
+            page.frame_locator("iframe").locator("#panel-losses canvas").first.wait_for()
+            page.wait_for_timeout(1000)  # the other canvases
+            page.screenshot(path=HERE / "tensorboard.png")
+            browser.close()
+    finally:
+        board.terminate()
+        board.wait()
+
+
+def draw_watch(run: Path) -> None:
+    """Draw the live view of a run in a terminal of 80 x 24."""
+    with Watcher(run) as watcher:
+        view = watcher.look()
+    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(watch_picture(view))
+    told = console.export_svg(title=f"fieldwatch watch {run}")
+    (HERE / "watch.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", told, flags=re.DOTALL))  # fonts of a network
+
+
+def until_it_answers(address: str) -> None:
+    """Wait for a server that is starting."""
+    while True:
+        try:
+            urlopen(address, timeout=30).close()  # noqa: S310  an address of this machine
+        except ConnectionRefusedError:
+            pass
+        except OSError as error:
+            if not isinstance(getattr(error, "reason", None), ConnectionRefusedError):
+                raise
+        else:
+            return
+
+
+def draw_report(run: Path) -> None:
+    """Draw the report of a run as it opens: on a screen, and on a phone."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("the report is drawn by Chromium, and there is none here: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(folder) / "report.html"
+        write_page(account_of(run), path)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, (width, height), panel in (
+            ("report", (1280, 1180), "verdict"),
+            ("report_phone", (390, 844), "panel-losses"),
+        ):
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
+            page.goto(path.as_uri())
+            page.wait_for_selector("body[data-state=drawn]")
+            page.evaluate("(panel) => panel === 'verdict' || document.getElementById(panel).scrollIntoView()", panel)
+            page.wait_for_timeout(500)  # the canvases
+            page.screenshot(path=HERE / f"{name}.png")
+        browser.close()
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "report":
+        draw_report(Path(sys.argv[2]))
+        sys.exit()
+    if sys.argv[1] == "watch":
+        draw_watch(Path(sys.argv[2]))
+        sys.exit()
+    if sys.argv[1] == "tab":
+        draw_tab(Path(sys.argv[2]))
+        sys.exit()
     if len(sys.argv) == 2:
         draw_normals(Path(sys.argv[1]))
         sys.exit()

@@ -1,8 +1,14 @@
 """What a user has: a folder of frames, one of photos with cameras, and the program."""
 
+import ctypes
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +18,8 @@ from PIL import Image
 from fieldwatch.data import solid_photos, write_colmap
 
 ROOT = Path(__file__).parents[2]
+FORKS = Path(__file__).with_name("forks.py")
+PR_SET_CHILD_SUBREAPER = 36
 TINY = (
     "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --between-weight 0 --lr 0.005 "
     "--beta2 0.999 --grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 "
@@ -55,16 +63,103 @@ def small():
     return SMALL
 
 
+def surroundings():
+    """Environment of a program that is started."""
+    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
 @pytest.fixture
-def start():
-    """Start the program as a process of its own."""
+def start_anew():
+    """Start the program as a process that shares nothing with another, not even its heap."""
 
     def begin(*arguments):
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
         command = [sys.executable, "-m", "fieldwatch", *map(str, arguments)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings())
 
     return begin
+
+
+class Server:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, str(FORKS), str(there.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[there.fileno()], env=surroundings())
+        there.close()
+        self._socket = here
+
+    def start(self, arguments: list[str], environment: dict[str, str]) -> "Forked":
+        """Run ``fieldwatch ARGUMENTS``."""
+        out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115  `Forked` closes them
+        order = {"arguments": arguments, "environment": environment, "folder": str(Path.cwd())}
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whose parent ends is now a child of this process
+        socket.send_fds(self._socket, [json.dumps(order).encode()], [out.fileno(), err.fileno()])
+        pid = int(self._socket.recv(100) or 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        assert pid, "the process that forks has ended"
+        return Forked(pid, out, err)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self._process.wait(10)
+
+
+class Forked:
+    """A running program: as much of ``subprocess.Popen`` as the stories need."""
+
+    def __init__(self, pid: int, out, err) -> None:
+        self.pid, self.returncode, self._files = pid, None, (out, err)
+
+    def poll(self) -> int | None:
+        """Return how it ended, None while it runs."""
+        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+        return self.returncode
+
+    def wait(self, timeout: float = 240) -> int:
+        """Wait until it ends."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout)
+            time.sleep(0.005)
+        return code
+
+    def communicate(self, timeout: float = 240) -> tuple[str, str]:
+        """Wait until it ends and return what it printed and what it complained of."""
+        self.wait(timeout)
+        texts = []
+        for file in self._files:
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return texts[0], texts[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """The process that forks, for as long as this one tests."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def start(forks):
+    """Start the program as a process of its own, by a fork of one that has imported it."""
+    return lambda *arguments: forks.start([*map(str, arguments)], surroundings())
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""``fieldwatch report RUN``: a run as one page that can be sent to somebody: no network, no other file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.report.account import account_of
+from fieldwatch.report.page import is_page, write_page
+
+NAME = "report.html"
+COLOURS = {"healthy": "green", "notes": "green", "findings": "yellow", "failed": "bold red", "running": "cyan"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Write a run as one page: verdict, losses, gradients, memory, timing, quality, growth, checkpoints, config.
+
+    Example: fieldwatch report runs/bunny -o bunny.html
+
+    The page opens without network, in any browser, on a phone, and prints. The run's record is only read, also while
+    the run goes on. Exits with 0 when the page is written, whatever it says of the run: `fieldwatch health` judges.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder, or its run.json."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
+    """File to write, or a folder for report.html; otherwise report.html in the run folder."""
+    json: bool = False
+    """Print the account of the run as JSON, and write nothing."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch report", args=arguments)
+    folder = chosen.run.parent if chosen.run.name == "run.json" else chosen.run
+    with reading_input():
+        path = _place(folder, chosen.output)
+        if not chosen.json:
+            _check(path)
+        account = account_of(folder)
+    if chosen.json:
+        print_json(account)
+        return 0
+    with reading_input():
+        write_page(account, path)
+    _tell(account, path)
+    return 0
+
+
+def _place(folder: Path, output: Path | None) -> Path:
+    """The file to write: as named, or report.html in the folder that is named, or in the run's."""
+    if output is None:
+        return folder / NAME
+    is_folder = output.is_dir() or (not output.suffix and not output.exists())
+    return output / NAME if is_folder else output
+
+
+def _check(path: Path) -> None:
+    """Refuse a place where something lies that is no report."""
+    if path.parent.exists() and not path.parent.is_dir():
+        msg = (
+            f"{path.parent} is a file, so no report can be written into it: name a folder, or a file with -o FILE.html"
+        )
+        raise BadInput(msg)
+    if path.is_dir() or (path.exists() and not is_page(path)):
+        msg = f"{path} is there and is no report, so it is not written over: name another file with -o FILE.html"
+        raise BadInput(msg)
+
+
+def _tell(account: dict[str, Any], path: Path) -> None:
+    console = Console()
+    verdict = account["verdict"]
+    shown = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
+    console.print(Text(shown, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
+    size = path.stat().st_size / 2**20
+    console.print(
+        f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size:.1f} MiB", highlight=False
+    )
+    print_places(console, {"report": path.absolute()})

@@ -1,0 +1,6 @@
+"""Page: the account of a run as one file of HTML, and the script that draws it there and in TensorBoard."""
+
+from fieldwatch.report.page.page import is_page, report_page, write_page
+from fieldwatch.report.page.script import panels_script, panels_style
+
+__all__ = ["is_page", "panels_script", "panels_style", "report_page", "write_page"]

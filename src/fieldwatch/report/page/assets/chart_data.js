@@ -1,0 +1,77 @@
+// From series, each with steps of its own, to the columns of one chart.
+
+/** One column of steps and one per series; undefined where a series has no row, null where its value is not finite. */
+function joined(series) {
+  if (!series.length) return [[]];
+  const tables = series.map((one) => [one.x, one.y]);
+  return tables.length === 1 ? tables[0] : uPlot.join(tables);
+}
+
+/** A series for a logarithmic scale: what is 0 or less has no place there. */
+function positive(series) {
+  return { ...series, y: series.y.map((value) => (value > 0 ? value : null)) };
+}
+
+/**
+ * Shares for stacked areas: `parts` as they are recorded, `tops` with steps first and then each share on those before it,
+ * so that the last is 1. Between its own steps a share goes straight; before, after and in long gaps its term was off: 0.
+ */
+function shares(series) {
+  const steps = joined(series)[0];
+  const parts = series.map((one) => along(one, steps));
+  const sums = steps.map((_, row) => parts.reduce((sum, part) => sum + Math.abs(part[row]), 0));
+  const tops = [steps];
+  parts.forEach((part, place) => {
+    const below = place ? tops[place] : null;
+    tops.push(part.map((value, row) => (sums[row] ? (below ? below[row] : 0) + Math.abs(value) / sums[row] : null)));
+  });
+  return { parts, tops };
+}
+
+function along(series, steps) {
+  const { x, y } = series;
+  const off = 20 * typicalGap(x);
+  let next = 0;
+  return steps.map((step) => {
+    while (next < x.length && x[next] < step) next += 1;
+    if (x[next] === step) return y[next] ?? 0;
+    if (next === 0 || next === x.length || x[next] - x[next - 1] > off) return 0;
+    const part = (step - x[next - 1]) / (x[next] - x[next - 1]);
+    return (y[next - 1] ?? 0) * (1 - part) + (y[next] ?? 0) * part;
+  });
+}
+
+function typicalGap(x) {
+  const gaps = x.slice(1).map((step, row) => step - x[row]).sort((a, b) => a - b);
+  return gaps[Math.floor(gaps.length / 2)] || 1;
+}
+
+/** Limits of a linear scale: from 0 where that costs little, and never of no height. */
+function roomy(least, greatest) {
+  if (least === null || greatest === null || !Number.isFinite(least + greatest)) return [0, 1];
+  if (least === greatest) {
+    const half = Math.abs(least) / 10 || 0.5;
+    return [least - half, greatest + half];
+  }
+  const pad = (greatest - least) / 20;
+  if (least >= 0 && least < greatest / 2) return [0, greatest + pad];
+  return [least - pad, greatest + pad];
+}
+
+/** Limits of a logarithmic scale: a little outside the values, at most eight powers of ten, or one near 0 takes all. */
+function roomyLog(least, greatest) {
+  if (!(least > 0) || !Number.isFinite(greatest)) return [0.1, 1];
+  const floor = Math.max(least, greatest / 1e8);
+  const pad = floor === greatest ? 2 : Math.pow(greatest / floor, 0.04);
+  return [floor / pad, greatest * pad];
+}
+
+/** Values worth a line on a logarithmic axis: powers of ten, on short axes twice and five times one, or all digits. */
+function roundValues(least, greatest) {
+  const [from, to] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(greatest))];
+  const every = Math.max(1, Math.round((to - from) / 6));
+  const leading = greatest / least > 100 ? [1] : greatest / least > 8 ? [1, 2, 5] : [1, 2, 3, 4, 5, 6, 7, 8, 9];
+  const values = [];
+  for (let power = from; power <= to; power += every) values.push(...leading.map((one) => Number(`${one}e${power}`)));
+  return values.filter((value) => value >= least && value <= greatest);
+}

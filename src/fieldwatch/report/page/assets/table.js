@@ -1,0 +1,82 @@
+// Tables: sorted by their headings, long ones cut short until asked for (never on paper), copied as tab-separated text.
+
+const SHOWN_ROWS = 15;
+
+function drawTable(view, panel) {
+  const state = view.stateOf(panel.id, { sort: null, whole: false });
+  const body = make("tbody");
+  const more = button("", () => {
+    state.whole = !state.whole;
+    fill();
+  }, { class: "tool" });
+  const heads = panel.columns.map((column) => tableHead(column, state, () => fill()));
+  const fill = () => {
+    heads.forEach((head, place) => showOrder(head, panel.columns[place], state));
+    body.replaceChildren(...sorted(panel, state).map((row, place) => tableRow(view, panel, row, !state.whole && place >= SHOWN_ROWS)));
+    more.hidden = panel.rows.length <= SHOWN_ROWS;
+    more.textContent = state.whole ? `Show ${SHOWN_ROWS} rows` : `Show all ${number(panel.rows.length)} rows`;
+  };
+  fill();
+  const caption = make("caption", { class: panel.caption ? "quiet" : "unseen", text: panel.caption || panel.title });
+  const table = make("table", {}, caption, make("thead", {}, make("tr", {}, heads)), body);
+  const copy = copyButton(panel.title || panel.id, () => tsv(tableCells(panel, state)));
+  const wide = make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${panel.title || panel.id}: table` }, table);
+  return [wide, make("div", { class: "foot" }, more, copy)];
+}
+
+function tableHead(column, state, changed) {
+  const unit = column.unit ? make("span", { class: "unit", text: column.unit }) : null;
+  const press = () => {
+    const again = state.sort?.key === column.key;
+    state.sort = again && state.sort.down !== Boolean(column.number) ? null : { key: column.key, down: again ? !state.sort.down : Boolean(column.number) };
+    changed();
+  };
+  const sort = button(column.title, press, { class: "sort" });
+  return make("th", { scope: "col", class: column.number ? "number" : null }, sort, unit);
+}
+
+function showOrder(head, column, state) {
+  const order = state.sort?.key === column.key ? (state.sort.down ? "descending" : "ascending") : "none";
+  head.setAttribute("aria-sort", order);
+}
+
+function sorted(panel, state) {
+  if (!state.sort) return panel.rows;
+  const { key, down } = state.sort;
+  const empty = (value) => value === null || value === undefined || value === "";
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+  return [...panel.rows].sort((one, other) => {
+    const [a, b] = [one[key], other[key]];
+    if (empty(a) || empty(b)) return Number(empty(a)) - Number(empty(b));
+    return down ? compare(b, a) : compare(a, b);
+  });
+}
+
+function tableRow(view, panel, row, rest) {
+  const cells = panel.columns.map((column) => tableCell(view, column, row[column.key]));
+  const kinds = [rest && "rest", row.changed && "changed", row.severity && severityClass(row.severity)].filter(Boolean);
+  return make("tr", { class: kinds.join(" ") || null }, cells);
+}
+
+function tableCell(view, column, value) {
+  if (column.key === "step" && Number.isInteger(value)) {
+    return make("td", { class: "number" }, stepButton(view, value));
+  }
+  if (typeof value === "number") return make("td", { class: column.number ? "number" : null, title: String(value), text: number(value, 5) });
+  if (typeof value === "boolean") return make("td", { text: value ? "yes" : "" });
+  return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "–" : textOf(value) });
+}
+
+function textOf(value) {
+  return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value);
+}
+
+function tableCells(panel, state) {
+  const title = (column) => (column.unit ? `${column.title} (${column.unit})` : column.title);
+  return [panel.columns.map(title), ...sorted(panel, state).map((row) => panel.columns.map((column) => textOf(row[column.key] ?? "")))];
+}
+
+/** A step that can be pressed: marked in all charts. */
+function stepButton(view, step) {
+  return button(number(step), () => goTo(view, step), { class: "step", "aria-label": `Step ${step}: mark it in all charts` });
+}

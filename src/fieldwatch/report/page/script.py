@@ -1,0 +1,38 @@
+"""The script and the style that draw an account, each in one piece: for the page, and for the TensorBoard tab."""
+
+from importlib.resources import files
+from typing import Final
+
+_PARTS: Final = (
+    "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js", "head.js",
+    "panels.js",
+)  # fmt: skip
+VENDORED: Final = "vendor/uPlot.iife.min.js"
+
+
+def panels_script() -> str:
+    """Return the script that makes `fieldwatch.draw(root, account)` and `fieldwatch.panel(account, panel)`.
+
+    It makes no other global name: uPlot, which draws the lines, lives inside.
+    """
+    inside = "\n".join(_asset(name) for name in (VENDORED, *_PARTS))
+    return f'(() => {{\n"use strict";\n{inside}\n}})();\n'
+
+
+def panels_style() -> str:
+    """Return the style sheet; every rule of ours is about what is inside an element of the class `fieldwatch`."""
+    return _asset("vendor/uPlot.min.css") + "\n" + _asset("panels.css")
+
+
+def page_frame() -> str:
+    """Return the page with `%%NAME%%` where POLICY, TITLE, STYLE, ACCOUNT and SCRIPT belong."""
+    return _asset("frame.html")
+
+
+def page_script() -> str:
+    """Return the script of the page: draw the account that is embedded in it."""
+    return panels_script() + f"(() => {{\n{_asset('page.js')}}})();\n"
+
+
+def _asset(name: str) -> str:
+    return (files("fieldwatch.report.page") / "assets").joinpath(name).read_text("utf-8")
