@@ -1,133 +1,130 @@
-"""``fieldwatch compare --checkpoints RUN``: which of a run's checkpoints is best, and by what."""
+"""``fieldwatch compare``: runs beside each other, or the checkpoints of one run."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-import orjson
 import tyro
-from PIL import Image
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from fieldwatch.cli.compare_checkpoints import Compared, compare_normals, compare_splats, curves
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.cli.pipeline import by_pipeline
-from fieldwatch.cli.training import check_writable
-from fieldwatch.run import Device
-
-FINDINGS = 1
+from fieldwatch.report.compare import By, Comparison, as_json, compare, printable, read_sides, tables, write_comparison
+from fieldwatch.report.page import is_page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Rank the checkpoints that a run has kept: the last one is not always the best.
+    """Say which of several runs is better, and why; or rank the checkpoints that one run has kept.
 
-    Example: fieldwatch compare --checkpoints runs/bear
+    Example: fieldwatch compare runs/a runs/b -o compare.html
 
-    Of normals: the mesh's Chamfer distance where the true mesh is known, and the mean angular error, of the held-out
-    views where there are some. The score is the geometric mean of both over their best values: 1 is best in everything.
-    Of splats: PSNR, of held-out photos where there are some; the score is what is missing to the best, dB. Written are
-    a table (CSV, JSON) and curves over the iterations. A run keeps few checkpoints unless --keep-last says more.
+    By seconds, and other metrics: fieldwatch compare runs/a runs/b --by time --metric Loss/total "Eval/*"
 
-    Exits with 0; with 1 when a checkpoint could not be read and was left out.
+    With the logs of others: fieldwatch compare their_logs/ runs/mine --json
+
+    Runs of one folder that repeat an experiment: fieldwatch compare logs/a logs/b --repeats
+
+    Checkpoints: fieldwatch compare --checkpoints runs/bear
+
+    Values at the end and best values, speed, memory, findings, what differs in config and environment, the first step
+    where the runs differ, and whether seeds explain the difference. A folder may be a run, a TensorBoard folder that
+    anybody wrote, or hold several of these. Nothing is written but the page.
+
+    With --checkpoints: of normals by the mesh's Chamfer distance where the true mesh is known, and the mean angular
+    error, of held-out views where there are some (score: the geometric mean of both over their best values). Of splats
+    by PSNR, of held-out photos where there are some. Table and curves are written. The last one is not always the best;
+    a run keeps few unless --keep-last says more.
+
+    Exits with 0; with 2 for what cannot be read; with 1 when a checkpoint was left out.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """The run folder."""
-    checkpoints: bool = False
-    """Compare the checkpoints of one run."""
-    resolution: int | None = None
-    """Normals: nodes of the meshes along a side of their box; default: as in the training."""
-    device: Device = "auto"
-    """Where to draw."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/compare."""
+    """Run folders, TensorBoard folders, or folders that hold some; with --checkpoints one run."""
+    by: Literal["step", "time", "phase"] = "step"
+    """What the runs are aligned by in the terminal; page and JSON have all three."""
+    metric: tuple[str, ...] = ()
+    """Metrics to show, * for any text; default: those that say which way is good. The first one decides."""
+    repeats: bool = False
+    """The runs in one given folder repeat one experiment with other seeds (needed where no config says so)."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
+    """Also write a page (.html) that opens offline; with --checkpoints the folder, default RUN/products/compare."""
     json: bool = False
     """Print what was found as JSON, and nothing else on standard output."""
+    checkpoints: bool = False
+    """Rank the checkpoints of one run."""
+    resolution: int | None = None
+    """--checkpoints of normals: nodes of the meshes along a side of their box; default: as in the training."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """--checkpoints: where to draw."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch compare", args=arguments)
-    folder = the_run(chosen)
-    compare = by_pipeline(folder, {"normals": compare_normals, "splats": compare_splats})
-    out = chosen.out or folder / "products" / "compare"
-    console = Console(stderr=chosen.json)
-    with reading_input():
-        check_writable(out)
-        with console.status("looking at the checkpoints") as status:
-            found = compare(folder, chosen.device, chosen.resolution, lambda step: status.update(f"step {step}"))
-        files = write_files(found, out)
-    places = {name: path.absolute() for name, path in files.items()}
-    best = found.rows[0]
-    advice = f"best is step {best.step} (iteration {best.iteration:,}): use --checkpoint {best.step}"
-    if chosen.json:
-        rows = [row.flat() for row in found.rows]
-        about = {"run": folder, "ranked_by": found.ranked_by, "best": best.step, "advice": advice}
-        print_json({**about, "checkpoints": rows, "left_out": found.left_out, "files": places})
-    else:
-        console.print(table_of(found))
-        console.print(Text(f"{advice}; ranked by {found.ranked_by}"), soft_wrap=True)
-        if len(found.rows) == 1:
-            console.print("there is only one: train with a larger --keep-last to have others", soft_wrap=True)
-        print_places(console, places)
-    for step, why in found.left_out.items():
-        console.print(Text(f"step {step} was left out: {why}", "yellow"), soft_wrap=True)
-    return FINDINGS if found.left_out else 0
+    if chosen.checkpoints:
+        folder = the_run(chosen.runs)
+        ranking = import_module("fieldwatch.cli.compare_ranking")  # it draws, and so needs torch; the rest does not
+        return int(ranking.rank(folder, chosen.device, chosen.resolution, chosen.out, as_json=chosen.json))
+    if chosen.resolution is not None:
+        raise BadInput(f"--resolution {chosen.resolution} is for --checkpoints: runs beside each other are not drawn")
+    if not chosen.runs:
+        raise BadInput("0 runs were given (none): give two or more folders, or --checkpoints with one run")
+    return beside(chosen)
 
 
-def the_run(chosen: Arguments) -> Path:
-    """Return the run whose checkpoints are to be compared.
+def the_run(runs: Sequence[Path]) -> Path:
+    """Return the run whose checkpoints are to be ranked.
 
     Raises:
-        BadInput: none, several, or the flag is missing.
+        BadInput: none or several were given.
     """
-    names = " ".join(map(str, chosen.runs))
-    if len(chosen.runs) != 1:
+    if len(runs) != 1:
+        names = " ".join(map(str, runs)) or "none"
         raise BadInput(
-            f"{len(chosen.runs)} runs were given ({names or 'none'}): runs side by side are not compared yet; give "
-            "one and --checkpoints to rank its checkpoints, as in fieldwatch compare --checkpoints runs/bear"
+            f"{len(runs)} runs were given ({names}), and --checkpoints ranks those of one: give one run, or leave "
+            "--checkpoints out to compare several"
         )
-    if not chosen.checkpoints:
-        raise BadInput(f"{names} alone can be compared with nothing: add --checkpoints to rank its checkpoints")
-    if chosen.resolution is not None and not 8 <= chosen.resolution <= 512:
-        raise BadInput(f"--resolution is {chosen.resolution}: wanted 8 to 512 nodes along a side of the box")
-    return chosen.runs[0]
+    return runs[0]
 
 
-def table_of(found: Compared) -> Table:
-    """One row per checkpoint, the best first."""
-    table = Table(title="checkpoints, the best first", title_justify="left")
-    columns = [name for name in found.columns if any(row.figures.get(name) is not None for row in found.rows)]
-    for name in ("step", "iteration", *columns, "score"):
-        table.add_column(name, justify="right")
-    for row in found.rows:
-        values = (_written(row.figures.get(name), found.columns[name]) for name in columns)
-        table.add_row(str(row.step), f"{row.iteration:,}", *values, f"{row.score:.3f}")
-    return table
+def beside(chosen: Arguments) -> int:
+    """Compare the runs; print the answer, and write the page that was asked for."""
+    console = Console(stderr=chosen.json)
+    with reading_input():
+        refuse_other_files(chosen.out)
+        with console.status("reading the runs"):
+            comparison = compare(read_sides(chosen.runs), chosen.metric, repeats=chosen.repeats)
+        if chosen.out is not None:
+            write_comparison(comparison, chosen.out)
+    page = chosen.out.absolute() if chosen.out is not None else None
+    if chosen.json:
+        print_json({**as_json(comparison), "page": page})
+        return 0
+    show(console, comparison, chosen.by)
+    places = {printable(side.name, 60): printable(side.folder.absolute(), 4096) for side in comparison.sides[:20]}
+    print_places(console, {**places, **({"page": str(page)} if page else {})})
+    if page is None:
+        console.print("-o FILE.html writes all of it as a page, with curves", highlight=False)
+    return 0
 
 
-def write_files(found: Compared, folder: Path) -> dict[str, Path]:
-    """Write the table and the curves; returns them by what they are."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [row.flat() for row in found.rows]
-    with (folder / "checkpoints.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    table: dict[str, Any] = {"ranked_by": found.ranked_by, "best": found.rows[0].step, "checkpoints": rows}
-    (folder / "checkpoints.json").write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
-    Image.fromarray(curves(found)).save(folder / "checkpoints.png")
-    return {
-        "table": folder / "checkpoints.csv",
-        "json": folder / "checkpoints.json",
-        "curves": folder / "checkpoints.png",
-    }
+def refuse_other_files(path: Path | None) -> None:
+    """Refuse a place for the page that holds something else.
+
+    Raises:
+        ValueError: it is no .html file, a folder, or a file that is no page of ours.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
+        raise ValueError(f"-o {path} is no HTML file: name one that ends with .html, such as compare.html")
+    if path.exists() and not is_page(path):
+        raise ValueError(f"{path} exists and is no page of fieldwatch: name another file, or remove it")
 
 
-def _written(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+def show(console: Console, comparison: Comparison, by: By) -> None:
+    """Print the answer and its tables."""
+    for part in tables(comparison, by):
+        console.print(part, highlight=False)

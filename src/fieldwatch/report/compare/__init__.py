@@ -1,0 +1,49 @@
+"""Runs beside each other: which is better, and why; ours and those of plain TensorBoard folders."""
+
+from fieldwatch.report.compare.account import comparison_account
+from fieldwatch.report.compare.align import By, Point
+from fieldwatch.report.compare.as_json import as_json
+from fieldwatch.report.compare.comparison import Comparison, MetricBeside, NoSuchMetric, compare
+from fieldwatch.report.compare.difference import Differing, Divergence, first_difference
+from fieldwatch.report.compare.figures import Figure, figure_of
+from fieldwatch.report.compare.page import comparison_page, write_comparison
+from fieldwatch.report.compare.quality import Meaning, meaning_of
+from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
+from fieldwatch.report.compare.side import Phase, Side
+from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
+from fieldwatch.report.compare.table import tables
+from fieldwatch.report.compare.words import printable, sentences, title
+
+__all__ = [
+    "By",
+    "Comparison",
+    "Differing",
+    "Divergence",
+    "Figure",
+    "Group",
+    "Meaning",
+    "MetricBeside",
+    "NoSuchMetric",
+    "NothingToCompare",
+    "Phase",
+    "Point",
+    "Side",
+    "Significance",
+    "as_json",
+    "compare",
+    "comparison_account",
+    "comparison_page",
+    "figure_of",
+    "first_difference",
+    "meaning_of",
+    "permutation_test",
+    "printable",
+    "read_sides",
+    "runs_in",
+    "sentences",
+    "side_of",
+    "tables",
+    "title",
+    "welch_interval",
+    "write_comparison",
+]

@@ -1,0 +1,104 @@
+"""The runs at the same step, after the same seconds of training, and at the end of the same phase."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.record import Better, Series
+from fieldwatch.report.compare.figures import value_after, winner
+from fieldwatch.report.compare.side import Phase, Side
+
+By = Literal["step", "time", "phase"]
+Floats = NDArray[np.float64]
+PARTS = (0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One metric of all runs at one place.
+
+    Attributes:
+        metric: its name.
+        at: the place, for people: ``step 512``, ``12.5 s``, ``end of "warm-up"``.
+        place: the step or the seconds; NaN for a phase.
+        values: per run, as after that place; NaN where it has no value there.
+        best: whose is the best; empty where nobody's.
+    """
+
+    metric: str
+    at: str
+    place: float
+    values: Mapping[str, float]
+    best: str
+
+
+def axis_of(series: Series, *, positions: bool) -> Floats:
+    """Return the steps of a series, or the places on its axis (TensorBoard's steps)."""
+    return series.positions if positions else series.steps
+
+
+def at_points(sides: Sequence[Side], metric: str, better: Better, by: By, *, positions: bool) -> list[Point]:
+    """Return one metric at the quarters of what all runs have in common, or at the end of each phase they share.
+
+    Args:
+        sides: the runs; those without the metric are left out.
+        metric: its name.
+        better: which way is good.
+        by: what the runs are aligned by.
+        positions: count places on the metric's axis instead of steps.
+    """
+    having = {side.name: side for side in sides if metric in side.series}
+    if len(having) < 2:
+        return []
+    if by == "phase":
+        return _at_phases(having, metric, better)
+    axes = {
+        name: side.series[metric].seconds if by == "time" else axis_of(side.series[metric], positions=positions)
+        for name, side in having.items()
+    }
+    start, end = max(float(axis[0]) for axis in axes.values()), min(float(axis[-1]) for axis in axes.values())
+    places = [start + part * (end - start) for part in PARTS]
+    if by == "step":
+        places = [float(round(place)) for place in places]
+    found: list[Point] = []
+    for place in dict.fromkeys(place for place in places if start <= place <= end):
+        values = {name: _value_at(having[name].series[metric], axis, place) for name, axis in axes.items()}
+        text = f"{place:,.4g} s" if by == "time" else f"step {place:,.0f}"
+        found.append(Point(metric=metric, at=text, place=place, values=values, best=winner(values, better)))
+    return found
+
+
+def shared_phases(sides: Sequence[Side]) -> list[str]:
+    """Return the names of the phases that at least two runs have, in order."""
+    names = [phase.name for side in sides for phase in side.phases]
+    return [name for name in dict.fromkeys(names) if sum(_phase(side, name) is not None for side in sides) > 1]
+
+
+def _at_phases(having: Mapping[str, Side], metric: str, better: Better) -> list[Point]:
+    found: list[Point] = []
+    for name in shared_phases(list(having.values())):
+        values = {run: _in_phase(side, metric, phase) for run, side in having.items() if (phase := _phase(side, name))}
+        if any(np.isfinite(value) for value in values.values()):
+            at = f'end of "{name}"'
+            found.append(Point(metric=metric, at=at, place=float("nan"), values=values, best=winner(values, better)))
+    return found
+
+
+def _phase(side: Side, name: str) -> Phase | None:
+    return next((phase for phase in side.phases if phase.name == name), None)
+
+
+def _in_phase(side: Side, metric: str, phase: Phase) -> float:
+    """Return the value after the last row of a phase; NaN where it has no row in it."""
+    series = side.series[metric]
+    first = int(np.searchsorted(series.steps, phase.first))
+    last = len(series) if phase.last is None else int(np.searchsorted(series.steps, phase.last, side="right"))
+    return value_after(series.values[first:last], last - first)[0]
+
+
+def _value_at(series: Series, axis: Floats, place: float) -> float:
+    order = axis if bool((np.diff(axis) >= 0).all()) else np.maximum.accumulate(axis)
+    return value_after(series.values, int(np.searchsorted(order, place, side="right")))[0]

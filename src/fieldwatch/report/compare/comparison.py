@@ -1,0 +1,223 @@
+"""Several runs beside each other: which is better, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fieldwatch.record import Better
+from fieldwatch.report.compare.align import By, Point, at_points, axis_of
+from fieldwatch.report.compare.difference import Divergence, first_difference
+from fieldwatch.report.compare.figures import Figure, figure_of, winner
+from fieldwatch.report.compare.keys import config_differences_of, environment_differences_of
+from fieldwatch.report.compare.pace import Pace, pace_of
+from fieldwatch.report.compare.quality import NO_QUALITY, Meaning, meaning_of
+from fieldwatch.report.compare.seeds import Group, Significance, groups_of, significance_of
+from fieldwatch.report.compare.side import Side
+
+ALIGNED = 12
+"""So many metrics are aligned and tested; the table of final values has all that were chosen."""
+UNKNOWN = 12
+"""So many metrics are shown where nobody knows which way is good."""
+MOST_PAIRS = 30
+
+
+class NoSuchMetric(ValueError):  # noqa: N818  says what was looked for
+    """No run has a metric of the asked-for name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricBeside:
+    """One metric of all runs.
+
+    Attributes:
+        name: its tag.
+        meaning: which way is good, and how much it matters.
+        figures: per run that has it, what its values come to.
+        best_final: the run whose value at the end is the best; empty where nobody's is.
+        best_ever: the run that had the best value at any time; empty where nobody's is.
+    """
+
+    name: str
+    meaning: Meaning
+    figures: Mapping[str, Figure]
+    best_final: str
+    best_ever: str
+
+    @property
+    def better(self) -> Better:
+        """Which way is good."""
+        return self.meaning.better
+
+    @property
+    def finals(self) -> dict[str, float]:
+        """The value at the end, per run."""
+        return {run: figure.final for run, figure in self.figures.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs beside each other.
+
+    Attributes:
+        sides: the runs, in the order given.
+        positions: whether steps are places on a metric's own axis, as TensorBoard's are.
+        metrics: those that were chosen, what matters most first.
+        shared: names that all runs with any row have.
+        partly: names that some runs lack, and which runs have them.
+        points: per way to align, the runs at the same place.
+        paces: per run speed and memory.
+        config: keys that differ, and every run's value.
+        environment: what else differs.
+        divergences: of each further run from the first one, in which step.
+        groups: runs that repeat one experiment.
+        significance: of each two groups and metric.
+    """
+
+    sides: tuple[Side, ...]
+    positions: bool
+    metrics: tuple[MetricBeside, ...]
+    shared: tuple[str, ...]
+    partly: Mapping[str, tuple[str, ...]]
+    points: Mapping[By, tuple[Point, ...]]
+    paces: Mapping[str, Pace]
+    config: Mapping[str, Mapping[str, Any]]
+    environment: Mapping[str, Mapping[str, Any]]
+    divergences: tuple[Divergence, ...]
+    groups: tuple[Group, ...]
+    significance: tuple[Significance, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the runs."""
+        return tuple(side.name for side in self.sides)
+
+    @property
+    def headline(self) -> MetricBeside | None:
+        """The metric that decides: the first one of which two runs have a value and one is better."""
+        return next((metric for metric in self.metrics if metric.best_final), None)
+
+
+def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: bool = False) -> Comparison:
+    """Compare runs.
+
+    Args:
+        sides: at least two runs.
+        patterns: names of metrics, `*` for any text; none chooses what tells of quality.
+        repeats: runs of one given folder repeat an experiment where no config says so.
+
+    Raises:
+        NoSuchMetric: a pattern fits no metric of any run.
+    """
+    having = [side for side in sides if side.series]
+    positions = any(side.kind == "tensorboard" for side in having)
+    names = dict.fromkeys(name for side in having for name in side.series)
+    owners = {name: tuple(side.name for side in having if name in side.series) for name in names}
+    metrics = [beside(sides, name, positions=positions) for name in chosen_metrics(having, owners, patterns)]
+    groups = groups_of(sides, repeats=repeats)
+    aligned = metrics[:ALIGNED]
+    ways: tuple[By, ...] = ("step", "time", "phase")
+    return Comparison(
+        sides=tuple(sides),
+        positions=positions,
+        metrics=tuple(metrics),
+        shared=tuple(name for name, runs in owners.items() if len(runs) == len(having)),
+        partly={name: runs for name, runs in owners.items() if len(runs) < len(having)},
+        points={
+            by: tuple(p for m in aligned for p in at_points(sides, m.name, m.better, by, positions=positions))
+            for by in ways
+        },
+        paces={side.name: pace_of(side) for side in sides},
+        config=config_differences_of(sides),
+        environment=environment_differences_of(sides),
+        divergences=tuple(_divergences(sides)),
+        groups=tuple(groups),
+        significance=tuple(_significance(aligned, groups)),
+    )
+
+
+def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> list[str]:
+    """Return which metrics are shown, in order.
+
+    Raises:
+        NoSuchMetric: a pattern fits none.
+    """
+    if patterns:
+        return list(dict.fromkeys(name for pattern in patterns for name in _fitting(pattern, list(owners))))
+    least = min(2, len(sides))
+    shared = [
+        name for name, runs in owners.items() if len(runs) >= least and not name.startswith(("Sample/", "Guard/"))
+    ]
+    ranks = {name: meaning_told(sides, name).rank for name in shared}
+    chosen = sorted(
+        (name for name in shared if ranks[name] < NO_QUALITY), key=lambda name: (-len(owners[name]), ranks[name])
+    )
+    return chosen or [name for name in shared if not meaning_told(sides, name).machine][:UNKNOWN]
+
+
+def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
+    found = [name for name in names if name == pattern] or [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        known = ", ".join(sorted(names)[:20]) or "none: the runs hold no scalars"
+        raise NoSuchMetric(f"no run has a metric {pattern!r} (* stands for any text); there are {known}")
+    return found
+
+
+def meaning_told(sides: Sequence[Side], name: str) -> Meaning:
+    """Return what a metric says, as the first run that declared it has it."""
+    return meaning_of(name, next((side.declared[name] for side in sides if name in side.declared), None))
+
+
+def beside(sides: Sequence[Side], name: str, *, positions: bool) -> MetricBeside:
+    """Return one metric of all runs that have it."""
+    meaning = meaning_told(sides, name)
+    figures = {
+        side.name: figure_of(series, meaning.better, axis_of(series, positions=positions))
+        for side in sides
+        if (series := side.series.get(name)) is not None
+    }
+    return MetricBeside(
+        name=name,
+        meaning=meaning,
+        figures=figures,
+        best_final=winner({run: figure.final for run, figure in figures.items()}, meaning.better),
+        best_ever=winner({run: figure.best for run, figure in figures.items()}, meaning.better),
+    )
+
+
+def _divergences(sides: Sequence[Side]) -> list[Divergence]:
+    """Compare each run with the first one that has rows."""
+    having = [side for side in sides if side.series]
+    return [
+        first_difference(having[0], other, positions="tensorboard" in (having[0].kind, other.kind))
+        for other in having[1:]
+    ]
+
+
+def _significance(metrics: Sequence[MetricBeside], groups: Sequence[Group]) -> list[Significance]:
+    """Test each two groups, where any group repeats; many groups only against the first."""
+    if len(groups) < 2 or all(len(group.independent) == 1 for group in groups):
+        return []
+    pairs = list(combinations(groups, 2))
+    pairs = pairs if len(pairs) <= MOST_PAIRS else [(groups[0], other) for other in groups[1:]]
+    found = [
+        significance_of(metric.name, metric.finals, one, other, metric.better)
+        for one, other in pairs
+        for metric in metrics
+    ]
+    return [test for test in found if test is not None]
+
+
+def ranked(metric: MetricBeside) -> list[tuple[str, float]]:
+    """Return the runs and their values at the end, the best first; those that are no number are left out."""
+    known = [(run, value) for run, value in metric.finals.items() if np.isfinite(value)]
+    return sorted(known, key=lambda pair: pair[1], reverse=metric.better == "higher")
+
+
+def all_equal(comparison: Comparison) -> bool:
+    """Whether all runs are equal to the bit, end together, and none is without rows."""
+    pairs = comparison.divergences
+    return len(pairs) == len(comparison.sides) - 1 and all(d.identical and not d.longer for d in pairs) and bool(pairs)

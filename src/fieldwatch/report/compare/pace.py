@@ -1,0 +1,70 @@
+"""How fast a run was and how much memory it took, from its record."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fieldwatch.record import Series
+from fieldwatch.report.compare.side import Side
+
+_PEAKS = ("Memory/peak_MB", "Memory/reserved_MB", "Memory/allocated_MB")
+_GIGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*g(?:i)?b$", re.IGNORECASE)
+_MEGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*m(?:i)?b$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Speed and memory of a run; NaN where its record does not tell.
+
+    Attributes:
+        seconds: of training, up to the last value.
+        step_ms: median duration of a step.
+        steps_per_second: steps by the seconds they took, evaluation and saving included.
+        peak_MB: the most memory at once, MiB.
+        peak_from: the metric that says so.
+    """
+
+    seconds: float
+    step_ms: float
+    steps_per_second: float
+    peak_MB: float  # noqa: N815  as the metric is called
+    peak_from: str
+
+
+def pace_of(side: Side) -> Pace:
+    """Return speed and memory of a run."""
+    longest = max(side.series.values(), key=len, default=None)
+    steps = side.series.get("Time/step")
+    peak, source = _peak(side)
+    return Pace(
+        seconds=side.seconds if side.series else float("nan"),
+        step_ms=float(np.nanmedian(steps.values)) if steps is not None and _any(steps.values) else float("nan"),
+        steps_per_second=_rate(longest),
+        peak_MB=peak,
+        peak_from=source,
+    )
+
+
+def _rate(series: Series | None) -> float:
+    if series is None or len(series) < 2 or series.seconds[-1] <= series.seconds[0]:
+        return float("nan")
+    return float((series.steps[-1] - series.steps[0]) / (series.seconds[-1] - series.seconds[0]))
+
+
+def _peak(side: Side) -> tuple[float, str]:
+    for name in (*_PEAKS, *_named(side, _MEGA), *_named(side, _GIGA)):
+        series = side.series.get(name)
+        if series is not None and _any(series.values) and "total" not in name and "capacity" not in name:
+            factor = 1024 if name not in _PEAKS and _GIGA.search(name) else 1
+            return factor * float(np.nanmax(series.values)), name
+    return float("nan"), ""
+
+
+def _named(side: Side, pattern: re.Pattern[str]) -> Sequence[str]:
+    return [name for name in side.series if pattern.search(name)]
+
+
+def _any(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).any())

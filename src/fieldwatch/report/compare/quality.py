@@ -1,0 +1,114 @@
+"""What a metric says about a run: which way is good, and how much it matters for "which is better"."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from fieldwatch.record import TOOLKIT, Better
+
+_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_TOKENS = re.compile(r"[A-Za-z0-9]+")
+_NEITHER = {
+    "active", "baseline", "beta", "cosine", "count", "eta", "grad", "gradients", "grads", "info",
+    "learningrate", "lr", "momentum", "norm", "num", "parameters", "params", "ratio", "reference", "scale", "share",
+    "weight",
+}  # fmt: skip
+_LOWER = {
+    "bce", "cd", "cer", "chamfer", "cost", "dist", "distance", "divergence", "err", "error", "errors",
+    "failures", "fid", "gap", "giant", "hausdorff", "kid", "kl", "l1", "l2", "loss", "losses", "lpips", "mae",
+    "missed", "mse", "needle", "never", "nll", "non", "perplexity", "ppl", "regret", "rmse", "starved", "std",
+    "transparent", "wer",
+}  # fmt: skip
+_HIGHER = {
+    "acc", "accuracy", "ap", "auc", "below", "bleu", "consistency", "dice", "f", "f1", "fps", "fscore", "iou",
+    "map", "miou", "precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "sim",
+    "similarity", "ssim", "success", "throughput", "watertight", "within",
+}  # fmt: skip
+NO_QUALITY = 9
+"""The rank of what says nothing about which run is better."""
+_AGAIN = ("Loss/weighted_",)
+"""Told by other metrics already: a term times its weight tells more of the weight."""
+_BESIDE = ("Statistics/", "Recovery/", "Population/", "Mesh/")
+"""What describes a run, more than how good it is."""
+_MAIN = {"psnr", "acc", "accuracy", "iou", "miou", "mae", "chamfer", "f1", "auc", "map", "reward", "error", "l1", "mse"}
+_COUNTS = {"Eval/chunk_shrinks", "Eval/mesh_pieces_removed", "Eval/failures"}
+_UNSTEADY = {"gap", "std"}
+_SURELY_HELD_OUT = {"val", "valid", "validation", "test", "held", "heldout", "dev"}
+_HELD_OUT = {"val", "valid", "validation", "test", "heldout", "held", "eval", "evaluation", "surface", "dev"}
+_CLOCKS = {
+    "cpu", "duration", "elapsed", "eta", "fps", "gb", "gib", "gpu", "hours", "machine", "mb", "memory", "mib",
+    "minutes", "ms", "performance", "power", "ram", "sec", "second", "seconds", "secs", "speed", "system",
+    "temperature", "tensorprofiling", "throughput", "time", "timing", "utilisation", "utilization", "vram",
+}  # fmt: skip
+_PER_SECOND = ({"per", "sec"}, {"per", "second"}, {"it", "s"}, {"wall", "clock"})
+
+Source = Literal["declared", "by its name", "not known"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a metric's name says.
+
+    Attributes:
+        better: which way is good; `"none"` where that cannot be said.
+        source: whether a declaration says so, or the words of its name.
+        machine: whether it tells of clocks or machines, which differ from run to run whatever the training does.
+        rank: how much it matters, 0 most: held-out quality, held-out loss, quality, losses; `NO_QUALITY` for all else.
+    """
+
+    better: Better
+    source: Source
+    machine: bool
+    rank: int
+
+
+@cache
+def meaning_of(name: str, told: Better | None = None) -> Meaning:
+    """Return what a metric says of a run: as it was declared where it was, else by the words of its name.
+
+    Args:
+        name: the tag.
+        told: which way is good, where the run's own record says so.
+    """
+    words = words_of(name)
+    declared = TOOLKIT.find(name)
+    unit = declared.unit if declared else ""
+    clocks = words & _CLOCKS - ({"ms"} if "ssim" in words else set())
+    machine = bool(clocks) or unit in ("ms", "s", "MiB") or any(pair <= words for pair in _PER_SECOND)
+    better = told or (declared.better if declared else _direction(words))
+    if name.startswith(("Sample/", "Guard/")):
+        better = "none"
+    source: Source = "declared" if told or declared else "by its name" if better != "none" else "not known"
+    return Meaning(better=better, source=source, machine=machine, rank=_rank(name, words, better, machine=machine))
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words that a tag is made of, in lower case."""
+    return {part.lower() for part in (*_TOKENS.findall(name), *_PARTS.findall(name))}
+
+
+def _direction(words: set[str]) -> Better:
+    if words & _NEITHER or {"learning", "rate"} <= words:
+        return "none"
+    if words & _UNSTEADY:
+        return "lower"
+    if words & _HIGHER and "error" not in words:
+        return "higher" if not words & {"loss", "losses"} else "lower"
+    return "lower" if words & _LOWER else "none"
+
+
+def _rank(name: str, words: set[str], better: Better, *, machine: bool) -> int:
+    """Return how much a metric matters, 0 most."""
+    no_direction = better not in ("higher", "lower") or machine or bool(words & (_UNSTEADY | _NEITHER))
+    if no_direction or name in _COUNTS or name.startswith((*_AGAIN, *_BESIDE)):
+        return NO_QUALITY if no_direction or not name.startswith(_BESIDE) else NO_QUALITY - 1
+    loss = bool(words & {"loss", "losses"})
+    if words & _HELD_OUT and "train" not in words:
+        main = bool(words & _MAIN and not words & {"min", "max", "median"})
+        return 3 if loss else 2 if not main else 0 if words & _SURELY_HELD_OUT else 1
+    if not loss:
+        return 4
+    if name.startswith("Loss/component_"):
+        return 7
+    return 5 if "total" in words or len(words) <= 2 else 6

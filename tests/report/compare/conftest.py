@@ -1,0 +1,31 @@
+"""Runs without folders: what a comparison is made of."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fieldwatch.record import Series
+from fieldwatch.report.compare import Side
+
+
+def series(values, steps=None, pace=0.5):
+    values = np.asarray(values, np.float64)
+    steps = np.arange(len(values), dtype=np.float64) if steps is None else np.asarray(steps, np.float64)
+    return Series(steps=steps, seconds=steps * pace, positions=steps.copy(), values=values)
+
+
+@pytest.fixture
+def line():
+    return series
+
+
+@pytest.fixture
+def side():
+    """Make a run of ours from metric names (double underscores for slashes) and their values."""
+
+    def make(name, metrics, **known):
+        held = {key: value if isinstance(value, Series) else series(value) for key, value in metrics.items()}
+        return Side(**{"name": name, "folder": Path(name), "kind": "fieldwatch", "series": held, "config": {}} | known)
+
+    return make
