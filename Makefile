@@ -11,6 +11,8 @@ STAMP := .venv/.installed-$(EXTRAS)
 # One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
+# Compiled modules are kept, whatever the environment says: the tests start a hundred processes that read them again.
+test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help env demo test check format bench soak torture docs pin clean
 
@@ -50,11 +52,13 @@ soak: env ## 30,000 steps of a tiny normals scene with faults planted, beside an
 torture: env ## try to break every promise about a run, and rewrite the table of docs/reliability.md (N=1000 for more kills)
 	@.venv/bin/python benchmarks/torture --count $(N)
 
-docs: env ## rewrite the generated pages (docs/metrics.md, docs/rules.md)
+docs: env ## rewrite the generated pages, and build the site of docs/ into site/
 	@.venv/bin/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+	@echo "site/index.html"
 
 pin: env ## rewrite constraints.txt (UPGRADE=1 for the newest of everything)
 	@scripts/pin.sh
 
 clean: ## remove .venv and all caches; runs/ stays
-	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site

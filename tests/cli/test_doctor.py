@@ -11,7 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.cli.doctor_machine import LIBRARIES, advise, memory_limit, processor
+from fieldwatch.cli.doctor_checks import checked
+from fieldwatch.cli.doctor_machine import LIBRARIES, memory_limit, processor
+from fieldwatch.cli.doctor_places import look_at_places, shared_memory
 from fieldwatch.data import (
     GaussianCloud,
     SolidUnion,
@@ -66,27 +68,74 @@ def examined(fieldwatch):
     return call
 
 
-def test_the_machine_is_described(fieldwatch, answer):
+def test_the_machine_is_described(fieldwatch):
     code, out, _ = fieldwatch("doctor")
-    assert code == 0
-    assert all(word in out for word in ("processor", "memory", "disk", "torch", "kernels", "colmap"))
-    found = answer("doctor")
+    words = ("processor", "memory", "disk", "torch", "kernels", "colmap", "open files", "clock", "runs")
+    assert all(word in out for word in words)
+    again, printed, _ = fieldwatch("doctor", "--json")
+    found = json.loads(printed)
+    graver = [finding for finding in found["findings"] if finding["severity"] != "note"]
+    assert code == again == (1 if graver else 0)
     assert found["software"]["torch"] == torch.__version__
     assert found["machine"]["cores"]["usable"] == len(os.sched_getaffinity(0))
     assert found["machine"]["disk"]["free_bytes"] > 0
+    assert found["machine"]["runs"]["reason"] is None
     assert set(found["libraries"]) == {library.package for library in LIBRARIES}
     assert found["libraries"]["av"] is not None
 
 
-def test_advice_is_given_where_it_is_due():
-    machine = {"gpus": [1], "disk": {"free_bytes": 1 << 30, "folder": "/x"}, "memory_free_bytes": 1 << 40}
-    machine |= {"memory_limit_bytes": 1 << 30}
-    software = {"torch_sees_gpu": False, "torch_build": "CPU only", "native_kernels": False}
-    software |= {"native_kernels_reason": "no C compiler found"}
-    text = "\n".join(advise(machine, software))
-    assert all(part in text for part in ("CUDA build", "no C compiler", "1.0 GiB are free in /x", "of memory are free"))
-    healthy = machine | {"gpus": [], "disk": {"free_bytes": 1 << 40}, "memory_limit_bytes": None}
-    assert advise(healthy, software | {"native_kernels": True}) == []
+HEALTHY_MACHINE = {
+    "gpus": [], "driver": None, "disk": {"free_bytes": 1 << 40, "folder": "/x"}, "memory_free_bytes": 1 << 40,
+    "memory_limit_bytes": None, "shared_memory_bytes": 1 << 33, "open_files": 1024,
+    "runs": {"folder": "/x/runs", "reason": None}, "clock": "2026-11-22T10:00:00+00:00", "clock_skew_seconds": 0.0,
+}  # fmt: skip
+HEALTHY_SOFTWARE = {
+    "torch_sees_gpu": False, "torch_build": "CPU only", "native_kernels": True, "native_kernels_reason": None,
+    "tensorboard_tab": True,
+}  # fmt: skip
+
+
+def test_a_healthy_machine_has_no_findings():
+    assert checked(HEALTHY_MACHINE, HEALTHY_SOFTWARE) == ()
+
+
+@pytest.mark.parametrize(
+    ("machine", "software", "name", "words"),
+    [
+        ({"gpus": [1]}, {}, "gpu", "CUDA build of torch"),
+        ({"gpus": [1], "driver": "470.82"}, {"torch_build": "CUDA 12.8"}, "gpu", "needs a driver from 525 on"),
+        ({"gpus": [1], "driver": "580.1"}, {"torch_build": "CUDA 12.8"}, "gpu", "CUDA_VISIBLE_DEVICES"),
+        ({}, {"native_kernels": False, "native_kernels_reason": "no C compiler"}, "kernels", "no C compiler"),
+        ({}, {"tensorboard_tab": False}, "tab", "install the package again"),
+        ({"disk": {"free_bytes": 1 << 30, "folder": "/x"}}, {}, "disk", "1.0 GiB are free in /x"),
+        ({"memory_free_bytes": 1 << 30}, {}, "memory", "1.0 GiB of memory are free"),
+        ({"memory_limit_bytes": 1 << 31}, {}, "memory", "2.0 GiB of memory are free"),
+        ({"shared_memory_bytes": 1 << 26}, {}, "shared memory", "--shm-size"),
+        ({"open_files": 64}, {}, "open files", "ulimit -n"),
+        ({"runs": {"folder": "/x/runs", "reason": "cannot be written (read-only)"}}, {}, "runs", "read-only"),
+        ({"clock": "1970-01-01T00:00:09+00:00"}, {}, "clock", "1970"),
+        ({"clock_skew_seconds": -40.0}, {}, "clock", "-40 s"),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_remedy(machine, software, name, words):
+    (finding,) = checked(HEALTHY_MACHINE | machine, HEALTHY_SOFTWARE | software)
+    assert finding.name == name
+    assert words in f"{finding.message} -> {finding.remedy}"
+
+
+def test_the_gravest_come_first():
+    found = checked(HEALTHY_MACHINE | {"gpus": [1], "open_files": 9}, HEALTHY_SOFTWARE | {"tensorboard_tab": False})
+    assert [finding.severity for finding in found] == ["error", "warning", "note"]
+
+
+def test_places_are_tried_and_left_as_they_were(tmp_path):
+    found = look_at_places(tmp_path)
+    assert found["runs"]["reason"] is None
+    assert abs(found["clock_skew_seconds"]) < 5
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs").touch()  # a file is in the way
+    assert "cannot be written" in look_at_places(tmp_path)["runs"]["reason"]
+    assert shared_memory(tmp_path / "none") is None
 
 
 def test_names_and_limits_come_from_the_systems_files(tmp_path):

@@ -28,6 +28,9 @@ class Arguments:
     photos with cameras (COLMAP, transforms.json), frames (a folder of pictures, a video file), Gaussians (PLY, 3DGS
     folder). It is read as the training would read it, and nothing is written but the picture that was asked for.
 
+    Of the machine: cores, memory, disk, GPU and driver, torch's build, kernels, extras and programs with what they
+    bring, limits, the clock, and whether runs can be written here.
+
     Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 2 when the data cannot be read or are
     not known; the message says what was wanted.
     """
@@ -61,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
             print_json(asdict(machine))
         else:
             print_machine(Console(highlight=False), machine)
-        return 0
+        return 1 if machine.ill else 0
     report = _look(chosen, chosen.data.expanduser())
     if chosen.json:
         print_json(asdict(report))

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.cli.doctor_checks import checked, gibibytes
+from fieldwatch.cli.doctor_places import look_at_places
+from fieldwatch.cli.doctor_report import DataFinding, print_checks
 from fieldwatch.monitor import Gpu, read_machine
 from fieldwatch.render import native_available
-
-GIBIBYTE = 1 << 30
-LITTLE_DISK, LITTLE_MEMORY = 10 * GIBIBYTE, 4 * GIBIBYTE
 
 
 class Library(NamedTuple):
@@ -39,6 +39,7 @@ LIBRARIES = (
     Library("gsplat", "splats on a GPU", "pip install 'fieldwatch[gpu]'"),
     Library("wandb", "Weights & Biases", "pip install 'fieldwatch[wandb]'"),
     Library("mlflow-skinny", "MLflow", "pip install 'fieldwatch[mlflow]'"),
+    Library("ray", "many scenes at once", "pip install 'fieldwatch[ray]'"),
     Library("open3d", "another Poisson reconstruction, by choice", "pip install open3d"),
 )
 """The ones that people ask about: our own needs that are native, and what is optional."""
@@ -46,6 +47,9 @@ LIBRARIES = (
 PROGRAMS = {
     "colmap": "poses of own photos",
     "nsys": "GPU timelines",
+    "tmux": "trainings that outlive a connection",
+    "chromium": "pictures of reports, tests of pages",
+    "ffmpeg": "cutting films; reading and writing them needs no program",
     "cc": "builds the native kernels",
     "git-lfs": "large files in repositories",
 }
@@ -57,18 +61,23 @@ class MachineReport:
     """A machine, for whom trains on it.
 
     Attributes:
-        machine: processor, cores, memory, GPUs, disk.
-        software: Python, torch, kernels.
+        machine: processor, cores, memory, GPUs, disk, limits, clock.
+        software: Python, torch, kernels, TensorBoard's tab.
         libraries: version of each one, None where it is not installed.
         programs: path of each one, None where it is not found.
-        advice: what would make it better.
+        findings: what is wrong or missing, and what to do; the gravest first.
     """
 
     machine: Mapping[str, Any]
     software: Mapping[str, Any]
     libraries: Mapping[str, str | None]
     programs: Mapping[str, str | None]
-    advice: tuple[str, ...]
+    findings: tuple[DataFinding, ...]
+
+    @property
+    def ill(self) -> bool:
+        """Whether something is worse than a note."""
+        return any(finding.severity != "note" for finding in self.findings)
 
 
 def describe_machine() -> MachineReport:
@@ -89,6 +98,7 @@ def describe_machine() -> MachineReport:
         "gpus": [_gpu(gpu) for gpu in seen.gpus],
         "driver": seen.driver,
         "disk": {"folder": str(place), "free_bytes": shutil.disk_usage(place).free},
+        **look_at_places(place),
     }
     software = {
         "fieldwatch": version("fieldwatch"),
@@ -99,6 +109,7 @@ def describe_machine() -> MachineReport:
         "torch_sees_gpu": torch.cuda.is_available(),
         "native_kernels": fast,
         "native_kernels_reason": why or None,
+        "tensorboard_tab": "fieldwatch" in metadata.entry_points(group="tensorboard_plugins").names,
     }
     libraries = {each.package: installed(each.package) for each in LIBRARIES}
     programs = {name: shutil.which(name) for name in PROGRAMS}
@@ -107,28 +118,8 @@ def describe_machine() -> MachineReport:
         software=software,
         libraries=libraries,
         programs=programs,
-        advice=tuple(advise(machine, software)),
+        findings=checked(machine, software),
     )
-
-
-def advise(machine: Mapping[str, Any], software: Mapping[str, Any]) -> list[str]:
-    """Say what would make training faster or safer here."""
-    advice: list[str] = []
-    if machine["gpus"] and not software["torch_sees_gpu"]:
-        build = software["torch_build"]
-        advice.append(
-            f"there is a GPU, and torch ({build}) does not see it: install a CUDA build of torch (pytorch.org), and "
-            "look whether CUDA_VISIBLE_DEVICES hides it"
-        )
-    if not software["native_kernels"]:
-        advice.append(f"the native kernels are not available: {software['native_kernels_reason']}")
-    if machine["disk"]["free_bytes"] < LITTLE_DISK:
-        free = gibibytes(machine["disk"]["free_bytes"])
-        advice.append(f"{free} are free in {machine['disk']['folder']}: checkpoints and pictures need some; use --out")
-    free = min(machine["memory_free_bytes"], machine["memory_limit_bytes"] or machine["memory_free_bytes"])
-    if free < LITTLE_MEMORY:
-        advice.append(f"{gibibytes(free)} of memory are free: close what is not needed, or use --preset cpu")
-    return advice
 
 
 def installed(package: str) -> str | None:
@@ -165,11 +156,6 @@ def processor(file: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor() or platform.machine()
 
 
-def gibibytes(count: float) -> str:
-    """A number of bytes as people read it."""
-    return f"{count / GIBIBYTE:.1f} GiB"
-
-
 def _gpu(gpu: Gpu) -> dict[str, Any]:
     return {
         "index": gpu.index,
@@ -197,17 +183,29 @@ def print_machine(console: Console, report: MachineReport) -> None:
         table.add_row(f"GPU {gpu['index']}", Text(f"{gpu['name']}, {gibibytes(size) if size else 'memory unknown'}"))
     if not machine["gpus"]:
         table.add_row("GPU", "none")
-    table.add_row("disk", Text(f"{gibibytes(machine['disk']['free_bytes'])} free in {machine['disk']['folder']}"))
+    _add_places(table, machine)
     build = f"{software['torch']} ({software['torch_build']}, {software['torch_threads']} threads)"
     table.add_row("python", Text(f"{software['python']}, fieldwatch {software['fieldwatch']}"))
     table.add_row("torch", Text(build))
     reason = f"no: {software['native_kernels_reason']}"
     table.add_row("kernels", Text("native, built" if software["native_kernels"] else reason))
+    table.add_row("tab", Text("in TensorBoard" if software["tensorboard_tab"] else "not in TensorBoard"))
     for library in LIBRARIES:
         there = report.libraries[library.package]
         table.add_row(library.package, Text(f"{there or 'not installed: ' + library.remedy}  ({library.purpose})"))
     for name, purpose in PROGRAMS.items():
         table.add_row(name, Text(f"{report.programs[name] or 'not found'}  ({purpose})"))
     console.print(table)
-    for line in report.advice:
-        console.print(Text(f"-> {line}", style="yellow"), soft_wrap=True)
+    print_checks(console, report.findings)
+
+
+def _add_places(table: Table, machine: Mapping[str, Any]) -> None:
+    """Disk, shared memory, limits, clock."""
+    free = gibibytes(machine["disk"]["free_bytes"])
+    table.add_row("disk", Text(f"{free} free in {machine['disk']['folder']}"))
+    shared, files = machine["shared_memory_bytes"], machine["open_files"]
+    told = f"{gibibytes(shared)} free" if shared is not None else "unknown"
+    table.add_row("limits", Text(f"{files or 'any number of'} open files, shared memory {told}"))
+    runs = machine["runs"]
+    table.add_row("runs", Text(f"{runs['folder']}: {runs['reason'] or 'can be written'}"))
+    table.add_row("clock", Text(machine["clock"]))

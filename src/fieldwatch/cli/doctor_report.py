@@ -1,6 +1,6 @@
 """What the doctor says about a data set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ Severity = Literal["note", "warning", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One thing that is wrong with data.
+    """One thing that is wrong with data, or with a machine.
 
     Attributes:
         name: of the check.
@@ -67,13 +67,18 @@ def print_report(console: Console, report: DataReport) -> None:
     console.print(table)
     for note in report.notes:
         console.print(Text(f"  note: {note}"), soft_wrap=True)
-    if not report.findings:
+    print_checks(console, report.findings)
+    console.print(Text(f"  for: {report.command}"), soft_wrap=True)
+
+
+def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
+    """Show what checks found."""
+    if not findings:
         console.print("[green]healthy[/]: no check found anything")
-    for finding in report.findings:
+    for finding in findings:
         head = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.name}")
         console.print(head, soft_wrap=True)
         console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
-    console.print(Text(f"  for: {report.command}"), soft_wrap=True)
 
 
 def shown(value: Any) -> str:

@@ -29,6 +29,7 @@ COMMANDS = {
     "resume": Command("resume", "continue a run with its stored config"),
     "eval": Command("evaluate", "metrics of a checkpoint on train and held-out data: CSV, JSON, pictures"),
     "memory": Command("memory", "where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots"),
+    "report": Command("report", "a run as one page to send: verdict, charts, tables, pictures; opens without network"),
     "growth": Command("growth", "every growth, prune and reset of a run: Gaussians, loss, PSNR, memory around it"),
     "health": Command("health", "what the rules find in a run: step, message, remedy"),
     "infer video": Command("infer_video", "draw frames, patches or the whole clip; search it by text or image"),
@@ -48,14 +49,16 @@ COMMANDS = {
         "data_render_normals", "normal maps of any mesh: exact normals, masks, depth, cameras on a ring"
     ),
     "export": Command(
-        "export", "a run's products for others: bitstream (video); PLY, 3DGS, .pt (splats); meshes, poses (normals)"
+        "export", "a run's record (Parquet, CSV, TensorBoard) and products (bitstream; PLY, 3DGS; meshes, poses)"
     ),
-    "compare": Command("compare", "rank a run's checkpoints by mesh and normal error (normals), PSNR (splats)"),
+    "compare": Command("compare", "runs beside each other: which is better, and why; or a run's checkpoints, ranked"),
     "doctor": Command("doctor", "what machine this is, what is installed; what a data set holds and what is wrong"),
+    "watch": Command("watch", "a run that another process trains, live: losses, memory, speed, findings, time left"),
     "gpu": Command("gpu", "watch the machine: GPUs, their processes, the runs on it"),
     "nsys snapshot": Command("nsys_snapshot", "some seconds of a running command with Nsight Systems"),
     "nsys train": Command("nsys_train", "run a command under Nsight Systems: whole, some steps, or on a finding"),
     "tensorboard": Command("tensorboard", "start TensorBoard on runs, on localhost"),
+    "completion": Command("completion", "a script for tab completion: bash, zsh, fish"),
 }
 """Every command, by the words it is called with."""
 
@@ -122,4 +125,4 @@ def _print_help() -> None:
     console.print(table)
     begin = ", ".join(f"[bold]fieldwatch train {what}[/]" for what in ("video", "splats", "normals"))
     console.print(f"\nEvery command explains itself with --help. To begin: {begin}")
-    console.print("Tab completion: fieldwatch train video --tyro-print-completion bash (or zsh, tcsh)")
+    console.print('Tab completion: eval "$(fieldwatch completion bash)" (or zsh, fish)', highlight=False)

@@ -12,12 +12,14 @@ from fieldwatch.pipelines.normals.scene import Scene
 from fieldwatch.pipelines.normals.start import prepare_scene
 from fieldwatch.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config
 from fieldwatch.pipelines.normals.surface import MOST_NODES, surface_mesh
+from fieldwatch.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.pipelines.normals.view_errors import Sight
 from fieldwatch.pipelines.normals.views import Seen, look
 from fieldwatch.pipelines.normals.world import camera_in_world, mesh_in_world, pose_in_world
 
 __all__ = [
     "MOST_NODES",
+    "NORMALS_METRICS",
     "PRESETS",
     "Evaluation",
     "NormalsConfig",

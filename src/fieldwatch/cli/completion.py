@@ -1,0 +1,37 @@
+"""``fieldwatch completion SHELL``: a script that completes commands, flags, their values and run folders."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+
+from fieldwatch.cli.completion_scripts import bash_script, fish_script, zsh_script
+from fieldwatch.cli.completion_table import stored_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Print a script for tab completion of the whole program: commands, flags, their choices, run folders.
+
+    Example: fieldwatch completion bash > ~/.local/share/bash-completion/completions/fieldwatch
+
+    Example: fieldwatch completion zsh > ~/.zfunc/_fieldwatch     (a folder of your fpath)
+
+    Example: fieldwatch completion fish > ~/.config/fish/completions/fieldwatch.fish
+
+    To try it in this shell only: eval "$(fieldwatch completion bash)". The script answers by itself: no Python is
+    started when you press Tab.
+    """
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """For which shell."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch completion", args=arguments)
+    script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[chosen.shell]
+    sys.stdout.write(script(stored_flags()))
+    return 0
