@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fieldwatch.record import Block, Journal, Manifest
+from fieldwatch.record import Block, Journal, Manifest, Metric
 
 
 @pytest.fixture
@@ -31,7 +31,8 @@ def own(tmp_path):
 
 def begin_run(folder, **about):
     folder.mkdir()
-    Manifest(config={}, about=about).write(folder)
+    mine = Metric(name="mine", unit="dB", meaning="how much of mine")
+    Manifest(config={}, about=about, metrics=(mine,)).write(folder)
 
 
 @pytest.mark.parametrize("to", ["parquet", "csv", "tensorboard"])
@@ -51,6 +52,7 @@ def test_what_is_written_is_what_was_recorded(own, tmp_path, answer):
     answer("export", own, "--to", "parquet", "-o", tmp_path / "deep" / "out")
     table = pq.read_table(tmp_path / "deep" / "out" / "steps.parquet")
     assert table["mine"].to_pylist() == [step + 0.5 for step in range(10)]
+    assert table.schema.field("mine").metadata[b"unit"] == b"dB"
 
 
 def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):

@@ -10,7 +10,7 @@ from torch import nn
 
 from fieldwatch import ConfigMismatch, Diverged, Interrupted, Run, Shuffled, Terms, Window, read_history
 from fieldwatch.checkpoint import FolderInUseError
-from fieldwatch.record import Catalogue, Metric, UndeclaredMetric, WriterFailed, read_events, read_manifest
+from fieldwatch.record import TOOLKIT, Catalogue, Metric, UndeclaredMetric, WriterFailed, read_events, read_manifest
 
 
 class Toy:
@@ -200,6 +200,17 @@ def test_an_undeclared_name_is_an_error_that_reaches_the_loop(tmp_path):
         with Run(tmp_path / "run", sinks=(), rules=(), metrics=metrics) as run:
             for step in run.steps(100):
                 step.record({"Los/total": 1.0})
+
+
+def test_what_metrics_mean_stands_in_the_run(tmp_path):
+    own = Metric(name="Own/<part>_dB", unit="dB", meaning="what | I measure", better="higher")
+    with Run(tmp_path / "run", sinks=(), rules=(), metrics=Catalogue((*TOOLKIT, own))) as run:
+        for step in run.steps(1):
+            step.record({"Own/left_dB": 1.0})
+    manifest = read_manifest(tmp_path / "run")
+    assert manifest.metrics == (own,)
+    assert manifest.catalogue().find("Own/left_dB") == own
+    assert manifest.catalogue().find("Loss/total") == TOOLKIT.find("Loss/total")
 
 
 def test_a_sink_that_fails_stops_the_run_loudly(tmp_path):

@@ -13,6 +13,10 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.metric import Metric
+from fieldwatch.record.toolkit_metrics import TOOLKIT
+
 State = Literal["running", "finished", "interrupted", "failed", "diverged"]
 PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
 
@@ -43,6 +47,7 @@ class Manifest:
         segments: one entry per start: when, at which step, by which process.
         state: how the last segment stands or ended.
         about: whatever else the pipeline wants a reader to know (its name, data, teacher).
+        metrics: what the run records and what it means; the toolkit's own are not listed.
     """
 
     config: Mapping[str, Any]
@@ -54,6 +59,11 @@ class Manifest:
     segments: tuple[Mapping[str, Any], ...] = ()
     state: State = "running"
     about: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
+    metrics: tuple[Metric, ...] = ()
+
+    def catalogue(self) -> Catalogue:
+        """What the run's metrics mean: as it declared them, and the toolkit's own."""
+        return Catalogue({metric.name: metric for metric in (*TOOLKIT, *self.metrics)}.values())
 
     def write(self, folder: Path) -> None:
         """Replace run.json in one piece."""
@@ -81,7 +91,9 @@ def read_manifest(folder: str | Path) -> Manifest:
         stored = orjson.loads(path.read_bytes())
         windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
         phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
-        return Manifest(**stored | {"segments": tuple(stored["segments"])}, windows=windows, phases=phases)
+        metrics = tuple(Metric(**one) for one in stored.pop("metrics", ()))
+        segments = tuple(stored.pop("segments"))
+        return Manifest(**stored, segments=segments, windows=windows, phases=phases, metrics=metrics)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotARun(
             f"{folder} holds no run (no run.json): give the folder that `fieldwatch train` printed"

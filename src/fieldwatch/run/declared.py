@@ -7,6 +7,7 @@ from typing import Any
 
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
+    TOOLKIT,
     Catalogue,
     Layout,
     Manifest,
@@ -40,7 +41,7 @@ class Declared:
         phases: named stretches of training.
         about: more facts for ``run.json``.
         layout: how charts are arranged; None leaves that to the viewer.
-        guide: Markdown that explains the metrics; empty for none.
+        metrics: what is recorded, and what it means; None for what the toolkit itself records.
     """
 
     config: Mapping[str, Any]
@@ -49,7 +50,7 @@ class Declared:
     phases: tuple[Phase, ...]
     about: Mapping[str, Any]
     layout: Layout | None
-    guide: str
+    metrics: Catalogue | None
 
     @classmethod
     def of(  # noqa: PLR0913  everything a run may declare
@@ -71,7 +72,7 @@ class Declared:
             phases=tuple(phases),
             about=about or {},
             layout=layout or (default_layout(metrics) if metrics else None),
-            guide=metrics.markdown() if metrics else "",
+            metrics=metrics,
         )
 
     def manifest(self, folder: Path, step: int) -> Manifest:
@@ -86,6 +87,7 @@ class Declared:
             git=git_state(),
             segments=(*earlier, new_segment(step)),
             about=self.about,
+            metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
     def begin(self, folder: Path, recording: Recording, step: int, total: int) -> None:
@@ -102,6 +104,6 @@ class Declared:
             recording.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
             recording.show(ShowsLayout, "layout", self.layout)
-        if self.guide:
-            recording.show(ShowsText, "text", "Guide/metrics", step, self.guide)
+        if self.metrics is not None:
+            recording.show(ShowsText, "text", "Guide/metrics", step, self.metrics.markdown())
         recording.show(ShowsConfig, "config", flat(self.config), {})

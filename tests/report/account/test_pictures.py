@@ -1,17 +1,18 @@
-"""Pictures and meanings out of event files, whatever else lies in them."""
+"""Pictures out of event files, whatever else lies in them."""
 
 import base64
 import io
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.record import Catalogue, Metric
+from fieldwatch.record import Catalogue, Metric, read_manifest
 from fieldwatch.record.sinks import TensorBoard
 from fieldwatch.report.account import account_of
-from fieldwatch.report.account.event_records import metrics_of_guide, newest_pictures
+from fieldwatch.report.account.event_records import newest_pictures
 from fieldwatch.report.account.pictures import picture_of
 
 METRICS = Catalogue(
@@ -48,8 +49,8 @@ def test_the_newest_picture_of_each_tag_is_found(run_folder, rows, png):
 def test_a_picture_of_an_epoch_stands_at_its_step(run_folder, rows, png):
     epochs = rows.block({"Eval/psnr": [1.0, 2.0]}, first=31, axis="epoch", positions=[1, 2])
     folder = run_folder(epochs)
+    replace(read_manifest(folder), metrics=tuple(METRICS)).write(folder)
     board = TensorBoard(folder / "tensorboard")
-    board.text("Guide/metrics", 0, METRICS.markdown())
     board.image("Eval/worst", 2, png(8, 8), 8, 8)
     board.close()
     account = account_of(folder)
@@ -57,15 +58,6 @@ def test_a_picture_of_an_epoch_stands_at_its_step(run_folder, rows, png):
     assert "epoch 2 (step 32)" in items(account)[0]["caption"]
     told = account["series"]["Eval/psnr"]
     assert (told["unit"], told["meaning"], told["better"]) == ("dB", "How | alike.", "higher")
-
-
-def test_the_guide_gives_back_what_was_declared(run_folder):
-    folder = run_folder()
-    assert metrics_of_guide(folder) == []
-    board = TensorBoard(folder / "tensorboard")
-    board.text("Guide/metrics", 0, METRICS.markdown())
-    board.close()
-    assert metrics_of_guide(folder) == list(METRICS)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -82,7 +74,6 @@ def test_damaged_event_files_are_passed_over(run_folder, png, seed):
         data[place] = int(random.integers(0, 256))
     path.write_bytes(bytes(data[: int(random.integers(1, len(data)))]))
     assert len(newest_pictures(folder, 8)) <= 1
-    assert len(metrics_of_guide(folder)) <= len(METRICS)
 
 
 def test_a_large_picture_is_made_to_fit(png):

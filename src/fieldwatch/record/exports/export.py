@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 import orjson
 
-from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cells
 from fieldwatch.record.exports.csv_files import CsvTable
 from fieldwatch.record.exports.event_files import write_event_files
@@ -20,7 +19,6 @@ from fieldwatch.record.exports.wide import Source, batches, outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import read_events
-from fieldwatch.record.toolkit_metrics import TOOLKIT
 
 Target = Literal["parquet", "csv", "tensorboard"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -46,9 +44,7 @@ class Exported:
     columns: Mapping[str, int]
 
 
-def export_record(
-    folder: Path | str, to: Target, out: Path | str, *, catalogue: Catalogue = TOOLKIT, overwrite: bool = False
-) -> Exported:
+def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> Exported:
     """Write the rows of a run that stand, and its events, into a folder of their own.
 
     Parquet and CSV: ``steps`` (one row per step, one column per metric), ``epochs`` (what is counted by epochs) and
@@ -59,7 +55,6 @@ def export_record(
         folder: the run's.
         to: the kind of files.
         out: the folder to write; made, with those above it.
-        catalogue: what the metrics mean.
         overwrite: whether a folder that is there may be replaced; only one that an export wrote.
 
     Raises:
@@ -75,7 +70,7 @@ def export_record(
     seen = outlines(run)
     if not seen and (to == "tensorboard" or next(read_events(run), None) is None):
         raise ValueError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
-    source = Source(folder=run, manifest=manifest, catalogue=catalogue, seen=seen)
+    source = Source(folder=run, manifest=manifest, catalogue=manifest.catalogue(), seen=seen)
     with _whole_folder(place) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.health import Finding
-from fieldwatch.record import TOOLKIT, Catalogue, History, Metric, read_events, read_history, read_manifest
-from fieldwatch.report.account.event_records import metrics_of_guide
+from fieldwatch.record import Catalogue, History, Manifest, Metric, read_events, read_history, read_manifest
 from fieldwatch.report.account.findings import crash_of, findings_on_record, joined_findings
 from fieldwatch.report.account.marks import marks_of, phases_of
 from fieldwatch.report.account.material import Material, Panel
@@ -58,7 +57,7 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
         folder: the run's.
         events: all its events; None reads them.
         findings: what the rules say; None takes what the live run wrote down.
-        metrics: units and meanings beyond the toolkit's and those of the run's own guide.
+        metrics: units and meanings beyond those that the run declared.
         budget: bytes of JSON that all series together may take, about.
         pictures: whether to take pictures in; a view that asks every few seconds may leave them out.
 
@@ -69,7 +68,7 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
     manifest = read_manifest(folder)
     events = list(read_events(folder)) if events is None else events
     standing = standing_of(folder, manifest, history, events)
-    catalogue = _catalogue(folder, metrics)
+    catalogue = _catalogue(manifest, metrics)
     material = Material(
         folder=folder,
         manifest=manifest,
@@ -115,9 +114,6 @@ def _panels(material: Material, *, pictures: bool) -> list[Panel]:
     return [*made, *more(material, made)]
 
 
-def _catalogue(folder: Path, metrics: Sequence[Metric]) -> Catalogue:
-    """Put together what metrics mean: given ones first, then the run's own guide, then the toolkit's."""
-    known: dict[str, Metric] = {}
-    for metric in (*metrics, *metrics_of_guide(folder), *TOOLKIT):
-        known.setdefault(metric.name, metric)
-    return Catalogue(known.values())
+def _catalogue(manifest: Manifest, metrics: Sequence[Metric]) -> Catalogue:
+    """Put together what metrics mean: given ones, then what the run declared and the toolkit's."""
+    return Catalogue({metric.name: metric for metric in (*manifest.catalogue(), *metrics)}.values())

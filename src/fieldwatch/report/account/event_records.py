@@ -1,29 +1,21 @@
-"""What only the TensorBoard files of a run hold: its pictures, and the text that says what every metric means.
+"""What only the TensorBoard files of a run hold: its pictures.
 
 Read without protobuf's classes: records are found by their framing, fields by their numbers. Whatever does not look
 like one of our records is passed over.
 """
 
 import mmap
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
-
-from fieldwatch.record import Axis, Better, Metric
 
 FOLDER = "tensorboard"
 PNG = b"\x89PNG\r\n\x1a\n"
-GUIDE = "Guide/metrics"
 _NEWEST_BYTES = 256 << 20
 """How far back from the end of the files pictures are looked for."""
 _HEAD = 700
 """Bytes before a picture in which its record begins."""
-_FIRST_RECORDS = 64
-_LARGEST_GUIDE = 4 << 20
-_ROW = re.compile(r"^\| `(.+?)` \| (.*?) \| (.*?) \| (.*?) \| (.*) \| (.*?) \|$")
 _TROUBLE = (struct.error, IndexError, ValueError, OSError)
 
 
@@ -55,20 +47,6 @@ def newest_pictures(folder: Path, most: int) -> list[Shown]:
                 break
         left -= path.stat().st_size
     return list(found.values())
-
-
-def metrics_of_guide(folder: Path) -> list[Metric]:
-    """Return the metrics that the run's guide explains; none where it wrote no guide."""
-    for path in event_files(folder):
-        try:
-            with path.open("rb") as file:
-                data = file.read(_LARGEST_GUIDE)
-            text = next((text for text in _texts(data) if text), "")
-        except _TROUBLE:
-            continue
-        if text:
-            return list(_declared(text))
-    return []
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -111,34 +89,6 @@ def _picture(record: bytes) -> Shown:
         raise ValueError("a record between two pictures is none: it is passed over")
     position = event.get(2, 0)
     return Shown(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
-
-
-def _texts(data: bytes) -> Iterator[str]:
-    """Yield the guide, if it is among the first records."""
-    at = 0
-    for _ in range(_FIRST_RECORDS):
-        (length,) = struct.unpack_from("<Q", data, at)
-        record, at = data[at + 12 : at + 12 + length], at + 16 + length
-        if GUIDE.encode() in record[:80] and len(record) == length:
-            value = _fields(_bytes(_fields(_bytes(_fields(record), 5)), 1))
-            if _bytes(value, 1) == GUIDE.encode():
-                yield _bytes(_fields(_bytes(value, 8)), 8).decode()
-
-
-def _declared(markdown: str) -> Iterator[Metric]:
-    for line in markdown.splitlines():
-        row = _ROW.match(line)
-        if row is None:
-            continue
-        name, unit, better, axis, meaning, expected = (cell.replace("\\|", "|") for cell in row.groups())
-        yield Metric(
-            name=name,
-            unit="" if unit == "-" else unit,
-            meaning="" if meaning == "-" else meaning,
-            better=cast("Better", better) if better in ("higher", "lower", "steady") else "none",
-            axis=cast("Axis", "epoch") if axis.startswith("epoch") else "step",
-            expected="" if expected == "-" else expected,
-        )
 
 
 def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
