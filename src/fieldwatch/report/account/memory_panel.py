@@ -17,9 +17,18 @@ _CHARTS = (
     ("By component", "TensorProfiling/Component/", "Each watched group with its gradients and optimizer state."),
     ("Account", "TensorProfiling/Account/", "Parts that add up to what is allocated, to the byte."),
     ("Peak by span", "TensorProfiling/Peak/", "The most that was allocated at once within each span of the step."),
+    ("By type", "TensorProfiling/Tensor_DType/", "Memory by the type of its numbers."),
     ("Idle memory", "TensorProfiling/Fragmentation/", "What the allocator holds and nobody uses, by the reason."),
 )
 _TOTALS = ("Memory/allocated_MB", "Memory/peak_MB", "Memory/reserved_MB", "Memory/parameters_MB", "Memory/capacity_MB")
+_COUNTS = (
+    (
+        "How many tensors",
+        ("TensorProfiling/Tensor_Count/total", "TensorProfiling/Large_Tensors/count"),
+        "All, and large.",
+    ),
+    ("Large tensors", ("TensorProfiling/Large_Tensors/total_MB",), "What the large ones take together, MiB."),
+)
 _LARGE = 20
 _COMPONENTS = (
     ("component", "component", False),
@@ -46,6 +55,9 @@ def memory(material: Material) -> Panel:
         names = [name for name in material.named(prefix) if material.series[name]["max"][0]]
         if names:
             parts.append(lines(title, names, about, labels=short_labels(names, prefix, "_MB")))
+    for title, wanted, about in _COUNTS:
+        if names := [name for name in wanted if name in material.series]:
+            parts.append(lines(title, names, about, labels=short_labels(names, "TensorProfiling/")))
     others = [name for name in material.named("Memory/") if name not in totals]
     parts += [lines(name.removeprefix("Memory/"), [name], material.series[name]["meaning"]) for name in others]
     parts += _census_tables(material)

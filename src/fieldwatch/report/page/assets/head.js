@@ -5,7 +5,7 @@ const LEVELS = { healthy: "Healthy", notes: "Healthy, with notes", findings: "Fi
 function drawHead(view) {
   const { run } = view.account;
   const skip = make("a", { class: "skip", href: "#panels", text: "Skip to the panels" });
-  const steps = run.steps_planned ? `${number(run.last_step)} of ${number(run.steps_planned)} steps` : `last step ${number(run.last_step)}`;
+  const steps = run.steps_planned ? `${number((run.last_step ?? -1) + 1)} of ${number(run.steps_planned)} steps` : `last step ${number(run.last_step)}`;
   const said = [run.pipeline, run.state, steps, duration(run.seconds), `${number(run.rows)} rows`, run.started && moment(run.started)];
   const line = make("p", { class: "said" }, said.filter(Boolean).map((part) => make("span", { text: part })));
   return make("header", {}, skip, make("div", {}, make("h1", { text: run.name || "run" }), line), themeButton(view));
