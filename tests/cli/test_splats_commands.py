@@ -80,7 +80,7 @@ def test_export_writes_the_checkpoint_of_the_original(splats, answer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--to", "bitstream"), "whose pipeline is another: use --to ply or --to 3dgs or --to pt"),
+        (("--to", "bitstream"), "a run of splats: use --to ply or --to 3dgs or --to pt"),
         (("--to", "ply", "--bits", "4"), "--bits 4: it belongs to --to bitstream, and --to is ply"),
         (("--to", "ply", "-o", "."), ". is a folder: name the file itself"),
         (("--to", "3dgs", "-o", __file__), "is a file, and --to 3dgs writes a folder"),
