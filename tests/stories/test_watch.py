@@ -39,7 +39,8 @@ with Run(sys.argv[1], rules=(), checkpoint_every=20) as run:
         step.update(optimizer)
         step.record({{"Train/PSNR": -10 * error.detach().square().mean().log10()}})
 """
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+WHERE = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}  # terminals know better
+ENVIRONMENT = WHERE | {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
 
 
 class Terminals:
@@ -109,7 +110,7 @@ def test_a_training_is_watched_from_two_terminals_until_it_ends(terminals, start
         assert {"colour", "small", "gradients", "Train/PSNR", "memory", "speed"} <= set(re.findall(r"[\w/]+", screen))
         assert re.search(r"Loss/total +\d\S* +█", screen)
     assert max(map(len, small.splitlines())) <= 80
-    assert re.search(r"Loss/total .* Train/PSNR", large)
+    assert re.search(r"Loss/total .* Train/PSNR", large), large
 
     terminals("resize-window", "-t", "large", "-x", "60", "-y", "14")
     resized = terminals.shows("large", r"(?m)^Loss/total[^\n]{20,50}$")
