@@ -10,8 +10,17 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.report.compare import By, Comparison, as_json, compare, printable, read_sides, tables, write_comparison
-from fieldwatch.report.page import is_page
+from fieldwatch.report.compare import (
+    By,
+    Comparison,
+    as_json,
+    compare,
+    comparison_account,
+    printable,
+    read_sides,
+    tables,
+)
+from fieldwatch.report.page import is_page, write_page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +106,7 @@ def beside(chosen: Arguments) -> int:
         with console.status("reading the runs"):
             comparison = compare(read_sides(chosen.runs), chosen.metric, repeats=chosen.repeats)
         if chosen.out is not None:
-            write_comparison(comparison, chosen.out)
+            write_page(comparison_account(comparison), chosen.out)
     page = chosen.out.absolute() if chosen.out is not None else None
     if chosen.json:
         print_json({**as_json(comparison), "page": page})

@@ -132,6 +132,7 @@ def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None
     """Say what will be trained on what, where."""
     line = f": {job.headline}, {job.device}; run folder {folder}"
     console.print(Text.assemble((name, "bold"), line), soft_wrap=True)
+    console.print(Text(f"  from another terminal: fieldwatch watch {shlex.quote(str(folder))}"), soft_wrap=True)
     for note in job.notes:
         console.print(Text(f"  note: {note}"))
 
@@ -161,6 +162,7 @@ def print_ending(console: Console, outcome: Outcome[Any], front: Front[Any], job
         "checkpoints": folder / "checkpoints",
         **{name.replace("_", " "): path.absolute() for name, path in outcome.products.items()},
         "look at it": f"fieldwatch tensorboard {run}",
+        "one page": f"fieldwatch report {run}",
         "evaluate": f"fieldwatch eval {run}",
     }
     if (folder / MEMORY_LOG).exists():

@@ -6,7 +6,6 @@ from fieldwatch.report.compare.as_json import as_json
 from fieldwatch.report.compare.comparison import Comparison, MetricBeside, NoSuchMetric, compare
 from fieldwatch.report.compare.difference import Differing, Divergence, first_difference
 from fieldwatch.report.compare.figures import Figure, figure_of
-from fieldwatch.report.compare.page import comparison_page, write_comparison
 from fieldwatch.report.compare.quality import Meaning, meaning_of
 from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
 from fieldwatch.report.compare.side import Phase, Side
@@ -32,7 +31,6 @@ __all__ = [
     "as_json",
     "compare",
     "comparison_account",
-    "comparison_page",
     "figure_of",
     "first_difference",
     "meaning_of",
@@ -45,5 +43,4 @@ __all__ = [
     "tables",
     "title",
     "welch_interval",
-    "write_comparison",
 ]

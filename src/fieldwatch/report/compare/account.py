@@ -60,7 +60,12 @@ def comparison_account(comparison: Comparison, *, budget: int = BUDGET) -> dict[
             "segments": [],
             "resume": "",
         },
-        "verdict": {"level": "notes", "title": title(comparison), "detail": " ".join(sentences(comparison))},
+        "verdict": {
+            "level": "notes",
+            "label": "Comparison",
+            "title": title(comparison),
+            "detail": " ".join(sentences(comparison)),
+        },
         "findings": list(_findings(comparison)),
         "crash": None,
         "phases": _phases(comparison),

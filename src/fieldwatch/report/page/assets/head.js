@@ -6,7 +6,7 @@ function drawHead(view) {
   const { run } = view.account;
   const skip = make("a", { class: "skip", href: "#panels", text: "Skip to the panels" });
   const steps = run.steps_planned ? `${number((run.last_step ?? -1) + 1)} of ${number(run.steps_planned)} steps` : `last step ${number(run.last_step)}`;
-  const said = [run.pipeline, run.state, steps, duration(run.seconds), `${number(run.rows)} rows`, run.started && moment(run.started)];
+  const said = run.said ?? [run.pipeline, run.state, steps, duration(run.seconds), `${number(run.rows)} rows`, run.started && moment(run.started)];
   const line = make("p", { class: "said" }, said.filter(Boolean).map((part) => make("span", { text: part })));
   return make("header", {}, skip, make("div", {}, make("h1", { text: run.name || "run" }), line), themeButton(view));
 }
@@ -53,7 +53,7 @@ function drawVerdict(view) {
   const resume = crash?.resume || run.resume;
   const detail = newLines(verdict.detail, [crash?.error, ...findings.map((finding) => finding.message)]);
   return make("section", { id: "verdict", class: `verdict ${level}`, "aria-label": "Verdict" },
-    make("p", { class: "level", text: LEVELS[level] }), make("h2", { text: verdict.title }),
+    make("p", { class: "level", text: verdict.label ?? LEVELS[level] }), make("h2", { text: verdict.title }),
     detail ? make("p", { class: "detail", text: detail }) : null,
     crash ? drawCrash(view, crash) : null, list, resume ? drawCommand("Go on with", resume) : null);
 }
