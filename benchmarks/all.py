@@ -25,6 +25,7 @@ PLUSH = "../shared/data/colmap_snowmiku"
 COMMANDS = {
     "overhead": ["overhead.py"],
     "reading": ["reading.py"],
+    "report_page": ["report_page.py"],
     "memory_truth": ["memory_truth.py"],
     "memory_cost": ["memory_cost.py"],
     "memory_flat": ["memory_flat.py", "--steps", "1500"],
