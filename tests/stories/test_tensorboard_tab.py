@@ -164,14 +164,14 @@ def test_every_panel_is_drawn_and_none_is_empty(tab):
 def test_new_rows_appear_by_themselves(tab, runs):
     page, show = tab
     frame = show("slow")
-    assert "39" in frame.locator("header .said").inner_text()
+    assert "40 of 40 steps" in frame.locator("header .said").inner_text()
     frame.locator("#panel-config .fold").click()
     with Journal(runs / "slow") as journal:
         steps = np.arange(40, 140)
         values = np.full((100, 1), 0.25)
         loss = {"axis": "step", "columns": ("Loss/total",), "values": values}
         journal.append(Block(steps=steps, seconds=steps * 0.1, positions=steps, **loss))
-    frame.locator("header .said", has_text="139").wait_for()
+    frame.locator("header .said", has_text="140 of 40 steps").wait_for()
     assert frame.locator("#panel-config.closed").count() == 1
     assert page.url.startswith("http://localhost")
 
