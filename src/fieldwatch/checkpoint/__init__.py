@@ -14,7 +14,7 @@ from fieldwatch.checkpoint.saver import Saver
 from fieldwatch.checkpoint.signals import StopRequest
 from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
 from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved, Which
-from fieldwatch.checkpoint.whole_file import whole_file
+from fieldwatch.record import whole_file
 
 __all__ = [
     "Autosave",

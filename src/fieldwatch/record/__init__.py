@@ -56,6 +56,7 @@ from fieldwatch.record.tensor_log import LargeTensor, TensorLog, TensorSnapshot,
 from fieldwatch.record.tensor_reading import NotATensorLog, read_tensor_log
 from fieldwatch.record.tensor_table import TensorLogTable, standing
 from fieldwatch.record.toolkit_metrics import TOOLKIT
+from fieldwatch.record.whole_file import whole_file
 from fieldwatch.record.writer import Transfer, Writer, WriterFailed
 
 __all__ = [
@@ -145,4 +146,5 @@ __all__ = [
     "standing",
     "trend",
     "versions",
+    "whole_file",
 ]

@@ -1,6 +1,5 @@
 """The report as one page that needs nothing else: no network, no server, no other file."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -11,6 +10,7 @@ import numpy as np
 import orjson
 
 from fieldwatch.health import Finding
+from fieldwatch.record import whole_file
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.charts import Area, Line, chart
 from fieldwatch.report.memory.compare import rows
@@ -34,10 +34,8 @@ def write_page(analyses: Sequence[Analysis], path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(page(analyses), encoding="utf-8")
-    draft.replace(path)
+    with whole_file(path) as draft:
+        draft.write_text(page(analyses), encoding="utf-8")
 
 
 def page(analyses: Sequence[Analysis]) -> str:

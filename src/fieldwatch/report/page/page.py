@@ -4,11 +4,11 @@ import base64
 import hashlib
 import html
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from fieldwatch.record import whole_file
 from fieldwatch.report.page.script import page_frame, page_script, panels_style
 
 GENERATOR: Final = '<meta name="generator" content="fieldwatch report">'
@@ -57,13 +57,8 @@ def write_page(account: Mapping[str, Any], path: Path) -> None:
         ValueError: the account holds NaN or an infinity.
     """
     page = report_page(account)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole_file(path) as draft:
         draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def is_page(path: Path) -> bool:

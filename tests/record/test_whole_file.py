@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.checkpoint import whole_file
+from fieldwatch.record import whole_file
 
 
 def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
