@@ -6,15 +6,16 @@ SHELL := bash
 EXTRAS ?= dev
 WORKERS ?= 2
 N ?= 200
+SOAK ?= 600
 STAMP := .venv/.installed-$(EXTRAS)
 
 # One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
-test: export OMP_NUM_THREADS := 1
-test: export MKL_NUM_THREADS := 1
+test quick: export OMP_NUM_THREADS := 1
+test quick: export MKL_NUM_THREADS := 1
 # Compiled modules are kept, whatever the environment says: the tests start a hundred processes that read them again.
-test: export PYTHONDONTWRITEBYTECODE :=
+test quick: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help env demo test check format bench soak torture docs pin clean
+.PHONY: help env demo test quick check format bench identical soak torture mutants docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +30,12 @@ $(STAMP): pyproject.toml constraints.txt scripts/env.sh
 demo: env ## train a neural video on the built-in clip, to see what a run leaves behind
 	@.venv/bin/fieldwatch train video --preset demo
 
-test: env ## run the tests (WORKERS=4 for more processes; ARGS='-k journal' to choose)
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test: env ## run the tests, those of marker machine alone at the end (WORKERS=4 for more processes; ARGS='-k journal' to choose)
+	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not machine" $(ARGS)
+	@.venv/bin/python -m pytest -q -m machine $(ARGS) $$(grep -rl 'mark\.machine' tests --include='test_*.py') || [ $$? -eq 5 ]
+
+quick: env ## what to run before a commit, in 90 seconds on two cores: lint, imports, changed types, tests that are not slow
+	@scripts/quick.sh $(WORKERS) $(ARGS)
 
 check: env ## lint, formatting, types, import contracts
 	@.venv/bin/ruff check .
@@ -46,11 +51,17 @@ format: env ## let ruff rewrite what it can
 bench: env ## run the benchmarks and rewrite docs/benchmarks.md
 	@.venv/bin/python benchmarks/all.py
 
+identical: env ## train eight tiny runs, and compare what they leave with benchmarks/identical_runs.json, bit for bit
+	@.venv/bin/python benchmarks/identical_runs.py --check benchmarks/identical_runs.json
+
 soak: env ## 30,000 steps of a tiny normals scene with faults planted, beside an undisturbed twin (nightly)
 	@.venv/bin/python benchmarks/soak_normals.py
 
 torture: env ## try to break every promise about a run, and rewrite the table of docs/reliability.md (N=1000 for more kills)
-	@.venv/bin/python benchmarks/torture --count $(N)
+	@.venv/bin/python benchmarks/torture --count $(N) --soak-seconds $(SOAK)
+
+mutants: env ## plant breaks in copies of the source, one by one: the rows of the torture must notice (WORDS=hash,lock for some)
+	@.venv/bin/python benchmarks/torture --mutants $(WORDS)
 
 docs: env ## rewrite the generated pages, and build the site of docs/ into site/
 	@.venv/bin/python docs/generate.py

@@ -24,6 +24,7 @@ PLUSH = "../shared/data/colmap_snowmiku"
 """Photos of a plush figure, where the project's own data lies; a stranger's clone measures the built-in scene alone."""
 COMMANDS = {
     "overhead": ["overhead.py"],
+    "guard_cost": ["guard_cost.py"],
     "reading": ["reading.py"],
     "report_page": ["report_page.py"],
     "memory_truth": ["memory_truth.py"],

@@ -25,7 +25,7 @@ from PIL import Image
 
 from fieldwatch import Checkpoints, read_history
 from fieldwatch.cli import main as fieldwatch
-from fieldwatch.data import synthetic_clip
+from fieldwatch.recon.data import synthetic_clip
 
 DEADLINE = 300.0
 UNSEEDED = "random_state"

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fieldwatch import Profile, Run, Terms
+from fieldwatch import Outputs, Profile, Run, Saving, Terms
 from fieldwatch.measure import AllocatorCounters, Watched, take_census
 
 OBJECTS, GAUSSIANS, INTERVAL, STEP_MS = 300_000, 20_000, 50, 10.0
@@ -68,9 +68,13 @@ def microseconds(call: Callable[[], Any], repeats: int, inside: int = 1) -> floa
 
 def per_step(splats: Splats, *, steps: int, profile: Profile | None) -> float:
     """Microseconds of processor time per step of a run, files included."""
-    with tempfile.TemporaryDirectory() as folder, Run(folder, rules=(), profile=profile, checkpoint_every=None) as run:
-        run.watch(**{name: [parameter] for name, parameter in splats.groups.items()})
-        run.hold(images=splats.images)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Run(folder, profile=profile, saving=Saving(every=None), outputs=Outputs(rules=())) as run,
+    ):
+        run.track(
+            groups={name: [parameter] for name, parameter in splats.groups.items()}, data={"images": splats.images}
+        )
         began = 0
         for step in run.steps(steps + 1):
             if step.index == 1:  # the first one opens files
@@ -82,7 +86,7 @@ def per_step(splats: Splats, *, steps: int, profile: Profile | None) -> float:
                 terms.total.backward()
             step.observe(terms)
             step.update(splats.optimizer)
-        run.recording.flush()
+        run.flush()
         return (time.process_time_ns() - began) / 1e3 / steps
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fieldwatch import Profile
-from fieldwatch.pipelines.video import PRESETS, prepare_scene, total_steps, train_video
+from fieldwatch.recon.pipelines.video import PRESETS, prepare_scene, total_steps, train_video
 from fieldwatch.record import read_memory_log
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "fieldwatch"

@@ -25,16 +25,18 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fieldwatch.pipelines.normals.batches import RaySource
-from fieldwatch.pipelines.normals.config import NormalsConfig
-from fieldwatch.pipelines.normals.learning import Learning
-from fieldwatch.pipelines.normals.model import NormalsModel, first_model
-from fieldwatch.pipelines.normals.objective import ray_terms
-from fieldwatch.pipelines.normals.presets import default
-from fieldwatch.pipelines.normals.rendering import render
-from fieldwatch.pipelines.normals.scene import Scene
-from fieldwatch.pipelines.normals.start import prepare_scene
-from fieldwatch.render import hash_encode_reference
+from fieldwatch.recon.losses import eikonal_error
+from fieldwatch.recon.pipelines.normals.batches import RaySource
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
+from fieldwatch.recon.pipelines.normals.objective import depth_term, mask_term, normal_term, staged_terms
+from fieldwatch.recon.pipelines.normals.presets import default
+from fieldwatch.recon.pipelines.normals.rays import Rays
+from fieldwatch.recon.pipelines.normals.rendering import render
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.start import prepare_scene
+from fieldwatch.recon.render import hash_encode_reference
 
 WANTED = 5.0
 """Times as fast as the reference, at least."""
@@ -53,9 +55,16 @@ def step_of(config: NormalsConfig, scene: Scene, model: NormalsModel) -> Callabl
         learning.prepare(index)
         model.grid.update(index, model.sdf, model.sharpness)
         (batch,) = source.draw(config.rays.rays)
-        rendered = render(model, batch, plan.march_step(index), config.rendering, source)
-        terms = ray_terms(plan.weights(index), batch.first(rendered.kept), rendered, model.poses(), config.terms)
-        learning.zero_grad()
+        rendered = render(model, Rays(batch, source), plan.march_step(index), config.rendering)
+        seen = batch.first(rendered.kept)
+        terms = staged_terms(
+            plan.weights(index),
+            normal=lambda: normal_term(seen, rendered, model.poses(), config.terms),
+            depth=lambda: depth_term(seen, rendered, config.terms),
+            mask=lambda: mask_term(seen, rendered, config.terms),
+            eikonal=lambda: eikonal_error(rendered.gradients),
+        )
+        learning.field.zero_grad()
         terms.total.backward()
         learning.field.step()
         return len(rendered.samples)
@@ -84,7 +93,7 @@ def plain_field(model: NormalsModel) -> ExitStack:
     undo.enter_context(mock.patch.object(sdf, "forward", forward))
     undo.enter_context(mock.patch.object(sdf, "with_gradient", with_gradient))
     for module in ("compositing_native", "marching"):
-        name = f"fieldwatch.render.sdf.{module}.native_available"
+        name = f"fieldwatch.recon.render.sdf.{module}.native_available"
         undo.enter_context(mock.patch(name, return_value=(False, "the reference was asked for")))
     return undo
 

@@ -1,4 +1,4 @@
-"""What recording a step costs: this package, others, and the way the seed projects did it, on one small loop.
+"""What recording a step costs: this package, others, and plain SummaryWriter calls, on one small loop.
 
 Every way of recording is measured against the same loop without any, in the same process, in pairs of blocks
 (nothing, recorded, nothing, recorded, ...). A block ends only when what was recorded is written, the process is bound
@@ -34,13 +34,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from fieldwatch.measure import Terms, gradient_norms
-from fieldwatch.run import Run
+from fieldwatch.measure import Terms, Watched, gradient_norms
+from fieldwatch.run import Outputs, Run, Saving
 
 NORM = "Gradients/total_norm"
 LAYERS, WIDTH, BATCH, TERMS = 12, 32, 64, 8
 PACKAGES = ("torch", "tensorboard", "lightning", "wandb", "trackio", "mlflow-skinny")
-SEEDS, CSV, ONLY_NORM = "the seeds' way", "Lightning CSV", "gradient norm alone"
+PLAIN, CSV, ONLY_NORM = "plain SummaryWriter", "Lightning CSV", "gradient norm alone"
 JOURNAL, RECORD, WHOLE = "fieldwatch, journal", "fieldwatch, record", "fieldwatch, whole"
 
 
@@ -112,7 +112,7 @@ def norm_alone(loop: Loop, _: Path) -> Iterator[Way]:
 
 
 @contextmanager
-def seeds_way(loop: Loop, folder: Path) -> Iterator[Way]:
+def plain_summary_writer(loop: Loop, folder: Path) -> Iterator[Way]:
     """One ``.item()`` per parameter for the norm, one ``add_scalar`` per scalar."""
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  a competitor
 
@@ -181,23 +181,25 @@ def mlflow_sqlite(loop: Loop, folder: Path) -> Iterator[Way]:
 @contextmanager
 def fieldwatch_record(loop: Loop, folder: Path, **options: Any) -> Iterator[Way]:
     """Ours: journal, TensorBoard, log and rules, for the 24 scalars and the gradient norm; the loop updates itself."""
-    with Run(folder, checkpoint_every=None, **options) as run:
-        run.watch(model=loop.parameters)
+    with Run(folder, saving=Saving(every=None), **options) as run:
+        run.track(groups={"model": loop.parameters})
+        watched = Watched()
+        watched.add(model=loop.parameters)
         steps = run.steps(1 << 40)
 
         def log(_: int) -> None:
             step = next(steps)
             step.record(loop.scalars)
-            step.record({NORM: norms.total} if (norms := gradient_norms(run.watched)) else {})
+            step.record({NORM: norms.total} if (norms := gradient_norms(watched)) else {})
 
-        yield Way(log, run.recording.flush)
+        yield Way(log, run.flush)
 
 
 @contextmanager
 def fieldwatch_whole(loop: Loop, folder: Path) -> Iterator[Way]:
     """Ours: terms, weights, shares, samples, norms per group, details every 50 steps, and the guarded update."""
-    with Run(folder, checkpoint_every=None) as run:
-        run.watch(**loop.groups)
+    with Run(folder, saving=Saving(every=None)) as run:
+        run.track(groups=loop.groups)
         steps = run.steps(1 << 40)
 
         def log(number: int) -> None:
@@ -206,16 +208,16 @@ def fieldwatch_whole(loop: Loop, folder: Path) -> Iterator[Way]:
             step.record(loop.scalars)
             step.update(loop.optimizer)
 
-        yield Way(log, run.recording.flush, updates=True)
+        yield Way(log, run.flush, updates=True)
 
 
 Opened = Callable[[Loop, Path], AbstractContextManager[Way]]
 WAYS: dict[str, Opened] = {
     ONLY_NORM: norm_alone,
-    JOURNAL: partial(fieldwatch_record, sinks=(), rules=()),
+    JOURNAL: partial(fieldwatch_record, outputs=Outputs(sinks=(), rules=())),
     RECORD: fieldwatch_record,
     WHOLE: fieldwatch_whole,
-    SEEDS: seeds_way,
+    PLAIN: plain_summary_writer,
     "Lightning TensorBoard": partial(lightning, kind="TensorBoardLogger"),
     CSV: partial(lightning, kind="CSVLogger"),
     "W&B offline": wandb_offline,
@@ -304,8 +306,8 @@ def measure(name: str, *, pairs: int, seconds: float) -> Result:
 
 def show(results: list[Result]) -> None:
     """Print the table, and how ours stands to what it is meant to be."""
-    seeds = next((r.median for r in results if r.name == SEEDS and not r.note), float("nan"))
-    columns = f"{'CPU':>8}{'min .. max':>18}{'quietest':>10}{'wall':>8}{'min .. max':>18}{'/ seeds':>9}"
+    plain = next((r.median for r in results if r.name == PLAIN and not r.note), float("nan"))
+    columns = f"{'CPU':>8}{'min .. max':>18}{'quietest':>10}{'wall':>8}{'min .. max':>18}{'/ plain':>9}"
     print(f"{'added per step, us':24}{columns}")
     for r in results:
         if r.note:
@@ -313,7 +315,7 @@ def show(results: list[Result]) -> None:
             continue
         cpu, wall = (f"{min(values):.0f} .. {max(values):.0f}" for values in (r.cpu, r.wall))
         times = f"{r.median:>8.0f}{cpu:>18}{r.quietest:>10.0f}{statistics.median(r.wall):>8.0f}{wall:>18}"
-        print(f"{r.name:24}{times}{r.median / seeds:>9.3f}")
+        print(f"{r.name:24}{times}{r.median / plain:>9.3f}")
     known = {r.name: r.median for r in results if not r.note}
     for name in (JOURNAL, RECORD, WHOLE):
         for text, limit in targets(known).items():
@@ -326,8 +328,8 @@ def targets(known: dict[str, float]) -> dict[str, float]:
     found: dict[str, float] = {}
     if CSV in known:
         found[f"at most Lightning CSV's {known[CSV]:.0f}"] = known[CSV]
-    if SEEDS in known:
-        found[f"a tenth of the seeds' {known[SEEDS]:.0f}"] = known[SEEDS] / 10
+    if PLAIN in known:
+        found[f"a tenth of plain SummaryWriter's {known[PLAIN]:.0f}"] = known[PLAIN] / 10
     if ONLY_NORM in known:
         found[f"under 1 % of a 10 ms step beside the norm's {known[ONLY_NORM]:.0f}"] = known[ONLY_NORM] + 100
     return found
@@ -339,13 +341,13 @@ def show_flat(total: int) -> list[dict[str, float]]:
     scalars = {name: torch.rand(()) for name in ("Loss/total", *names)}
     process, rows = psutil.Process(), list[dict[str, float]]()
     print(f"{'steps':>10}{'CPU us/step':>13}{'wall us/step':>14}{'RSS MiB':>9}{'on disk MiB':>13}")
-    with tempfile.TemporaryDirectory(prefix="overhead-") as name, Run(name, checkpoint_every=None) as run:
+    with tempfile.TemporaryDirectory(prefix="overhead-") as name, Run(name, saving=Saving(every=None)) as run:
         began, cpu = time.perf_counter(), cpu_seconds()
         for step in run.steps(total):
             step.record(scalars)
             if (step.index + 1) % (total // 10):
                 continue
-            run.recording.flush()
+            run.flush()
             share = total / 10 / 1e6
             row = {"steps": step.index + 1, "cpu": (cpu_seconds() - cpu) / share}
             row |= {"wall": (time.perf_counter() - began) / share, "rss": process.memory_info().rss / 2**20}

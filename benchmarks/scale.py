@@ -68,7 +68,11 @@ def main() -> int:
 
 def print_storage(place: Path, *, quick: bool) -> None:
     """What runs start with and leave behind."""
-    programs = {"Python": "pass", "torch": "import torch", "a pipeline": "import fieldwatch.cli.train_splats"}
+    programs = {
+        "Python": "pass",
+        "torch": "import torch",
+        "a pipeline": "import fieldwatch.recon.commands.splats.front",
+    }
     print("start of a process: " + ", ".join(f"{start_up(p):.2f} s with {name}" for name, p in programs.items()))
     print("\n| pipeline | steps | s | s/step | record B/step | files | products B | one checkpoint B |")
     print("|---|---|---|---|---|---|---|---|")

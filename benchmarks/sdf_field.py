@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fieldwatch.render import HashEncoding, HashSdf, native_available
+from fieldwatch.recon.render import HashEncoding, HashSdf, native_available
 
 LONG = 1.0  # seconds after which two runs are enough
 STAGES = ("values", "gradient", "training", "poses")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fieldwatch.render import (
+from fieldwatch.recon.render import (
     BoundedRays,
     Cells,
     Composited,
@@ -28,9 +28,9 @@ from fieldwatch.render import (
     section_light,
     transmittance,
 )
-from fieldwatch.render.sdf.alpha import section_alpha_reference
-from fieldwatch.render.sdf.compositing import composite_reference
-from fieldwatch.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
+from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
+from fieldwatch.recon.render.sdf.compositing import composite_reference
+from fieldwatch.recon.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
 
 RADIUS = 0.6
 BAND = 0.04  # of occupied cells around the sphere

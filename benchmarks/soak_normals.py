@@ -23,10 +23,16 @@ from typing import Any
 
 import torch
 
-from fieldwatch.pipelines.normals import NormalsConfig, algorithm, prepare_scene, train_normals, validation
-from fieldwatch.pipelines.normals.batches import RayBatch, RaySource
-from fieldwatch.pipelines.normals.config import FieldOptions, RateOptions, RayOptions, RenderOptions
-from fieldwatch.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals import (
+    NormalsConfig,
+    algorithm,
+    planned_evaluations,
+    prepare_scene,
+    train_normals,
+)
+from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
+from fieldwatch.recon.pipelines.normals.config import FieldOptions, RateOptions, RayOptions, RenderOptions
+from fieldwatch.recon.pipelines.normals.learning import Learning
 from fieldwatch.record import read_events
 
 NAN, EMPTIED, LOST, FAILING, KILLS = (0.2, 0.55), 0.35, 0.65, 0.5, (0.3, 0.8)
@@ -129,14 +135,14 @@ def plant(faults: Faults) -> None:
                 return batches
             return [replace(batch, normals=torch.full_like(batch.normals, torch.nan)) for batch in batches]
 
-    evaluate = validation.evaluate
+    evaluate = planned_evaluations.evaluate_surface
 
     def failing(*arguments: Any, **named: Any) -> Any:
         if faults.failing():
             raise OSError(28, "No space left on device (planted)")
         return evaluate(*arguments, **named)
 
-    algorithm.Learning, algorithm.RaySource, validation.evaluate = FaultyLearning, FaultyRays, failing
+    algorithm.Learning, algorithm.RaySource, planned_evaluations.evaluate_surface = FaultyLearning, FaultyRays, failing
 
 
 def work(folder: Path, steps: int, *, disturbed: bool) -> None:

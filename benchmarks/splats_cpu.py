@@ -6,9 +6,10 @@
 Everything is measured against something named, in the same process. The rasteriser and the whole picture against the
 torch reference (splats_kernels.py has more sizes, stage by stage). Training steps are those of the pipeline, on the
 built-in scene with as many points as wanted, between two growth steps: photo, projection, harmonics, blending, L1 and
-SSIM, backward, tally for growth, Adam on the visible rows. Figures are medians per step: processor time of the thread
-with one thread, the clock with more. Instruments (the pipeline's own run: journal, TensorBoard, log, rules, gradient
-norms and all its tags) are told by the processor time of the whole process, in pairs of blocks with and without.
+SSIM, backward, densification statistics, Adam on the visible rows. Figures are medians per step: processor time of the
+thread with one thread, the clock with more. Instruments (the pipeline's own run: journal, TensorBoard, log, rules,
+gradient norms and all its tags) are told by the processor time of the whole process, in pairs of blocks with and
+without.
 """
 
 import argparse
@@ -21,17 +22,17 @@ from pathlib import Path
 
 import torch
 
-from fieldwatch.pipelines.splats.config import Regularization
-from fieldwatch.render import VisibleAdam, native_available, similarity, similarity_reference
-from fieldwatch.render.splats.native import NATIVE
-from fieldwatch.render.splats.reference import REFERENCE
+from fieldwatch.recon.pipelines.splats.config import Regularization
+from fieldwatch.recon.render import VisibleAdam, native_available, similarity, similarity_reference
+from fieldwatch.recon.render.splats.native import NATIVE
+from fieldwatch.recon.render.splats.reference import REFERENCE
 from splats_kernels import cells, least, rasteriser, there_and_back
 from splats_kernels import scene as random_gaussians
 from splats_steps import BLOCK, Laps, Steps, recorded
 
 TARGETS = {(5_000, 128): (75, "23-27"), (20_000, 256): (30, "17")}
 """Steps per second to beat on two cores (kernels.md): 3DGS alone, and with SuGaR's 8192 samples x 16 neighbours."""
-PARTS = ("data", "render", "loss", "zero_grad", "backward", "tally", "optimizer")
+PARTS = ("data", "render", "loss", "zero_grad", "backward", "statistics", "optimizer")
 KINDS: dict[Regularization, str] = {
     "none": "3DGS",
     "planar": "planar depth and normals",
@@ -104,7 +105,7 @@ def around(repeats: int) -> None:
     steps = Steps(20_000, 256)
     shown = steps.gradients(lambda _: nullcontext())
     image = shown.drawn.features.detach().requires_grad_()
-    photo = shown.shot.image
+    photo = shown.view.image
     parameters = list(steps.gaussians.parameters())
     ours = steps.optimizer
     theirs = torch.optim.Adam(parameters, lr=1e-4, fused=True)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fieldwatch.render import View, VisibleAdam, native_available, similarity, similarity_reference, splat
-from fieldwatch.render.splats.native import NATIVE
-from fieldwatch.render.splats.stages import Gaussians, Harmonics, Options, Projected, Stages
+from fieldwatch.recon.render import View, VisibleAdam, native_available, similarity, similarity_reference, splat
+from fieldwatch.recon.render.splats.native import NATIVE
+from fieldwatch.recon.render.splats.stages import Gaussians, Harmonics, Options, Projected, Stages
 
 SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
 EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}

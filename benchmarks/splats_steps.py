@@ -10,17 +10,18 @@ from pathlib import Path
 import torch
 
 from fieldwatch import Terms
-from fieldwatch.data import solid_photos
-from fieldwatch.pipelines.splats import Gaussians, Rates, make_optimizer
-from fieldwatch.pipelines.splats.config import GrowthOptions, Regularization, SplatsConfig, SurfaceOptions
-from fieldwatch.pipelines.splats.model import SplatModel, view_of
-from fieldwatch.pipelines.splats.neighbourhood import Neighbourhood
-from fieldwatch.pipelines.splats.objective import Pass, Span, further_terms, geometry_at, rendering_term
-from fieldwatch.pipelines.splats.scene import Scene, Shot
-from fieldwatch.pipelines.splats.schedule import make_plan
-from fieldwatch.pipelines.splats.start import start_run
-from fieldwatch.pipelines.splats.statistics import Instruments
-from fieldwatch.render import ScreenTally, Splatted
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
+from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
+from fieldwatch.recon.pipelines.splats.config import GrowthOptions, Regularization, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
+from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.recon.pipelines.splats.objective import RenderedView, Span, geometry_at, step_psnr
+from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
+from fieldwatch.recon.pipelines.splats.schedule import make_plan
+from fieldwatch.recon.pipelines.splats.start import start_run
+from fieldwatch.recon.pipelines.splats.statistics import Instruments
+from fieldwatch.recon.render import DensificationStatistics, RenderOutput
 
 VIEWS = 12
 OPACITY = 0.3
@@ -57,17 +58,17 @@ class Shown:
     """What a step has before its update."""
 
     terms: Terms
-    one: Pass
+    one: RenderedView
 
     @property
-    def drawn(self) -> Splatted:
+    def drawn(self) -> RenderOutput:
         """The picture."""
-        return self.one.drawn
+        return self.one.rendered
 
     @property
-    def shot(self) -> Shot:
+    def view(self) -> PhotoView:
         """The photo."""
-        return self.one.shot
+        return self.one.view
 
 
 class Steps:
@@ -99,7 +100,7 @@ class Steps:
         gaussians = Gaussians.from_points(photos.points, photos.colours, opacity=OPACITY).to(device)
         self.model = SplatModel(gaussians, self.scene.background)
         self.optimizer = make_optimizer(gaussians, Rates(), self.scene.extent)
-        self.tally = ScreenTally(len(gaussians), device)
+        self.statistics = DensificationStatistics(len(gaussians), device)
         self.neighbourhood = Neighbourhood(self.config.surface.neighbours)
         self.taken = 0
 
@@ -110,24 +111,25 @@ class Steps:
 
     def gradients(self, span: Span) -> Shown:
         """Draw the next photo, compare, and go backward."""
-        config, scene, number = self.config, self.scene, self.taken + 1
+        config = self.config
+        scene = self.scene
+        number = self.taken + 1
         self.taken += 1
         with span("data"):
-            shot = scene.shot(scene.photos.train[self.taken % len(scene.photos.train)])
+            view = scene.photo_view(scene.photos.train[self.taken % len(scene.photos.train)])
         with span("render"):
             geometry = geometry_at(config, scene, number)
-            drawn = self.model.draw(shot.view, **geometry)
+            drawn = self.model.render(view.camera, **geometry)
         with span("loss"):
-            one = Pass.of(number, self.model, drawn, shot)
-            terms = rendering_term(config, one)
-            terms |= further_terms(config, scene, one, self.neighbourhood, span)
+            one = RenderedView.of(number, self.model, drawn, view)
+            terms = loss_terms(config, scene, one, self.neighbourhood, span)
             total = terms.total
         with span("zero_grad"):
             self.optimizer.zero_grad()
         with span("backward"):
             total.backward()
-        with span("tally"):
-            self.tally.add(drawn, shot.view)
+        with span("statistics"):
+            self.statistics.add(drawn, view.camera)
         self.optimizer.visible = drawn.ids  # pyright: ignore[reportAttributeAccessIssue]  VisibleAdam's, ignored by Adam
         return Shown(terms=terms, one=one)
 
@@ -142,16 +144,15 @@ def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, No
     """Take steps within the pipeline's run; each `next` ends the step before and takes one."""
     instruments = Instruments(steps.config, steps.scene, steps.model)
     with start_run(steps.config, steps.scene, folder) as run:
-        run.watch(**steps.model.groups())
-        run.hold(photos=steps.scene.photos)
+        run.track(groups=steps.model.groups(), data={"photos": steps.scene.photos})
         for step in run.steps(total):
             shown = steps.gradients(step.span)
-            step.observe(shown.terms, sample=shown.shot.name)
+            step.observe(shown.terms, sample=shown.view.name)
             with step.span("optimizer"):
                 step.update(steps.optimizer)
             sizes = {"Model/size": len(steps.gaussians), "Model/work": len(shown.drawn.ids)}
-            step.record({**sizes, "Train/PSNR": shown.one.psnr()})
-            instruments.after_update(run, step, shown.drawn)
+            step.record({**sizes, "Train/PSNR": step_psnr(shown.drawn, shown.view)})
+            instruments.after_update(run, step, shown.drawn.ids)
             yield
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from fieldwatch import Checkpoints
-from fieldwatch.pipelines.video import PRESETS, VideoConfig, prepare_scene, total_steps, train_video
+from fieldwatch.recon.pipelines.video import PRESETS, VideoConfig, prepare_scene, total_steps, train_video
 from fieldwatch.record import read_history
 
 NETWORKS = ("literal", "dual", "hnerv", "nerv", "small")

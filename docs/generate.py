@@ -1,16 +1,13 @@
 """Rewrites docs/metrics.md, docs/rules.md and the table of tab completion. With --check: are they current?"""
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
+from fieldwatch.cli.commands import all_commands, runner_of
 from fieldwatch.cli.completion_table import as_stored, flags_of
-from fieldwatch.cli.main import COMMANDS
 from fieldwatch.health import rules_markdown
-from fieldwatch.pipelines.normals import NORMALS_METRICS
-from fieldwatch.pipelines.splats import SPLATS_METRICS
-from fieldwatch.pipelines.video import VIDEO_METRICS
 from fieldwatch.record import TOOLKIT
+from fieldwatch.registry import installed_pipelines
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = "<!-- Made by docs/generate.py; change the declarations, not this page. -->\n\n"
@@ -18,22 +15,22 @@ HEAD = "<!-- Made by docs/generate.py; change the declarations, not this page. -
 
 def pages() -> dict[str, str]:
     """Every generated file, by its place in the repository."""
-    metrics = (
-        f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n"
-        f"## Every run\n\n{TOOLKIT.markdown()}\n\n## Splats\n\n{SPLATS_METRICS.markdown()}\n\n"
-        f"## Normals\n\n{NORMALS_METRICS.markdown()}\n\n## Video\n\n{VIDEO_METRICS.markdown()}\n"
-    )
+    pipelines = [pipeline for pipeline in installed_pipelines() if not pipeline.trained_by]
+    catalogues = {each.name.capitalize(): each.load("metrics") for each in pipelines}
+    catalogues = {"Every run": TOOLKIT, **catalogues}
+    rules = rules_markdown({each.name: each.load("rules") for each in pipelines})
+    sections = "\n\n".join(f"## {title}\n\n{catalogue.markdown()}" for title, catalogue in catalogues.items())
+    metrics = f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n{sections}\n"
     return {
         "docs/metrics.md": metrics,
-        "docs/rules.md": f"{HEAD}{rules_markdown().rstrip()}\n",
+        "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
         "src/fieldwatch/cli/completion.json": completions(),
     }
 
 
 def completions() -> str:
     """Every command's flags, asked of the commands themselves."""
-    modules = {name: import_module(f"fieldwatch.cli.{command.module}") for name, command in COMMANDS.items()}
-    return as_stored({name: flags_of(module.run) for name, module in modules.items()}).decode()
+    return as_stored({name: flags_of(runner_of(name)) for name in all_commands()}).decode()
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fieldwatch import Finding, History, Run
+from fieldwatch import Finding, History, Outputs, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,10 @@ class StuckAt:
 
 
 def main() -> None:
-    with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule", rules=(StuckAt(metric="Field/sharpness"),)) as run:
+    with Run(
+        sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule",
+        outputs=Outputs(rules=(StuckAt(metric="Field/sharpness"),)),
+    ) as run:
         for step in run.steps(256):
             moving = min(100, step.index)
             step.record({"Field/sharpness": torch.tensor(2.0 + 0.01 * moving)})

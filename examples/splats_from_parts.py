@@ -10,15 +10,14 @@ import sys
 
 import torch
 
-from fieldwatch import Profile, Run, Shuffled, Terms
-from fieldwatch.data import solid_photos
-from fieldwatch.health import SPLATS
-from fieldwatch.pipelines.splats import Gaussians, Rates, make_optimizer
-from fieldwatch.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, reset_opacity
-from fieldwatch.render import ScreenTally, Splatted, View, similarity, splat
+from fieldwatch import Outputs, Profile, Run, Shuffled, Terms
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.pipelines.splats import SPLATS_RULES, Gaussians, Rates, make_optimizer
+from fieldwatch.recon.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, reset_opacity, yardsticks
+from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, similarity, splat
 
 
-def draw(gaussians: Gaussians, view: View, step: int) -> Splatted:
+def draw(gaussians: Gaussians, view: View, step: int) -> RenderOutput:
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
     return splat(*parts, view, harmonics=gaussians.harmonics, degree=gaussians.degree_at(step, every=500))
 
@@ -41,12 +40,18 @@ def main() -> None:
     control, rates = DensityControl(cap=20_000), Rates(decay_steps=steps)
     gaussians = Gaussians.from_points(photos.points, photos.colours, degree=3)
     optimizer = make_optimizer(gaussians, rates, photos.extent)
-    tally, order = ScreenTally(len(gaussians)), Shuffled(len(photos.train), 1, seed=0)
+    statistics, order = DensificationStatistics(len(gaussians)), Shuffled(len(photos.train), 1, seed=0)
 
-    with Run(folder, rules=SPLATS, profile=Profile(interval=50)) as run:
-        run.watch(**gaussians.groups())
-        run.keep(gaussians=gaussians, optimizer=optimizer, tally=tally, order=order)
-        run.hold(images=images)
+    with Run(folder, profile=Profile(interval=50), outputs=Outputs(rules=SPLATS_RULES)) as run:
+        run.track(
+            gaussians=gaussians,
+            optimizer=optimizer,
+            statistics=statistics,
+            order=order,
+            groups=gaussians.groups(),
+            data={"images": images},
+        )
+        run.resume()
         for step in run.steps(steps):
             number = photos.train[int(next(order))]
             rates.apply(optimizer, step.index, photos.extent)
@@ -60,7 +65,7 @@ def main() -> None:
                 terms.total.backward()
             step.observe(terms, sample=photos.names[number])
             if schedule.collects(step.index):
-                tally.add(drawn, views[number])
+                statistics.add(drawn, views[number])
             optimizer.visible = drawn.ids
             with step.span("optimizer"):
                 step.update(optimizer)
@@ -69,7 +74,8 @@ def main() -> None:
             if schedule.grows_after(step.index):
                 with step.span("densify"):
                     cap = None if run.growth_cap is None else int(run.growth_cap)
-                    grown = grow(gaussians, tally, control, step=step.index, extent=photos.extent, cap=cap)
+                    lengths = yardsticks(gaussians.means.detach(), [views[i] for i in photos.train], photos.extent)
+                    grown = grow(gaussians, statistics, control, step=step.index, yardstick=lengths, cap=cap)
                 run.event("growth", **grown.facts(schedule.growth_until))
             if schedule.resets_after(step.index):
                 run.event("reset", lowered=reset_opacity(gaussians))

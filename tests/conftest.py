@@ -7,8 +7,10 @@ import importlib
 import inspect
 import os
 import random
+import signal
 import socket
 import sys
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,12 +27,23 @@ from jaxtyping import install_import_hook, jaxtyped
 
 ROOT = Path(__file__).resolve().parent.parent
 STORIES = ROOT / "tests" / "stories"
+# Files and folders that `make quick` leaves out, one a line.
+SLOW = [ROOT / "tests" / line for line in (ROOT / "tests" / "slow.txt").read_text().split()]
 
 # One thread, here and in every process a test starts: results must not depend on the number of cores.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 # Processes that a test starts are not behind the network guard below.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
+# A signature of a test is not made with the key of whoever runs it.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fieldwatch-state-")
+
+# A shell that starts the suite in the background, or nohup, hands on ignored signals, which every process that a test
+# starts would inherit: they are tested, so they get their usual handlers back.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 hypothesis.settings.register_profile("fieldwatch", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fieldwatch")
@@ -87,9 +100,22 @@ jaxtyping.jaxtyped = at_first_call  # what the hook writes above every function 
 install_import_hook("fieldwatch", f"{__name__}.checked")
 
 
+def is_slow(path: Path) -> bool:
+    """True for a file that tests/slow.txt names, by itself or by its folder."""
+    return any(place in (path, *path.parents) for place in SLOW)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import slow files where they are left out."""
+    return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the stories: they take longest, and a process that meets one last keeps all others waiting."""
     items.sort(key=lambda item: STORIES not in item.path.parents)
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
@@ -196,3 +222,46 @@ def gpu() -> Any:
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     return torch.device("cuda")
+
+
+def block_of(columns, *, first=0, stride=1, axis="step", seconds=None, samples=()):
+    """Make a block: one recording every ``stride`` steps; on the epoch axis its position counts recordings from 1."""
+    record = importlib.import_module("fieldwatch.record")  # after the hook above
+    count = max(len(values) for values in columns.values())
+    steps = first + stride * np.arange(count)
+    positions = 1 + np.arange(count) if axis == "epoch" else steps
+    values = np.stack([np.asarray(column, np.float64) for column in columns.values()], axis=1)
+    times = 0.1 * (steps + 1.0) if seconds is None else np.asarray(seconds, np.float64)
+    return record.Block(
+        axis=axis,
+        columns=tuple(columns),
+        steps=steps.astype(np.int64),
+        seconds=times,
+        positions=positions.astype(np.int64),
+        values=values,
+        samples=tuple((name,) for name in samples),
+    )
+
+
+def make_history(*parts, windows=None, events=()):
+    """Make a history of parts: columns, or columns with the options of ``block_of``."""
+    history = importlib.import_module("fieldwatch.record").History()
+    if windows:
+        history.add_event({"kind": "windows", "step": 0, "windows": windows})
+    for event in events:
+        history.add_event(event)
+    for part in parts:
+        columns, options = part if isinstance(part, tuple) else (part, {})
+        history.extend(block_of(columns, **options))
+    return history
+
+
+@pytest.fixture(name="block_of")
+def _block_of():
+    return block_of
+
+
+@pytest.fixture(name="make")
+def _make():
+    """Histories made of real blocks, to plant faults in that a health rule has to find."""
+    return make_history

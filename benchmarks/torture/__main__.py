@@ -4,9 +4,11 @@
     python benchmarks/torture --only kill,damage  # some parts
     python benchmarks/torture --count 20 --only kill --json
     python benchmarks/torture --take FILE...      # write the page from what ``--json`` printed earlier
+    python benchmarks/torture --mutants           # plant breaks in copies of the source: do the rows notice?
+    python benchmarks/torture --mutants hash,older  # those whose names contain one of these words
 
 Every part runs in a process of its own, in a folder that is deleted afterwards; what it mounted is unmounted. A part
-that cannot be run here says so. Exits with 1 when a promise does not hold.
+that cannot be run here says so. Exits with 1 when a promise does not hold, or a planted break is not noticed.
 """
 
 import argparse
@@ -25,7 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import mutants
 import table
+from planted import MUTANTS
 from rows import Row, judged, not_run, rows_of
 
 HERE = Path(__file__).resolve().parent
@@ -40,7 +44,8 @@ class Part:
         module: which; it may not be there yet.
         function: takes a folder, and a count where ``counted``; returns rows.
         promises: what it is about.
-        counted: given the number of kills (``all``), a tenth of it (``tenth``), or nothing.
+        counted: given the number of kills (``all``), a tenth of it (``tenth``), five times it (``five``), the seconds
+            of the soak (``seconds``), or nothing.
     """
 
     module: str
@@ -52,43 +57,53 @@ class Part:
 PARTS = {
     "kill": Part(module="kill", function="run_kills", promises=("P1", "P19"), counted="all"),
     "syscalls": Part(module="syscalls", function="run_syscalls", promises=("P1", "P2", "P7")),
+    "start": Part(module="start_calls", function="run_start", promises=("P2",)),
     "power": Part(module="power", function="run_power", promises=("P2",), counted="tenth"),
+    "logs": Part(module="logs", function="run_logs", promises=("P3",), counted="five"),
     "damage": Part(module="damage", function="run_damage", promises=("P3",)),
     "disk": Part(module="disk", function="run_disk", promises=("P7",)),
     "writers": Part(module="writers", function="run_writers", promises=("P15",)),
     "signals": Part(module="signals", function="run_signals", promises=("P10",), counted="all"),
     "faults": Part(module="faults", function="run_catalogue", promises=("P11", "P12", "P16")),
-    "injections": Part(module="injections", function="run_injections", promises=("P8", "P9")),
-    "memory": Part(module="memory", function="run_memory_faults", promises=("P13",)),
+    "injections": Part(module="injections", function="run_injections", promises=("P8",)),
+    "memory": Part(module="memory", function="run_memory_faults", promises=("P13", "P14")),
     "resume": Part(module="resume", function="run_resume_matrix", promises=("P4",)),
-    "suites": Part(
-        module="suites", function="run_suites", promises=("P4", "P6", "P8", "P9", "P10", "P14", "P17", "P18")
-    ),
+    "loaders": Part(module="loaders", function="run_loaders", promises=("P4",)),
+    "states": Part(module="states", function="run_states", promises=("P4",)),
+    "optimizers": Part(module="optimizers", function="run_optimizers", promises=("P8",)),
+    "spikes": Part(module="spikes", function="run_spikes", promises=("P9",)),
+    "validation": Part(module="validation", function="run_validation", promises=("P14",)),
+    "hostile": Part(module="hostile", function="run_hostile", promises=("P17",)),
+    "retention": Part(module="retention", function="run_retention", promises=("P18",)),
+    "histories": Part(module="histories", function="run_histories", promises=("P19",)),
     "stall": Part(module="stall", function="run_stall", promises=("P5",)),
-    "soak": Part(module="soak", function="run_soak", promises=("P20",)),
+    "intervals": Part(module="intervals", function="run_intervals", promises=("P6",)),
+    "soak": Part(module="soak", function="run_soak", promises=("P20",), counted="seconds"),
 }
-ALONE = ("stall", "soak")
+ALONE = ("stall", "intervals", "soak")
 """Parts that measure time, and have the machine for themselves."""
-LONGEST = sorted(PARTS, key=lambda name: name not in ("signals", "faults", "suites", "resume", "kill"))
+LONGEST = sorted(PARTS, key=lambda name: name not in ("logs", "signals", "faults", "resume", "kill"))
 """The order in which parts are begun when two run at a time."""
 PATIENCE, PATIENCE_EACH = 900, 3
 """Seconds after which a part counts as hung, and so many more for each kill."""
 
 
-def run_here(name: str, count: int, folder: Path) -> list[Row]:
+def run_here(name: str, asked: argparse.Namespace) -> list[Row]:
     """Run one part in this process."""
     part = PARTS[name]
     if importlib.util.find_spec(f"torture.{part.module}") is None:
         why = f"benchmarks/torture/{part.module}.py does not exist"
         return [not_run(promise, f"the part {name}", table.PROMISES[promise], why) for promise in part.promises]
     function: Callable[..., list[Row]] = getattr(importlib.import_module(f"torture.{part.module}"), part.function)
-    counts = {"all": (count,), "tenth": (max(1, count // 10),), "": ()}
-    return rows_of(function(folder, *counts[part.counted]))
+    counts = {"all": asked.count, "tenth": max(1, asked.count // 10), "five": 5 * asked.count}
+    counts["seconds"] = asked.soak_seconds
+    return rows_of(function(asked.folder, *([counts[part.counted]] if part.counted else [])))
 
 
-def run_apart(name: str, count: int, folder: Path) -> list[Row]:
+def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
     """Run one part in a process of its own; whatever it started ends with it."""
-    command = [sys.executable, str(HERE), "--part", name, "--count", str(count), "--folder", str(folder / name)]
+    sizes = ["--count", str(asked.count), "--soak-seconds", str(asked.soak_seconds)]
+    command = [sys.executable, str(HERE), "--part", name, *sizes, "--folder", str(folder / name)]
     (folder / name).mkdir()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder / name)}
     said = folder / f"{name}.stderr"
@@ -98,7 +113,7 @@ def run_apart(name: str, count: int, folder: Path) -> list[Row]:
             command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, env=environment
         ) as process,
     ):
-        patience = PATIENCE + PATIENCE_EACH * count
+        patience = PATIENCE + PATIENCE_EACH * asked.count + 3 * asked.soak_seconds
         try:
             output, why = process.communicate(timeout=patience)[0], ""
         except subprocess.TimeoutExpired:
@@ -109,7 +124,7 @@ def run_apart(name: str, count: int, folder: Path) -> list[Row]:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    unmount_below(folder / name)
+    mutants.unmount_below(folder / name)
     if process.returncode == 0 and output and not why:
         return rows_of(json.loads(output.splitlines()[-1]))
     print(said.read_text()[-3000:], file=sys.stderr)
@@ -118,15 +133,6 @@ def run_apart(name: str, count: int, folder: Path) -> list[Row]:
     return [
         judged(promise, f"the part {name}", wanted, "none", good=False, why=why) for promise in PARTS[name].promises
     ]
-
-
-def unmount_below(folder: Path) -> None:
-    """Unmount what a part that was killed has left below the folder."""
-    mounts = Path("/proc/mounts")
-    lines = mounts.read_text().splitlines() if mounts.exists() else []
-    points = [line.split()[1] for line in lines if Path(line.split()[1]).is_relative_to(folder.resolve())]
-    for point in reversed(points):
-        subprocess.run(["umount", "--lazy", point], check=False)
 
 
 def arguments() -> argparse.Namespace:
@@ -138,6 +144,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--folder", type=Path, help="where to work; a temporary folder if left out")
     parser.add_argument("--take", type=Path, nargs="+", help="write the page from these files")
+    parser.add_argument("--soak-seconds", type=int, default=600, help="how long the soak with all faults trains")
+    parser.add_argument("--mutants", nargs="?", const="", metavar="WORDS", help="plant breaks; words choose some")
+    parser.add_argument("--trial", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     unknown = set(asked.only.split(",")) - PARTS.keys()
@@ -154,7 +163,7 @@ def torture(asked: argparse.Namespace) -> tuple[list[Row], str]:
 
         def run(name: str) -> list[Row]:
             began = time.monotonic()
-            rows = run_apart(name, asked.count, Path(place))
+            rows = run_apart(name, asked, Path(place))
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
             return rows
 
@@ -166,15 +175,39 @@ def torture(asked: argparse.Namespace) -> tuple[list[Row], str]:
     return table.filled_up(rows, f"not asked for: {', '.join(left)}" if left else "no part covers it"), facts
 
 
+def plant(asked: argparse.Namespace) -> int:
+    """Plant breaks; print what noticed them; write the page if all of them were asked for."""
+    words = [word for word in asked.mutants.split(",") if word]
+    chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
+    if not chosen:
+        print(f"no mutant has {asked.mutants!r} in its name; there are {', '.join(one.name for one in MUTANTS)}")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="mutants-", dir=asked.folder) as place:
+        facts = table.machine(Path(place))
+        began = time.monotonic()
+        results = mutants.run_mutants(
+            chosen, Path(place), jobs=asked.jobs, tell=lambda line: print(line, file=sys.stderr)
+        )
+        minutes = (time.monotonic() - began) / 60
+    print(mutants.text(results))
+    if not words:
+        head = f"`make mutants`: {facts}; {minutes:.0f} minutes"
+        table.put("mutants", mutants.markdown(results, table.part("torture"), head))
+    return int(any(result.missed for result in results))
+
+
 def main() -> int:
     """Run, print, write."""
     asked = arguments()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started ends, too
-    if asked.part:
+    if asked.mutants is not None:
+        return plant(asked)
+    if asked.part or asked.trial:
         import torch  # noqa: PLC0415  it takes seconds, and only a part needs it
 
         torch.set_num_threads(1)
-        print(json.dumps([asdict(row) for row in run_here(asked.part, asked.count, asked.folder)]))
+        rows = mutants.run_trial(asked.trial, asked.folder) if asked.trial else run_here(asked.part, asked)
+        print(json.dumps([asdict(row) for row in rows]))
         return 0
     if asked.take:
         stored = [json.loads(path.read_text()) for path in asked.take]

@@ -14,9 +14,10 @@ import torch
 from accidents import provoke
 from forked import answer
 from kill import advance, whole
+from last_byte import rows_of_last_byte
 from rows import Row, judged, not_run
 
-from fieldwatch import Run
+from fieldwatch import Outputs, Run, Saving
 from fieldwatch.checkpoint import Checkpoints, Retention
 from fieldwatch.record import read_events
 
@@ -51,8 +52,9 @@ def train(disk: Path) -> dict[str, Any]:
     """A run on a disk that is full for a while: what it said, and what was there meanwhile."""
     folder, filler, seen = disk / "run", disk / "filler", list[int]()
     x, n = torch.zeros(SIZE), torch.zeros((), dtype=torch.int64)
-    with Run(folder, sinks=(), rules=(), checkpoint_every=EVERY, keep=Retention(last=1)) as run:
-        run.keep(x=x, n=n)
+    with Run(folder, saving=Saving(every=EVERY, keep=Retention(last=1)), outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(x=x, n=n)
+        run.resume()
         for step in run.steps(STEPS):
             if step.index == FULL:
                 time.sleep(0.3)  # a save in the background is finished by then
@@ -97,6 +99,19 @@ def _restored(folder: Path) -> int:
 
 def run_disk(folder: Path) -> list[Row]:
     """The rows of P7 that need a disk of their own."""
+    return [*run_small_disk(folder), *run_last_byte(folder)]
+
+
+def run_last_byte(folder: Path, seconds: float = 30.0) -> list[Row]:
+    """The rows of P7 about a disk that is full to the last byte for so long; none where no disk can be mounted."""
+    with small_disk(folder / "probe") as why:
+        if why:
+            return [not_run("P7", "a run on a disk that is full to the last byte", "it goes on", why)]
+    return rows_of_last_byte(lambda name: small_disk(folder / name, "24m"), folder, seconds)
+
+
+def run_small_disk(folder: Path) -> list[Row]:
+    """The rows of P7 about a disk with too little room, and about one that is read-only."""
     names = {
         "full_disk": ("a save bigger than the disk has room for", "ENOSPC before a byte is written, old one intact"),
         "read_only": ("a save to, and a fall back on, a disk that is read-only", "EROFS told, old one readable"),
@@ -109,8 +124,11 @@ def run_disk(folder: Path) -> list[Row]:
             found = f"{limit['errno']}, step {limit['step']} intact"
             instead = ("P7", "a save beyond the limit of a file's size", "error told, old intact", found)
             return [*rows, judged(*instead, good=good)]
-        results = provoke(folder / "disk", *names)
-    with small_disk(folder / "other"):  # the first one was left read-only
+        try:
+            results = provoke(folder / "disk", *names)
+        except RuntimeError as error:
+            return [judged("P7", *texts, "it raised", good=False, why=str(error)[-300:]) for texts in names.values()]
+    with small_disk(folder / "other", "16m"):  # the first one was left read-only
         of_run = run_full(folder / "other")
     full, frozen = results["full_disk"], results["read_only"]
     good = {

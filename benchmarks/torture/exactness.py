@@ -15,7 +15,7 @@ from methods import Method, Ours, State
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fieldwatch import Run
+from fieldwatch import Outputs, Run, Saving
 from fieldwatch.checkpoint import Shuffled
 
 EPOCH, TOTAL, STOP = 16, 48, 24
@@ -94,8 +94,9 @@ def by_run(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT
     torch.manual_seed(7 if resumed else 0)
     model, losses, samples = network(), list[float](), data().tensors
     optimizer, order = torch.optim.Adam(model.parameters(), lr=1e-2), Shuffled(64, 4)
-    with Run(folder, sinks=(), rules=(), checkpoint_every=None) as run:
-        run.keep(model=model, optimizer=optimizer, order=order)
+    with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(model=model, optimizer=optimizer, order=order)
+        run.resume()
         for _ in run.steps(until):
             batch = next(order)
             losses.append(fit(model, optimizer, samples[0][batch], samples[1][batch]))

@@ -9,12 +9,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import default_hang
 from rows import Row, judged, not_run
 
 from fieldwatch.monitor import BLACK_BOX, GAVE_UP, STACKS, Start, Supervisor, read_post_mortems
@@ -23,6 +26,8 @@ TOY = Path(__file__).with_name("toy_training.py")
 GROUP = "FIELDWATCH_TORTURE_CGROUP"
 AT, TIMEOUT, LATE = 12, 2.0, 5.0
 LIMIT = 1 << 30
+CRAWLS, PAUSE = 5, 0.1
+"""Restarts an hour that the crash which gets further is allowed (the default is 10), and seconds before the first."""
 SUPERVISE = """
 import json, sys
 from fieldwatch.monitor import Supervisor
@@ -97,7 +102,22 @@ def catalogue(folder: Path, names: Sequence[str] = ()) -> list[Result]:
 
 def run_catalogue(folder: Path) -> list[Row]:
     """The rows of P11, P12 and P16."""
-    results = catalogue(folder)
+    return [*run_faults(folder), *run_default_hang(folder), *run_crash_loop(folder)]
+
+
+def run_default_hang(folder: Path) -> list[Row]:
+    """The row of P12 about the timeout that nobody chose."""
+    return [hang_by_default(folder / "default_hang")]
+
+
+def run_crash_loop(folder: Path) -> list[Row]:
+    """The rows of P16."""
+    return [crash_loop(folder / "crash_loop"), crawling_crash(folder / "crawling_crash")]
+
+
+def run_faults(folder: Path, names: Sequence[str] = ()) -> list[Row]:
+    """The rows of P11 and P12, of all faults or of those with these names."""
+    results = catalogue(folder, names)
     tried = [result for result in results if not result.skipped]
     right = [result for result in tried if not result.wrong]
     wrong = [f"{result.fault.name}: {', '.join(result.wrong)}" for result in tried if result.wrong]
@@ -116,7 +136,6 @@ def run_catalogue(folder: Path) -> list[Row]:
             *(f"<= {LATE:.0f} s", f"{late:.1f} s at most, of {len(hangs)}"),
             good=bool(hangs) and late <= LATE,
         ),
-        crash_loop(folder / "crash_loop"),
     ]
     return [*rows, *(not_run("P11", f"fault: {one.fault.name}", "named right", one.skipped) for one in skipped)]
 
@@ -134,6 +153,46 @@ def crash_loop(folder: Path) -> Row:
         f"{len(starts) - 1} restarts, code {code}",
         good=good,
         why="" if good else report,
+    )
+
+
+def hang_by_default(folder: Path) -> Row:
+    """A training whose timeout nobody chose, and which hangs after some steps."""
+    cause, seconds = default_hang.noticed_after(folder)
+    limit = default_hang.DOCUMENTED + default_hang.LATE
+    what = "a hang after 30 steps under the default timeout (20 usual steps, at least a minute): stacks on the disk"
+    good = cause == "hang" and seconds <= limit
+    return judged("P12", what, f"<= {limit:.0f} s", f"{seconds:.1f} s", good=good, why="" if good else cause)
+
+
+def crawling_crash(folder: Path) -> Row:
+    """A training that dies at every start, each time one step further: the limit per hour has to stop it."""
+    starts = count(AT)
+
+    def command(_: Path | None) -> list[str]:
+        return [*toy(folder, "exception", "--every-start", "--steps", "99"), "--at", str(next(starts))]
+
+    said: list[str] = []
+    supervisor = Supervisor(command, tell=said.append, per_hour=CRAWLS, pause=PAUSE)
+    began = time.monotonic()
+    code = supervisor.run()
+    waited = time.monotonic() - began - sum(start.seconds for start in supervisor.attempts)
+    steps = [start.step for start in supervisor.attempts]
+    pauses = PAUSE * (2**CRAWLS - 1)
+    good = (
+        code == GAVE_UP
+        and steps == list(range(AT, AT + CRAWLS + 1))
+        and waited >= pauses
+        and (folder / "crash" / "given_up.json").is_file()
+        and any("within an hour" in line for line in said)
+    )
+    return judged(
+        "P16",
+        f"a crash that gets one step further each time, at most {CRAWLS} restarts an hour: limited, paused, report",
+        f"{CRAWLS} restarts, >= {pauses:.1f} s of pauses, code 4",
+        f"{len(steps) - 1} restarts, {waited:.1f} s, code {code}",
+        good=good,
+        why="" if good else "\n".join(said),
     )
 
 
@@ -186,9 +245,12 @@ def _check_record(result: Result, folder: Path, first: Start) -> None:
 
 
 def _until_stacks(folder: Path) -> float:
-    """Seconds from the last sign of life until the stacks lay in the crash folder; they were written before that."""
+    """Seconds from the last sign of life until the stacks lay in the crash folder; infinite if they never came."""
     report = read_post_mortems(folder)[0]
-    made = (folder / str(report["place"]) / STACKS).stat().st_mtime
+    stacks = folder / str(report["place"]) / STACKS
+    if not stacks.is_file():
+        return float("inf")
+    made = stacks.stat().st_mtime
     return made - datetime.fromisoformat(str(report["last_sign_of_life"])).timestamp()
 
 

@@ -57,12 +57,18 @@ def forked(work: Callable[[Callable[[bytes], Any]], Any]) -> Child:
         os.close(writer)
         return Child(pid, reader)
     os.close(reader)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # as a new process has them
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     code = 1
     try:
         work(lambda text: os.write(writer, text))
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
+    except KeyboardInterrupt:  # Python ends such a process by the signal itself
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:  # noqa: BLE001  the child ends here, whatever it was
         traceback.print_exc()
     finally:

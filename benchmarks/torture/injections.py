@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fieldwatch import Diverged, Rollback, Run, Shuffled, Terms
+from fieldwatch import Diverged, Guard, Outputs, Rollback, Run, Saving, Shuffled, Terms
 from fieldwatch.record import read_events
 
 STEPS = 120
@@ -191,7 +191,10 @@ def inject(folder: Path, kind: Kind, steps: Sequence[int]) -> Seen:
     toy, seen = Toy(), Seen()
     try:
         with Run(
-            folder, sinks=(), rules=(), rollback=Rollback(), checkpoint_every=LOOK, detail_every=LOOK, hang_timeout=None
+            folder,
+            saving=Saving(every=LOOK),
+            guard=Guard(rollback=Rollback(), hang_timeout=None),
+            outputs=Outputs(sinks=(), rules=(), detail_every=LOOK),
         ) as run:
             _train(run, toy, kind, steps, seen)
     except Diverged as diverged:
@@ -211,8 +214,8 @@ def _words(event: Mapping[str, Any]) -> str:
 
 
 def _train(run: Run, toy: Toy, kind: Kind, steps: Sequence[int], seen: Seen) -> None:
-    run.watch(model=toy.model)
-    run.keep(**toy.kept())
+    run.track(**toy.kept(), groups={"model": toy.model})
+    run.resume()
     for step in run.steps(STEPS):
         now = step.index in steps and not (kind.planted and step.index in seen.put_in)
         seen.put_in |= {step.index} if now else set()

@@ -10,7 +10,7 @@ gradients added up); that the real allocator's are seen as well is shown by test
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -27,21 +27,29 @@ if PARENT not in sys.path:
 
 
 from fieldwatch import Checkpoints, read_history  # noqa: E402  after the path
-from fieldwatch.pipelines import video  # noqa: E402  after the path
+from fieldwatch.recon.pipelines import video  # noqa: E402  after the path
 from fieldwatch.record import read_events  # noqa: E402  after the path
+from fieldwatch.run.retry import Retry  # noqa: E402  after the path
 from torture.resume_cases import draw_frames, normals_case, splats_case  # noqa: E402  after the path
 from torture.rows import Row, judged  # noqa: E402  after the path
 
-video_loop, video_looks, normals_loop, normals_steps, normals_surface, normals_views, splats_loop, splats_looks = (
-    import_module(f"fieldwatch.pipelines.{name}")  # the modules: some rooms have functions of the same names
+video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_loop, splats_looks = (
+    import_module(f"fieldwatch.recon.pipelines.{name}")  # the modules: some rooms have functions of the same names
     for name in (
-        *("video.algorithm", "video.evaluate", "normals.algorithm", "normals.gradients", "normals.surface"),
-        *("normals.views", "splats.algorithm", "splats.evaluate"),
+        *("video.algorithm", "video.evaluation", "normals.algorithm", "normals.surface"),
+        *("normals.views", "splats.algorithm", "splats.evaluation"),
     )
 )
 
-AT, PARTS = 11, 2
-"""The step that runs out of memory, and the parts with which it no longer does."""
+AT, PARTS, MOST = 11, 2, 8
+"""The step that runs out of memory, the parts with which it no longer does, and how often it may be tried."""
+MOST_LOOKS = 300
+"""How often all looks of a run may run out of memory: the parts double each time."""
+EVALUATION_STATE = ("/state/evaluation_batches", "/state/validation")
+"""Items of a checkpoint that count the micro-batches of evaluations: they differ where an evaluation ran out."""
+LOOKED = "is made in parts; the training is as without"
+MESHED = "is made in smaller blocks; the same surface"
+HOPELESS = "evaluation always out of memory"
 WANTED = "goes on at the same step; equal, bit for bit, to the run in as many parts"
 
 
@@ -57,44 +65,49 @@ class Loop:
     Attributes:
         name: of the pipeline.
         train: trains in a folder.
-        owner: class whose method makes the gradients; its last argument is the parts, and one is the step.
-        method: its name.
         module: of the function that fails.
         function: its name; it is called once per part.
     """
 
     name: str
     train: Callable[[Path], object]
-    owner: type
-    method: str
     module: Any
     function: str
 
     @contextmanager
     def told(self, look: Callable[[int, Any], None]) -> Iterator[None]:
         """Show every attempt's step and parts to somebody first."""
-        made = getattr(self.owner, self.method)
+        made = Retry.__call__
 
-        def gradients(owner: object, *arguments: Any) -> object:
-            (step,) = (one.index for one in arguments if hasattr(one, "observe"))
-            look(step, arguments[-1])
-            return made(owner, *arguments)
+        def retried(retry: Retry, work: Callable[[], Any], micro_batches: Any, *, step: Any, **options: Any) -> Any:
+            def attempt() -> Any:
+                if step is not None and micro_batches.name != "evaluation":
+                    look(step.index, micro_batches)
+                return work()
 
-        with patch.object(self.owner, self.method, gradients):
+            return made(retry, attempt, micro_batches, step=step, **options)
+
+        with patch.object(Retry, "__call__", retried):
             yield
 
     @contextmanager
     def failing(self) -> Iterator[None]:
         """Run out of memory at one step, at the second call of the function in it, while there are too few parts."""
-        armed, calls, made = [False], [0], getattr(self.module, self.function)
+        armed, calls, tries, made = [False], [0], [0], getattr(self.module, self.function)
 
         def look(step: int, parts: Any) -> None:
+            tries[0] += step == AT
+            if tries[0] > MOST:
+                raise RuntimeError(f"step {AT} was done {tries[0]} times, and still in {parts.count} parts")
             armed[0], calls[0] = step == AT and parts.count < PARTS, 0
 
         def function(*arguments: Any, **named: Any) -> object:
             calls[0] += 1
             result = made(*arguments, **named)
-            return run_out() if armed[0] else result
+            if armed[0]:
+                torch.rand(7)  # the step may have drawn numbers before
+                run_out()
+            return result
 
         with self.told(look), patch.object(self.module, self.function, function):
             yield
@@ -108,8 +121,28 @@ class Loop:
         return self.told(look)
 
 
-def loops(folder: Path, *, quick: bool) -> list[Loop]:
-    """The loops that are tried."""
+def loops(folder: Path, only: Collection[str]) -> list[Loop]:
+    """The loops of these pipelines."""
+    found: list[Loop] = []
+    if "video" in only:
+        found.append(video_loop_of(folder))
+    if "normals" in only:
+        maps = normals_case(folder / "maps")
+        found.append(
+            Loop(
+                name="normals",
+                train=maps.train,
+                module=normals_loop,
+                function="staged_terms",
+            )
+        )
+    if "splats" in only:
+        found.append(splats_loop_of(folder))
+    return found
+
+
+def video_loop_of(folder: Path) -> Loop:
+    """The loop of a video."""
     config = video.VideoConfig(
         data=draw_frames(folder / "frames"),
         model="dual",  # it draws patches: a frame can be drawn in parts
@@ -126,30 +159,12 @@ def loops(folder: Path, *, quick: bool) -> list[Loop]:
         cache=folder / "cache",
     )
     scene = video.prepare_scene(config)
-    found = [
-        Loop(
-            name="video",
-            train=lambda at: video.train_video(config, scene, at, sinks=()),
-            owner=video_loop.Learner,
-            method="gradients",
-            module=video_loop,
-            function="video_terms",
-        )
-    ]
-    if not quick:
-        maps = normals_case(folder / "maps")
-        found.append(
-            Loop(
-                name="normals",
-                train=maps.train,
-                owner=normals_steps.Gradients,
-                method="of",
-                module=normals_steps,
-                function="ray_terms",
-            )
-        )
-        found.append(splats_loop_of(folder))
-    return found
+    return Loop(
+        name="video",
+        train=lambda at: video.train_video(config, scene, at, sinks=()),
+        module=video_loop,
+        function="video_terms",
+    )
 
 
 def splats_loop_of(folder: Path) -> Loop:
@@ -157,23 +172,37 @@ def splats_loop_of(folder: Path) -> Loop:
     return Loop(
         name="splats",
         train=splats_case(folder / "photos", streams=False).train,
-        owner=splats_loop.Learner,
-        method="gradients",
         module=splats_loop,
-        function="rendering_term",
+        function="loss_terms",
     )
 
 
-def run_memory_faults(folder: Path, *, quick: bool = False) -> list[Row]:
+EVERY_LOOP = ("video", "normals", "splats")
+
+
+def run_memory_faults(folder: Path, *, only: Collection[str] = EVERY_LOOP) -> list[Row]:
     """Run out of memory in training, evaluation and mesh extraction, and compare each with the run it should equal."""
     rows: list[Row] = []
-    for loop in loops(folder, quick=quick):
+    for loop in loops(folder, only):
         place = folder / loop.name
         plain = trained(loop, place / "plain")
-        rows += [training(loop, place), evaluation(loop, place, plain), hopeless(loop, place, plain)]
+        rows += [
+            kept(training, (loop, place), "P13", f"{loop.name}: training", WANTED),
+            kept(evaluation, (loop, place, plain), "P13", f"{loop.name}: evaluation", LOOKED),
+            kept(hopeless, (loop, place, plain), "P14", f"{loop.name}: {HOPELESS}", "training bit-equal"),
+        ]
         if loop.name == "normals":
-            rows.append(mesh(loop, place, plain))
+            rows.append(kept(mesh, (loop, place, plain), "P13", "normals: mesh extraction", MESHED))
     return rows
+
+
+def kept(work: Callable[..., Row], given: tuple[Any, ...], promise: str, what: str, wanted: str) -> Row:
+    """The row of a trial, also where a training ended that was to go on."""
+    try:
+        return work(*given)
+    except (RuntimeError, ValueError, ArithmeticError, MemoryError, OSError) as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+        return judged(promise, what, wanted, "the training ended", good=False, why=why)
 
 
 def trained(loop: Loop, folder: Path, *planted: AbstractContextManager[Any]) -> dict[str, Any]:
@@ -231,23 +260,25 @@ def evaluation(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     """Memory runs out while views or frames are drawn, all at once."""
     failed = trained(loop, place / "look", looks_fail(loop, always=False))
     told, lost = events(place / "look", "out_of_memory"), events(place / "look", "validation_failed")
-    wrong = differences(failed, plain, but=("/state/looks", "/state/validation"))
-    figures = [read_history(place / name) for name in ("look", "plain")]
-    names = [name for name in figures[1].names() if name in MEASURED]
-    wrong += [name for name in names if not alike(*(figure[name].values for figure in figures))]
-    good = bool(told and names) and not wrong and not lost
+    wrong = differences(failed, plain, but=EVALUATION_STATE)
+    found_figures, wanted_figures = read_history(place / "look"), read_history(place / "plain")
+    names = [name for name in wanted_figures.names() if name in MEASURED]
+    for name in names:
+        if name not in found_figures or not alike(found_figures[name].values, wanted_figures[name].values):
+            wrong.append(name)
+    good = bool(told and names) and not wrong and not lost and told[-1]["after"] > told[-1]["before"]
     found = f"in {told[-1]['after']} parts; figures and training as without" if good else f"{wrong[:3]} {told} {lost}"
-    return judged("P13", f"{loop.name}: evaluation", "is made in parts; the training is as without", found, good=good)
+    return judged("P13", f"{loop.name}: evaluation", LOOKED, found, good=good)
 
 
 def hopeless(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     """Memory runs out in every evaluation, whatever the parts."""
     failed = trained(loop, place / "hopeless", looks_fail(loop, always=True))
-    wrong = differences(failed, plain, but=("/state/looks", "/state/validation"))
+    wrong = differences(failed, plain, but=EVALUATION_STATE)
     lost = events(place / "hopeless", "validation_failed")
     good = bool(lost) and not wrong
     found = f"{len(lost)} recorded, training bit-equal" if good else f"{wrong[:3]}, {len(lost)} recorded"
-    return judged("P14", f"{loop.name}: evaluation always out of memory", "training bit-equal", found, good=good)
+    return judged("P14", f"{loop.name}: {HOPELESS}", "training bit-equal", found, good=good)
 
 
 MEASURED = ("Eval/Frame/train_psnr", "Eval/mae", "Eval/mesh_faces", "Eval/mesh_vertices", "Test/psnr")
@@ -268,6 +299,8 @@ def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
     def drawn(*arguments: Any, **named: Any) -> object:
         torch.rand(7)  # it may have drawn numbers before
         calls[0] += 1
+        if always and calls[0] > MOST_LOOKS:
+            raise RuntimeError(f"{calls[0]} looks ran out of memory: the parts do not grow")
         return run_out() if always or calls[0] == 1 else made(*arguments, **named)
 
     with ExitStack() as stack:
@@ -285,12 +318,13 @@ def mesh(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
         return run_out() if named["block"] > 16 else made(*arguments, **named)
 
     failed = trained(loop, place / "mesh", patch.object(normals_surface, "implicit_surface", marched))
-    wrong = differences(failed, plain, but=("/state/looks", "/state/validation"))
-    figures = [read_history(place / name)["Eval/mesh_faces"].values.tolist() for name in ("mesh", "plain")]
+    wrong = differences(failed, plain, but=EVALUATION_STATE)
+    histories = [read_history(place / name) for name in ("mesh", "plain")]
+    figures = [one["Eval/mesh_faces"].values.tolist() if "Eval/mesh_faces" in one else [] for one in histories]
     told, lost = events(place / "mesh", "out_of_memory"), events(place / "mesh", "validation_failed")
     good = bool(told) and not wrong and not lost and figures[0] == figures[1]
     found = f"in blocks of 16, {figures[0][-1]:.0f} faces as without" if good else f"{wrong[:3]} {figures} {lost}"
-    return judged("P13", "normals: mesh extraction", "is made in smaller blocks; the same surface", found, good=good)
+    return judged("P13", "normals: mesh extraction", MESHED, found, good=good)
 
 
 def main() -> int:
@@ -299,7 +333,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the video cases only")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as folder:
-        rows = run_memory_faults(Path(folder), quick=quick)
+        rows = run_memory_faults(Path(folder), only=("video",) if quick else EVERY_LOOP)
     for row in rows:
         print(f"{row.promise}  {row.verdict:13}  {row.what}: {row.found}")
     return 0 if all(row.verdict == "holds" for row in rows) else 1

@@ -22,21 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch import Checkpoints, Interrupted, Run, read_history
-from fieldwatch.run.saving import Saving
+from fieldwatch import Checkpoints, Interrupted, read_history
+from fieldwatch.run.saving import RunCheckpoints
+from fieldwatch.run.session import Session
+from identical_runs import OF_THE_CLOCK, leaves
 from torture.rows import Row, judged
 
-OF_THE_CLOCK = (
-    "Time/",
-    "Performance/",
-    "System/",
-    "Machine/",
-    "Memory/",
-    "VRAM/",
-    "Test/render_time_ms",
-    "Eval/seconds",
-)
-"""Tags that depend on how quick or how full the machine is."""
 NEAR = 12
 """Steps after which a control looks whether losses differ already; where they do not, it goes on to the end."""
 
@@ -103,18 +94,6 @@ class Trace:
         )
 
 
-def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree with its path; keys are joined by /."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from leaves(value, f"{path}/{key}" if path else str(key))
-    elif isinstance(tree, list | tuple) and any(isinstance(one, Tensor | Mapping | list | tuple) for one in tree):
-        for number, value in enumerate(tree):
-            yield from leaves(value, f"{path}/{number}")
-    else:
-        yield path, tree
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal to the last bit."""
     if isinstance(one, Tensor | np.ndarray) and isinstance(other, Tensor | np.ndarray):
@@ -132,26 +111,26 @@ def differences(one: Any, other: Any) -> list[str]:
 @contextmanager
 def stopped_after(done: int | None) -> Iterator[None]:
     """Let SIGTERM come at the end of a step, as from a scheduler."""
-    original = Run._end_step  # noqa: SLF001  the one place where a signal hits a known step
+    original = Session.end_step
 
-    def end_step(run: Run) -> None:
-        if run.step_index + 1 == done:
+    def end_step(session: Session) -> None:
+        if session.log.step_index + 1 == done:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(run)
+        original(session)
 
-    with patch.object(Run, "_end_step", end_step):
+    with patch.object(Session, "end_step", end_step):
         yield
 
 
 @contextmanager
 def without(patterns: Sequence[str]) -> Iterator[None]:
     """Restore everything but what is named: that stays as the new objects have it."""
-    original = Saving.keep
+    original = RunCheckpoints.keep
 
-    def keep(saving: Saving, items: Mapping[str, Any]) -> None:
-        original(saving, {name: _Lacking(name, item, patterns) for name, item in items.items()})
+    def keep(checkpoints: RunCheckpoints, items: Mapping[str, Any], **options: Any) -> None:
+        original(checkpoints, {name: _Lacking(name, item, patterns) for name, item in items.items()}, **options)
 
-    with patch.object(Saving, "keep", keep):
+    with patch.object(RunCheckpoints, "keep", keep):
         yield
 
 
@@ -311,7 +290,7 @@ def case_rows(case: Case, folder: Path, parts: Sequence[str] | None = None) -> l
     """
     whole = whole_run(case, folder)
     rows = stop_rows(case, folder, whole)
-    if case.parts:
+    if case.parts and "*" not in case.harmless:  # with it nothing could be without
         left = uncovered(case, folder)
         told = f"{len(left)} without" + f": {', '.join(left[:5])}" * bool(left)
         rows.append(judged("P4", f"{case.name}, values that have a control or a reason", "all", told, good=not left))

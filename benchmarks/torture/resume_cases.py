@@ -10,11 +10,17 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from fieldwatch.data import read_clip, solid_photos, synthetic_normal_maps, write_colmap, write_normal_maps
-from fieldwatch.pipelines import normals, splats, video
-from fieldwatch.pipelines.normals.batches import RaySource
-from fieldwatch.pipelines.normals.config import FieldOptions, PoseOptions, RayOptions, RecoveryOptions, RenderOptions
-from fieldwatch.pipelines.normals.learning import Learning
+from fieldwatch.recon.data import read_clip, solid_photos, synthetic_normal_maps, write_colmap, write_normal_maps
+from fieldwatch.recon.pipelines import normals, splats, video
+from fieldwatch.recon.pipelines.normals.batches import RaySource
+from fieldwatch.recon.pipelines.normals.config import (
+    FieldOptions,
+    PoseOptions,
+    RayOptions,
+    RecoveryOptions,
+    RenderOptions,
+)
+from fieldwatch.recon.pipelines.normals.learning import Learning
 from torture.resume import Case, Part
 
 SETTING = "a setting: the resumed run has it from its config"
@@ -26,8 +32,8 @@ HARMLESS = {
     "*/param_groups/*/lr": EVERY_STEP,
     "*/param_groups*": SETTING,
     "order/shape*": SETTING,
-    "parts/*": NO_TROUBLE,
-    "looks/*": NO_TROUBLE,
+    "micro_batches/*": NO_TROUBLE,
+    "evaluation_batches/*": NO_TROUBLE,
     "validation/*": NO_TROUBLE,
 }
 UNDRAWN = {

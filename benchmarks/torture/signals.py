@@ -1,5 +1,6 @@
 """Signals at random times: is the state saved within the grace, or the loss bounded, and is the exit code right?"""
 
+import os
 import random
 import signal
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fieldwatch import Checkpoints, Run, Shuffled, Step, Terms, read_history
+from fieldwatch import Checkpoints, Outputs, Run, Saving, Shuffled, Step, Terms, read_history
 from torture.forked import Child, forked
 from torture.rows import Row, judged
 
@@ -23,8 +24,12 @@ GRACE = 10.0
 """Seconds from the signal to the end of the process."""
 STEPS, EVERY, EVALUATED = 60, 10, 30
 """Steps of the toy run, between two checkpoints, and before its evaluation: that is its loss limit."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 PLACES = ("warm-up", "training", "a save", "an evaluation", "a wait for data", "the products")
+GIVEN_UP = ("an evaluation", "a wait for data")
+"""Places inside a step: if they outlast the patience, the step is given up; everywhere else nothing may be lost."""
+LONGER = 30.0
+"""Seconds that some trials stay at their place: longer than any patience."""
 AT_ONCE = 4
 """Trials at a time."""
 VIDEO_SHARE = 20
@@ -42,6 +47,7 @@ class Blow:
         seconds: until the process ended.
         code: it ended with.
         lost: steps that a resumed run has to do again.
+        allowed: how many that may be.
         same: whether the resumed run ends as one that was left alone.
     """
 
@@ -50,12 +56,14 @@ class Blow:
     seconds: float
     code: int
     lost: int
+    allowed: int
     same: bool
 
     @property
     def good(self) -> bool:
         """Whether the promise holds; 0 is the code of a run that came to its end within the patience."""
-        return self.seconds <= GRACE and self.code in (128 + self.number, 0) and self.lost <= EVERY and self.same
+        ended = self.seconds <= GRACE and self.code in (128 + self.number, 0)
+        return ended and self.lost <= self.allowed and self.same
 
 
 class Toy:
@@ -108,9 +116,10 @@ class Toy:
 
     def train(self, folder: Path) -> str:
         """Train, or go on; return the last weights."""
-        with Run(folder, sinks=(), rules=(), checkpoint_every=EVERY) as run:
-            run.stop_point.patience = min(run.stop_point.patience, max(self._long, 0.5))
-            run.keep(model=self.model, optimizer=self.optimizer, order=self.order)
+        with Run(folder, saving=Saving(every=EVERY), outputs=Outputs(sinks=(), rules=())) as run:
+            run.stop_point.patience = min(run.stop_point.patience, self._long + 0.5)
+            run.track(model=self.model, optimizer=self.optimizer, order=self.order)
+            run.resume()
             self.works(run, "warm-up")
             for step, chosen in zip(run.steps(STEPS), run.batches(self.batches()), strict=False):
                 self.learns(step, chosen)
@@ -149,6 +158,7 @@ def struck(folder: Path, place: str, number: int, *, after: tuple[float, float],
         seconds=seconds,
         code=code,
         lost=lost,
+        allowed=EVERY if long >= LONGER and place in GIVEN_UP else 0,
         same=bool(ended) and again.heard.decode() == wanted and _whole(folder),
     )
 
@@ -166,20 +176,100 @@ def run_signals(folder: Path, count: int, *, seed: int = 10) -> list[Row]:
 
     Args:
         folder: where to, empty.
-        count: of signals; every sixth meets an evaluation, and every fourth of these lasts longer than any patience.
+        count: of signals, at each place in turn; of an evaluation, a wait and the products every fourth lasts longer
+            than any patience.
         seed: of the times and the signals.
     """
     torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported here, not after every fork
     chance, wanted = random.Random(seed), unharmed(folder / "unharmed")  # noqa: S311  chance that repeats, not secrets
     trials: list[tuple[str, int, tuple[float, float]]] = []
     for trial in range(count):
-        place, long = PLACES[trial % len(PLACES)], 30.0 if trial % 24 == 3 else chance.uniform(0.2, 0.6)
+        place, long = PLACES[trial % len(PLACES)], LONGER if trial % 24 in (3, 4, 5) else chance.uniform(0.2, 0.6)
         delay = chance.uniform(0, min(long, 0.1))
         trials.append((place, chance.choice(SIGNALS), (delay, long)))
     with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:  # they wait more than they work
         blows = list(pool.map(partial(_trial, folder, wanted), trials))
     rows = [_row(place, [blow for blow in blows if blow.place == place]) for place in PLACES[:count]]
+    rows += special_rows(folder / "special", wanted)
     return rows + (run_video_signals(folder / "video", count // VIDEO_SHARE) if count >= VIDEO_SHARE else [])
+
+
+def special_rows(folder: Path, wanted: str) -> list[Row]:
+    """The rows about signals that are not to end the run in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trials = {
+        "SIGHUP to a run under nohup": ("goes on to the same end", under_nohup),
+        "ctrl-C twice within a second": ("ends at once, nothing saved from the step, then the same weights", twice),
+        "signals to a forked worker": ("SIGTERM ends it, SIGINT does not; the run goes on to the same end", to_worker),
+    }
+    rows = list[Row]()
+    for number, (what, (promised, trial)) in enumerate(trials.items()):
+        wrong = trial(folder / str(number), wanted)
+        rows.append(judged("P10", what, promised, wrong or "as promised", good=not wrong))
+    return rows
+
+
+def under_nohup(folder: Path, wanted: str) -> str:
+    """What went wrong with a run that ignores SIGHUP; empty for nothing."""
+
+    def work(say: Say) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        say(Toy(say, "training", 0.0).train(folder).encode())
+
+    child = forked(work)
+    child.listen(1)
+    code = child.end(signal.SIGHUP)
+    same = child.heard.decode().removeprefix("!") == wanted
+    return "" if code == 0 and same else f"it ended with {code}"
+
+
+def twice(folder: Path, wanted: str) -> str:
+    """What went wrong with a run that was sent SIGINT twice in the middle of a step; empty for nothing."""
+    child = forked(lambda say: Toy(say, "an evaluation", LONGER).train(folder))
+    child.listen(1)
+    began = time.monotonic()
+    os.kill(child.pid, signal.SIGINT)
+    time.sleep(0.3)
+    code = child.end(signal.SIGINT)
+    seconds = time.monotonic() - began
+    saved = Checkpoints(folder / "checkpoints").steps()
+    again = forked(lambda say: say(Toy(_silent, "", 0.0).train(folder).encode()))
+    same = again.listen(len(wanted)) and again.end() == 0 and again.heard.decode() == wanted
+    wrong = [f"it ended with {code}"] if code in (0, 128 + signal.SIGINT) else []
+    wrong += [f"it took {seconds:.1f} s"] if seconds > 2 else []
+    wrong += [f"it saved {saved}"] if max(saved, default=0) > EVALUATED else []
+    return ", ".join([*wrong, *([] if same else ["not the same weights"])])
+
+
+def to_worker(folder: Path, wanted: str) -> str:
+    """What went wrong where a worker of the run gets signals; empty for nothing."""
+
+    def work(say: Say) -> None:
+        toy, ends = Toy(_silent, "training", 0.0), list[int]()
+
+        def comes_to(where: str) -> bool:
+            if where == "training" and not ends:
+                worker = os.fork()
+                if worker == 0:
+                    time.sleep(LONGER)
+                    os._exit(0)
+                os.kill(worker, signal.SIGINT)
+                time.sleep(0.2)
+                os.kill(worker, signal.SIGTERM)
+                ends.append(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+            return False
+
+        toy.comes_to = comes_to  # type: ignore[method-assign]
+        weights = toy.train(folder)
+        say(f"{ends[0]} {weights}".encode())
+
+    child = forked(work)
+    child.listen(1 << 20, 60)
+    code = child.end()
+    end, _, weights = child.heard.decode().partition(" ")
+    wrong = [f"the run ended with {code}"] if code else []
+    wrong += [f"the worker ended with {end}"] if end != str(-signal.SIGTERM) else []
+    return ", ".join([*wrong, *([] if weights == wanted else ["not the same weights"])])
 
 
 def _trial(folder: Path, wanted: str, trial: tuple[str, int, tuple[float, float]]) -> Blow:
@@ -202,7 +292,13 @@ def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
     for trial in range(count):
         at, number = folder / f"struck{trial}", chance.choice(SIGNALS)
         child = forked(lambda _, at=at: case.train(at))
-        time.sleep(chance.uniform(0, length))
+        wait = chance.uniform(0, length)
+        if trial == 0:  # one of them surely finds the training in its steps
+            number = signal.SIGTERM
+            while not _begun(at) and time.monotonic() - began < 60 * length:
+                time.sleep(0.005)
+        else:
+            time.sleep(wait)
         sent = time.monotonic()
         code = child.end(number)
         slowest = max(slowest, time.monotonic() - sent)
@@ -256,7 +352,8 @@ def _row(place: str, blows: list[Blow]) -> Row:
     return judged(
         "P10",
         f"signals in {place}",
-        f"{len(blows)} of {len(blows)} within {GRACE:g} s, at most {EVERY} steps lost, then the same weights",
+        f"{len(blows)} of {len(blows)} within {GRACE:g} s, "
+        f"{'no step lost' if place not in GIVEN_UP else f'at most {EVERY} lost if given up'}, then the same weights",
         f"{len(good)} of {len(blows)}, slowest {worst:.1f} s, at most {lost} steps lost",
         good=len(good) == len(blows),
         why=bad,

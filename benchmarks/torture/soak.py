@@ -1,42 +1,76 @@
-"""A long run with faults at random times, beside an undisturbed one: does it end, how much is lost, is it the same?"""
+"""A long run with faults of every kind at random times, beside an undisturbed one: does it end, and is it the same?
 
+Two ways of starting it again: by fork, after signals alone; and as new processes by the supervisor, where the disk also
+fills up, the newest checkpoint is damaged, the run hangs, and memory runs out.
+"""
+
+import contextlib
 import hashlib
 import os
 import random
 import select
 import signal
+import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from forked import Child, answer, forked, spawned
+from disk import small_disk
+from forked import Child, answer, forked
 from rows import Row, judged
 from torch import nn
 
-from fieldwatch import Run
+from fieldwatch import Guard, Outputs, Run, Saving
 from fieldwatch.checkpoint import Checkpoints, Retention
+from fieldwatch.monitor import Supervisor, read_black_box
+from fieldwatch.record import read_blocks
 
 EVERY = 200
-FAULTS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGINT)
+FAULTS = (
+    *("SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM"),
+    *("hang", "out of memory", "full disk", "damaged checkpoint", "stopped"),
+)
 MEAN = 20.0
 """Seconds between two faults, on average."""
+STEPS_BY_FORK = 30_000
+HANG_TIMEOUT = 2.0
+FULL_FOR = 3.0
+"""Seconds that the disk stays full."""
+GOODPUT = 0.9
+STAMP = struct.Struct("<dq")
+"""One step in the log of a process: when it ended, and which it was."""
 
 
-def training(folder: Path, steps: int) -> Callable[[Callable[[bytes], Any]], None]:
-    """A small network with dropout on batches drawn at random; says a byte per step."""
+def build() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
+    """A small network with dropout, and its data."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1))
+    data = torch.randn(512, 8, generator=torch.Generator().manual_seed(1))
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3), data
+
+
+def training(folder: Path, steps: int, timeout: float | None = None) -> Callable[[Callable[[bytes], Any]], None]:
+    """Train on batches drawn at random, harmed as the folder's harness asks; says when each step ended."""
 
     def work(say: Callable[[bytes], Any]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1))
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        data = torch.randn(512, 8, generator=torch.Generator().manual_seed(1))
-        with Run(folder, sinks=(), rules=(), checkpoint_every=EVERY, keep=Retention(last=2)) as run:
-            run.keep(model=model, optimizer=optimizer)
+        model, optimizer, data = build()
+        orders = folder.parent / "orders"
+        with Run(
+            folder,
+            saving=Saving(every=EVERY, keep=Retention(last=2)),
+            guard=Guard(hang_timeout=timeout or "auto"),
+            outputs=Outputs(sinks=(), rules=()),
+        ) as run:
+            run.track(model=model, optimizer=optimizer)
+            run.resume()
             for step in run.steps(steps):
                 batch = data[torch.randperm(512)[:32]]
                 loss = (model(batch).squeeze(1) - batch.prod(1)).square().mean()
@@ -44,21 +78,43 @@ def training(folder: Path, steps: int) -> Callable[[Callable[[bytes], Any]], Non
                 loss.backward()
                 step.record({"Loss/toy": float(loss.detach())})
                 optimizer.step()
-                say(b".")
+                say(STAMP.pack(time.monotonic(), step.index))
+                if timeout is not None and step.index % 16 == 0:
+                    obey(orders)
                 time.sleep(0.001)  # so that faults of every kind find it running
 
     return work
 
 
+def obey(orders: Path) -> None:
+    """Do what the harness has written down, once."""
+    try:
+        order = orders.read_text()
+        orders.unlink()
+    except OSError:
+        return
+    if order == "hang":
+        time.sleep(1000)
+    if order == "out of memory":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB (planted)")
+
+
 def weights(folder: Path) -> str:
-    """A hash of what the run ended with: weights and moments."""
+    """A hash of what the run ended with: weights, moments, and the random states."""
     stored = Checkpoints(folder / "checkpoints").read("last")
     text = hashlib.sha256()
     for value in stored["model"].values():
         text.update(value.numpy().tobytes())
     for state in stored["optimizer"]["state"].values():
         text.update(state["exp_avg"].numpy().tobytes() + state["exp_avg_sq"].numpy().tobytes())
+    text.update(stored["random_state"]["torch"].numpy().tobytes())
     return text.hexdigest()
+
+
+def missing_rows(folder: Path, steps: int) -> list[int]:
+    """Steps that the journal lacks, or has twice."""
+    found = [step for block in read_blocks(folder) for step in block.steps.tolist()]
+    return sorted(set(range(steps)) - set(found)) if len(found) == len(set(found)) else [-1]
 
 
 @dataclass(kw_only=True)
@@ -66,32 +122,34 @@ class Disturbed:
     """What a disturbed run came to.
 
     Attributes:
-        faults: the signals it was sent.
+        faults: what was done to it, in order.
         executed: steps computed, those twice counted twice.
-        down: seconds from a fault to the next first step.
+        down: seconds from the last step of a process to the first of the next.
         seconds: from begin to end.
         ended: the last process exited with 0.
+        why: how it ended otherwise.
     """
 
-    faults: list[str]
+    faults: list[str] = field(default_factory=list[str])
     executed: int = 0
     down: float = 0.0
     seconds: float = 0.0
     ended: bool = False
+    why: str = ""
 
 
-def disturb(start: Callable[[], Child], mean: float, seed: int = 11) -> Disturbed:
-    """Start it, send it a fault at random times, start it again, until it is done."""
-    draw, result, began = random.Random(seed), Disturbed(faults=[]), time.monotonic()  # noqa: S311  chance that repeats, not secrets
+def disturb(start: Callable[[], Child], mean: float, patience: float, seed: int = 11) -> Disturbed:
+    """Start it, send it a signal at random times, start it again, until it is done."""
+    draw, result, began = random.Random(seed), Disturbed(), time.monotonic()  # noqa: S311  chance that repeats, not secrets
     died: float | None = None
-    while not result.ended and len(result.faults) < 200 and time.monotonic() - began < 900:
+    while not result.ended and len(result.faults) < 200 and time.monotonic() - began < patience:
         child = start()
         child.listen(1)
         result.down += 0 if died is None else time.monotonic() - died
-        fault = draw.choice(FAULTS)
+        fault = draw.choice(SIGNALS)
         code = child.end(fault) if _still_runs(child, mean * draw.uniform(0.5, 1.5)) else child.end()
         died = time.monotonic()
-        result.executed += len(child.heard)
+        result.executed += len(child.heard) // STAMP.size
         result.ended = code == 0
         if not result.ended:
             result.faults.append(fault.name)
@@ -110,38 +168,261 @@ def _still_runs(child: Child, seconds: float) -> bool:
     return True
 
 
-def run_soak(folder: Path, steps: int = 30_000, mean: float = MEAN) -> list[Row]:
-    """The rows of P20: restarted by fork, and as users restart it, with all imports of a new process."""
+class Harness:
+    """A run under a supervisor, and everything that happens to it.
+
+    Args:
+        place: a folder on a disk of its own, for the run.
+        logs: a folder on another disk, for the times of all steps.
+        steps: that the run has.
+    """
+
+    def __init__(self, place: Path, logs: Path, steps: int) -> None:
+        self.run, self._disk, self._logs = place / "run", place, logs
+        self._command = [sys.executable, __file__, "supervise", str(self.run), str(steps), str(logs)]
+        self._said = (logs / "said").open("w")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the supervisor, which starts the training."""
+        self._process = subprocess.Popen(self._command, stdout=self._said, stderr=self._said)
+
+    @property
+    def code(self) -> int | None:
+        """How the supervisor ended; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def pid(self) -> int:
+        """The training, if it is in its steps; 0 if not."""
+        beat = read_black_box(self.run)
+        alive = beat is not None and beat.ending == "running" and beat.step >= 0
+        return beat.pid if beat is not None and alive and Path(f"/proc/{beat.pid}").exists() else 0
+
+    def harm(self, fault: str) -> bool:
+        """Do it; False where the training is not there to be harmed."""
+        pid = self.pid()
+        if not pid:
+            return False
+        if fault in ("hang", "out of memory"):
+            draft = self._disk / "orders.new"
+            draft.write_text(fault)
+            draft.rename(self._disk / "orders")
+        elif fault == "full disk":
+            self._fill()
+        elif fault == "damaged checkpoint":
+            return self._damage(pid)
+        elif fault == "SIGTERM" and self._process is not None:  # to the supervisor, as a scheduler does
+            self._process.send_signal(signal.SIGTERM)
+        else:
+            number = signal.SIGSTOP if fault == "stopped" else signal.Signals[fault]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return True
+
+    def _fill(self) -> None:
+        filler = self._disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        time.sleep(FULL_FOR)
+        filler.unlink()
+
+    def _damage(self, pid: int) -> bool:
+        """Turn a bit in the newest checkpoint, and kill the run before it makes another."""
+        if len(list((self.run / "checkpoints").glob("step_*"))) < 2:
+            return False  # there is none to fall back on
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGSTOP)
+            newest = max((self.run / "checkpoints").glob("step_*"))
+            with (newest / "tensors.safetensors").open("r+b") as file:
+                byte = file.read(1)
+                file.seek(0)
+                file.write(bytes([byte[0] ^ 1]))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return True
+
+    def times(self) -> tuple[int, float]:
+        """Steps computed, and seconds between the processes."""
+        starts = list[tuple[float, float]]()
+        executed = 0
+        for path in self._logs.glob("steps-*"):
+            log = path.read_bytes()
+            count = len(log) // STAMP.size
+            if count:
+                executed += count
+                starts.append((STAMP.unpack_from(log)[0], STAMP.unpack_from(log, (count - 1) * STAMP.size)[0]))
+        starts.sort()
+        down = sum(later[0] - one[1] for one, later in pairwise(starts))
+        return executed, down
+
+    def close(self) -> None:
+        """End what is left."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(20)
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+
+    def last_words(self) -> str:
+        """What was said last."""
+        self._said.flush()
+        return " ".join((self._logs / "said").read_text().splitlines()[-2:])[-300:]
+
+
+def supervised(harness: "Harness", mean: float, patience: float, faults: tuple[str, ...]) -> Disturbed:
+    """Train under a supervisor, with faults of every kind in turn, at random times."""
+    draw, result, began = random.Random(12), Disturbed(), time.monotonic()  # noqa: S311  chance that repeats, not secrets
+    waiting, due = list[str](), None
+    try:
+        harness.start()
+        while time.monotonic() - began < patience:
+            time.sleep(0.1)
+            code = harness.code
+            if code == 0:
+                result.ended = True
+                break
+            if code == 128 + signal.SIGTERM:  # the scheduler gives the machine back
+                harness.start()
+            elif code is not None:
+                result.why = f"the supervisor ended with {code}: {harness.last_words()}"
+                break
+            elif due is None:  # time counts once it trains
+                due = time.monotonic() + mean * draw.uniform(0.5, 1.5) if harness.pid() else None
+            elif time.monotonic() >= due:
+                waiting = waiting or draw.sample(faults, len(faults))
+                if harness.harm(waiting[-1]):
+                    result.faults.append(waiting.pop())
+                    due = None
+                    time.sleep(1.0)  # until what was killed is gone
+        else:
+            result.why = f"not done after {patience:.0f} s: {harness.last_words()}"
+        result.seconds = time.monotonic() - began
+        result.executed, result.down = harness.times()
+    finally:
+        harness.close()
+    return result
+
+
+def rate() -> float:
+    """Steps a second of an undisturbed run here."""
+
+    def work() -> float:
+        model, optimizer, data = build()
+        began = time.monotonic()
+        for _ in range(500):
+            batch = data[torch.randperm(512)[:32]]
+            optimizer.zero_grad()
+            (model(batch).squeeze(1) - batch.prod(1)).square().mean().backward()
+            optimizer.step()
+            time.sleep(0.0013)  # with what a run adds to it
+        return 500 / (time.monotonic() - began)
+
+    found = answer(work)
+    return found if isinstance(found, float) else 400.0
+
+
+def run_soak(
+    folder: Path,
+    seconds: float = 600.0,
+    mean: float = MEAN,
+    *,
+    by_fork: int = STEPS_BY_FORK,
+    patience: float = 900.0,
+) -> list[Row]:
+    """The rows of P20.
+
+    Args:
+        folder: where to.
+        seconds: about so long the run trains that the supervisor starts again.
+        mean: seconds between two faults.
+        by_fork: steps of the run that is started again by fork; 0 leaves it out.
+        patience: seconds after which that run is given up.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    rows = forked_rows(folder, by_fork, mean, patience) if by_fork else []
+    return [*rows, *(supervised_rows(folder, seconds, mean) if seconds else [])]
+
+
+def forked_rows(folder: Path, steps: int, mean: float, patience: float) -> list[Row]:
+    """Started again by fork, after signals."""
     clean = forked(training(folder / "clean", steps))
-    by_fork = disturb(lambda: forked(training(folder / "forked", steps)), mean)
-    clean.listen(steps, 600)
-    ended = clean.end() == 0
-    command = (sys.executable, __file__, str(folder / "spawned"), str(steps))
-    anew = disturb(lambda: spawned(command), mean)
-    rows = list[Row]()
-    for result, name, how in ((by_fork, "forked", "by fork"), (anew, "spawned", "as a new process, imports and all")):
-        same = answer(lambda name=name: weights(folder / "clean") == weights(folder / name)) is True
-        rows.append(row_of(result, how, steps, mean, same=same and ended))
-    return rows
+    result = disturb(lambda: forked(training(folder / "forked", steps)), mean, patience)
+    same = twin_equals(clean, steps, folder / "clean", folder / "forked")
+    what = f"{steps:,} steps with a signal about every {mean:g} s ({', '.join(one.name for one in SIGNALS)}), by fork"
+    return rows_of_run(what, result, steps, same)
 
 
-def row_of(result: Disturbed, how: str, steps: int, mean: float, *, same: bool) -> Row:
-    """What a disturbed run says of P20."""
-    share = (1 - result.down / result.seconds) * steps / max(result.executed, 1)
-    down = result.down / max(len(result.faults), 1)
-    return judged(
-        "P20",
-        f"{steps:,} steps with a fault about every {mean:g} s (SIGKILL, SEGV, ABRT, TERM, INT), started again {how}, "
-        "beside a clean run",
-        "ends, goodput >= 90 %, weights and moments bit-equal to the clean run's",
-        f"{'ended' if result.ended else 'did not end'} after {len(result.faults)} faults, goodput {share:.1%} "
-        f"(each start {down:.1f} s), {'bit-equal' if same else 'not equal'}; {result.seconds:.0f} s",
-        good=result.ended and same and share >= 0.9 and bool(result.faults),
-        why="" if result.faults else "no fault came: too few steps",
-    )
+def supervised_rows(folder: Path, seconds: float, mean: float) -> list[Row]:
+    """Started again as new processes by the supervisor, after faults of every kind."""
+    logs = folder / "logs"
+    logs.mkdir()
+    steps = max(int(seconds * rate() * 0.8), 500)
+    with small_disk(folder / "disk", "256m") as why:
+        faults = tuple(fault for fault in FAULTS if not why or fault != "full disk")
+        clean = forked(training(folder / "undisturbed", steps))
+        result = supervised(Harness(folder / "disk", logs, steps), mean, 3 * seconds + 60, faults)
+        same = twin_equals(clean, steps, folder / "undisturbed", folder / "disk" / "run")
+        gaps = answer(lambda: missing_rows(folder / "disk" / "run", steps))
+    left = f"; no full disk: {why}" if why else ""
+    shown = f"{steps:,} steps under a supervisor with a fault about every {mean:g} s ({', '.join(faults)}{left})"
+    same = same or (f"steps {gaps[:3]} missing in the journal, or twice" if gaps else "")
+    return rows_of_run(shown, result, steps, same)
+
+
+def twin_equals(clean: Child, steps: int, one: Path, other: Path) -> str:
+    """How two runs differ; empty where they do not."""
+    clean.listen(steps * STAMP.size, 1800)
+    code = clean.end()
+    if code:
+        return f"the undisturbed run ended with {code}"
+    hashes = [answer(lambda place=place: weights(place)) for place in (one, other)]
+    raised = [found["raised"] for found in hashes if isinstance(found, dict)]
+    return (raised[0] if raised else "") or ("" if hashes[0] == hashes[1] else "other weights, moments or random state")
+
+
+def rows_of_run(what: str, result: Disturbed, steps: int, different: str) -> list[Row]:
+    """What a disturbed run says of P20: its end, and what the faults cost."""
+    share = (1 - result.down / max(result.seconds, 1e-9)) * steps / max(result.executed, 1)
+    each = result.down / max(len(result.faults), 1)
+    counts = ", ".join(f"{result.faults.count(name)} {name}" for name in dict.fromkeys(result.faults))
+    ended = f"ended after {len(result.faults)} faults" if result.ended else "did not end"
+    why = result.why or ("" if result.faults else "no fault came: too few steps")
+    good = result.ended and not different and bool(result.faults)
+    return [
+        judged(
+            *("P20", what, "ends; journal, weights, moments and random state equal to the undisturbed run's"),
+            f"{ended} ({counts}), {different or 'bit-equal'}; {result.seconds:.0f} s",
+            good=good,
+            why=why,
+        ),
+        judged(
+            *("P20", f"what that costs: {what.partition(' (')[0]}", f"goodput >= {GOODPUT:.0%}"),
+            f"goodput {share:.1%}, {each:.1f} s from the last step before a fault to the next one",
+            good=result.ended and share >= GOODPUT and bool(result.faults),
+            why=why,
+        ),
+    ]
+
+
+def supervise(folder: str, steps: str, logs: str) -> int:
+    """Be the supervisor."""
+    command = [sys.executable, __file__, "train", folder, steps, logs]
+    supervisor = Supervisor(lambda _: command, tell=lambda line: print(line, flush=True), pause=0.0, per_hour=10_000)
+    return supervisor.run()
+
+
+def train_alone(folder: str, steps: str, logs: str) -> None:
+    """Be the training: the time of every step goes into a file of this process."""
+    torch.set_num_threads(1)
+    log = os.open(Path(logs) / f"steps-{os.getpid()}-{time.monotonic_ns()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    training(Path(folder), int(steps), HANG_TIMEOUT)(lambda text: os.write(log, text))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    training(Path(sys.argv[1]), int(sys.argv[2]))(lambda text: os.write(int(sys.argv[3]), text))
+    if sys.argv[1] == "supervise":
+        sys.exit(supervise(*sys.argv[2:]))
+    train_alone(*sys.argv[2:])

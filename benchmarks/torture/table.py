@@ -37,6 +37,7 @@ HEAD = """# Reliability
 
 What a run promises, and how it is proved. `make torture` tries to break every promise and rewrites the first table;
 `python benchmarks/reliability_scoreboard.py` puts other ways of saving through the same trials and rewrites the second.
+`make mutants` breaks the code on purpose, one place at a time, and rewrites the third: does the first notice?
 """
 
 
@@ -134,6 +135,13 @@ def plain(cell: str) -> str:
     """A cell without what would break the table, or name a folder of this machine."""
     one_line = " ".join(cell.split()).replace("|", "\\|")
     return re.sub(r"/(?:tmp|dev/shm|var/tmp)/[\w.-]+(?:/[\w.-]+)*", "<folder>", one_line)[:400]
+
+
+def part(name: str) -> str:
+    """What stands between the markers of the page; empty where they are not."""
+    page = PAGE.read_text() if PAGE.exists() else ""
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end {name} -->\n", page, re.DOTALL)
+    return found[1] if found else ""
 
 
 def put(name: str, content: str) -> None:

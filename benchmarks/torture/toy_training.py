@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fieldwatch import Diverged, Run, Terms
+from fieldwatch import Diverged, Guard, Outputs, Run, Saving, Terms
 from fieldwatch.monitor import supervised
 
 FOREVER = 1000
@@ -110,9 +110,11 @@ def train(folder: Path, fault: str, *, at: int, steps: int, harm: bool, timeout:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    with Run(folder, sinks=(), rules=(), checkpoint_every=5, hang_timeout=timeout) as run:
-        run.watch(model=model)
-        run.keep(model=model, optimizer=optimizer)
+    with Run(
+        folder, saving=Saving(every=5), guard=Guard(hang_timeout=timeout), outputs=Outputs(sinks=(), rules=())
+    ) as run:
+        run.track(model=model, optimizer=optimizer)
+        run.resume()
         for step in run.steps(steps):
             inputs = torch.randn(8, 2)
             terms = Terms(fit=(1.0, (model(inputs).squeeze(1) - inputs.sum(1)).square().mean()))

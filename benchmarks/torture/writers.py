@@ -3,14 +3,18 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from accidents import TESTS
+from forked import answer, forked
 from rows import Row, judged
 
 from fieldwatch.checkpoint import FolderInUseError, OneWriter
@@ -39,8 +43,100 @@ def take_over(folder: Path, patience: float = 10.0) -> float:
     return patience
 
 
+def opens_and_closes(folder: Path) -> None:
+    """Open the lock's file and close it, as a backup or a search does."""
+    (folder / ".lock").read_bytes()
+    with (folder / ".lock").open("r+b"):
+        pass
+
+
+def deletes(folder: Path) -> None:
+    """Delete the lock's file."""
+    (folder / ".lock").unlink()
+
+
+def replaces(folder: Path) -> None:
+    """Put another file in its place, as a synchronized folder does."""
+    (folder / "other").write_bytes(b"")
+    (folder / "other").replace(folder / ".lock")
+
+
+def copies(folder: Path) -> None:
+    """Copy the whole folder."""
+    shutil.copytree(folder, folder.with_name(f"{folder.name}-copy"))
+
+
+def forks(folder: Path) -> None:
+    """Let a worker inherit everything, close it, and end."""
+    worker = os.fork()
+    if worker == 0:
+        os.closerange(3, 256)
+        os._exit(0)
+    os.waitpid(worker, 0)
+    opens_and_closes(folder)
+
+
+CARELESS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
+    "closed": ("the owner opened and closed the lock's file", opens_and_closes),
+    "deleted": ("the lock's file was deleted", deletes),
+    "replaced": ("the lock's file was replaced", replaces),
+    "copied": ("the owner copied the run folder with shutil.copytree", copies),
+    "forked": ("a worker of the owner closed all descriptors and ended", forks),
+}
+
+
+def still_held(folder: Path, careless: Callable[[Path], None]) -> tuple[str, int]:
+    """Hold a folder in a child that does something careless; what a second process is told, and how the child ended."""
+
+    def hold(say: Callable[[bytes], Any]) -> None:
+        with OneWriter(folder):
+            careless(folder)
+            say(b"!")
+            signal.pause()
+
+    owner = forked(hold)
+    try:
+        ready = owner.listen(1)
+        told = answer(lambda: refused(folder)) if ready else {"raised": "the owner failed"}
+    finally:
+        code = owner.end(signal.SIGKILL)
+    return (f"raised {told['raised']}" if isinstance(told, dict) else told[1]), code
+
+
+def careless_rows(folder: Path) -> list[Row]:
+    """What the owner, or somebody else, may do to the lock's file: the folder stays the owner's."""
+    rows = list[Row]()
+    for name, (what, careless) in CARELESS.items():
+        said, _ = still_held(folder / name, careless)
+        good = "is being written by process" in said
+        found = "refused" if good else said or "the folder was given away"
+        rows.append(judged("P15", f"a second process after {what}", "refused", found, good=good))
+    return rows
+
+
+def given_back(folder: Path) -> Row:
+    """Leaving gives the folder back, also where the lock's file is gone meanwhile."""
+
+    def work() -> bool:
+        for careless in (opens_and_closes, deletes, replaces):
+            with OneWriter(folder):
+                careless(folder)
+        with OneWriter(folder):
+            return True
+
+    found = answer(work)
+    good = found is True
+    what = "the same process takes the folder again, after each of these"
+    return judged("P15", what, "given", "given" if good else str(found), good=good)
+
+
 def run_writers(folder: Path) -> list[Row]:
     """The rows of P15."""
+    return [*owner_rows(folder), *careless_rows(folder), given_back(folder / "again")]
+
+
+def owner_rows(folder: Path) -> list[Row]:
+    """A folder that is held, and one whose owner was killed."""
     command = [sys.executable, str(TESTS / "provoked.py"), str(folder), "hold"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         owner = json.loads(holder.stdout.readline() if holder.stdout else "{}")

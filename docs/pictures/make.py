@@ -28,11 +28,11 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 
-from fieldwatch.geometry import Camera, looked_at
-from fieldwatch.mesh import MeshPainter, read_mesh
 from fieldwatch.monitor.watch import Watcher, watch_picture
-from fieldwatch.pipelines import normals, splats, video
-from fieldwatch.pipelines.video.show import worst_frame
+from fieldwatch.recon.geometry import Camera, looked_at
+from fieldwatch.recon.mesh import MeshPainter, read_mesh
+from fieldwatch.recon.pipelines import normals, splats, video
+from fieldwatch.recon.pipelines.video.show import worst_frame
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import write_page
 

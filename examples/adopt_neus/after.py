@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import nn
 
-from fieldwatch import Run, Terms, Window
+from fieldwatch import Declared, Run, Terms, Window
 
 STEPS, RAYS, SAMPLES = 200, 64, 24
 MASK, NORMAL = Window(0, 119), Window(60)
@@ -59,9 +59,12 @@ def main() -> None:
     field = Field()
     optimizer = torch.optim.Adam(field.parameters(), lr=5e-3)
 
-    with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/adopt_neus", windows={"mask": MASK, "normal": NORMAL}) as run:
-        run.watch(field=field.network, sharpness=[field.sharpness])
-        run.keep(field=field, optimizer=optimizer)
+    with Run(
+        sys.argv[1] if len(sys.argv) > 1 else "runs/adopt_neus",
+        declared=Declared(windows={"mask": MASK, "normal": NORMAL}),
+    ) as run:
+        run.track(field=field, optimizer=optimizer, groups={"field": field.network, "sharpness": [field.sharpness]})
+        run.resume()
         for step in run.steps(STEPS):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step.index)

@@ -30,8 +30,8 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 
     with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/adopt_torch") as run:
-        run.watch(model=model)
-        run.keep(model=model, optimizer=optimizer)
+        run.track(model=model, optimizer=optimizer)
+        run.resume()
         for step in run.steps(STEPS):
             chosen = torch.randint(len(inputs), (256,))
             prediction = model(inputs[chosen])

@@ -1,84 +1,186 @@
-"""fieldwatch: train neural reconstructions in plain sight, and do not lose the run."""
+"""fieldwatch: train neural reconstructions you can see into, in runs you cannot lose."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import Autosave, Checkpoints, Retention, Shuffled, preserve_random_state
+    from fieldwatch.base import InputError
+    from fieldwatch.checkpoint import (
+        Autosave,
+        CheckpointError,
+        Checkpoints,
+        ResumableLoader,
+        Retention,
+        Shuffled,
+        preserve_random_state,
+    )
     from fieldwatch.guard import Diverged, Rollback, Verdict
-    from fieldwatch.health import Finding, Rule, examine
+    from fieldwatch.health import GENERAL, Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
-    from fieldwatch.record import Block, Catalogue, ConfigMismatch, History, Metric, Row, Sink, read_history
-    from fieldwatch.run import Interrupted, Parts, Profile, Run, Step, profile_tensors
-
-_ROOM_OF = {
-    "Autosave": "checkpoint",
-    "Block": "record",
-    "Catalogue": "record",
-    "Checkpoints": "checkpoint",
-    "ConfigMismatch": "record",
-    "Diverged": "guard",
-    "Finding": "health",
-    "History": "record",
-    "Interrupted": "run",
-    "Metric": "record",
-    "Parts": "run",
-    "Phase": "measure",
-    "Profile": "run",
-    "Retention": "checkpoint",
-    "Rollback": "guard",
-    "Row": "record",
-    "Rule": "health",
-    "Run": "run",
-    "Shuffled": "checkpoint",
-    "Sink": "record",
-    "Step": "run",
-    "Terms": "measure",
-    "Verdict": "guard",
-    "Window": "measure",
-    "examine": "health",
-    "preserve_random_state": "checkpoint",
-    "profile_tensors": "run",
-    "read_history": "record",
-}
+    from fieldwatch.record import (
+        TOOLKIT,
+        Block,
+        Catalogue,
+        ConfigMismatch,
+        History,
+        Layout,
+        Metric,
+        Row,
+        Sink,
+        WriterFailed,
+        read_history,
+    )
+    from fieldwatch.registry import Command, DataKind, EvaluationRequest, Job, Pipeline, Scores
+    from fieldwatch.run import (
+        Declared,
+        Guard,
+        Interrupted,
+        MicroBatches,
+        Outcome,
+        Outputs,
+        Profile,
+        Ranks,
+        Run,
+        RunChoices,
+        Saving,
+        Step,
+        StepOutput,
+        choose_device,
+        default_sinks,
+        profile_tensors,
+        run_options,
+    )
 
 __all__ = [
+    "GENERAL",
+    "TOOLKIT",
     "Autosave",
     "Block",
     "Catalogue",
+    "CheckpointError",
     "Checkpoints",
+    "Command",
     "ConfigMismatch",
+    "DataKind",
+    "Declared",
     "Diverged",
+    "EvaluationRequest",
     "Finding",
+    "Guard",
     "History",
+    "InputError",
     "Interrupted",
+    "Job",
+    "Layout",
     "Metric",
-    "Parts",
+    "MicroBatches",
+    "Outcome",
+    "Outputs",
     "Phase",
+    "Pipeline",
     "Profile",
+    "Ranks",
+    "ResumableLoader",
     "Retention",
     "Rollback",
     "Row",
     "Rule",
     "Run",
+    "RunChoices",
+    "Saving",
+    "Scores",
     "Shuffled",
     "Sink",
     "Step",
+    "StepOutput",
     "Terms",
     "Verdict",
     "Window",
+    "WriterFailed",
+    "choose_device",
+    "default_sinks",
     "examine",
     "preserve_random_state",
     "profile_tensors",
     "read_history",
+    "run_options",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name's room when it is first asked for, so that reading a record needs no torch."""
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module 'fieldwatch' has no attribute {name!r}; public names: {', '.join(__all__)}")
-    return getattr(import_module(f"fieldwatch.{_ROOM_OF[name]}"), name)
+__getattr__ = lazy_names(  # so that reading a record needs no torch
+    __name__,
+    {
+        "base": [
+            "InputError",
+        ],
+        "checkpoint": [
+            "Autosave",
+            "CheckpointError",
+            "Checkpoints",
+            "ResumableLoader",
+            "Retention",
+            "Shuffled",
+            "preserve_random_state",
+        ],
+        "guard": [
+            "Diverged",
+            "Rollback",
+            "Verdict",
+        ],
+        "health": [
+            "Finding",
+            "GENERAL",
+            "Rule",
+            "examine",
+        ],
+        "measure": [
+            "Phase",
+            "Terms",
+            "Window",
+        ],
+        "record": [
+            "Block",
+            "Catalogue",
+            "ConfigMismatch",
+            "History",
+            "Layout",
+            "Metric",
+            "Row",
+            "Sink",
+            "TOOLKIT",
+            "WriterFailed",
+            "read_history",
+        ],
+        "registry": [
+            "Command",
+            "DataKind",
+            "EvaluationRequest",
+            "Job",
+            "Pipeline",
+            "Scores",
+        ],
+        "run": [
+            "Declared",
+            "Guard",
+            "Interrupted",
+            "MicroBatches",
+            "Outcome",
+            "Outputs",
+            "Profile",
+            "Ranks",
+            "Run",
+            "RunChoices",
+            "Saving",
+            "Step",
+            "StepOutput",
+            "choose_device",
+            "default_sinks",
+            "profile_tensors",
+            "run_options",
+        ],
+    },
+)
 
 
 def __dir__() -> list[str]:

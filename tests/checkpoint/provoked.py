@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fieldwatch import Run
+from fieldwatch import Outputs, Run, Saving
 from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, OneWriter, Retention, Saver
 from fieldwatch.record import read_events, read_history
 
@@ -133,13 +133,14 @@ def kill_runs(folder, kills=4):
 
 def run_for_ever(folder, acknowledge):
     items = filled(0)
-    with Run(folder, sinks=(), rules=(), checkpoint_every=1, keep=Retention(last=1)) as run:
-        run.keep(**items)
+    with Run(folder, saving=Saving(every=1, keep=Retention(last=1)), outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(**items)
+        start = run.resume() or 0
         for step in run.steps(1_000_000):
             for tensor in items.values():
                 tensor.fill_(step.index + 1)
             step.record({"Loss/total": float(step.index)})
-            if step.index == run.start + 3:
+            if step.index == start + 3:
                 acknowledge(step.index)
 
 
@@ -285,7 +286,7 @@ def read_only(folder):
     subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
     result = attempt(checkpoints, folder)
     subprocess.run(["mount", "-o", "remount,rw", str(mount)], check=True)
-    broken = checkpoints.save(2, filled(2)) / "tensors.bin"
+    broken = checkpoints.save(2, filled(2)) / "tensors.safetensors"
     broken.write_bytes(bytes(broken.stat().st_size))
     subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
     restored = Checkpoints(folder).restore(filled(0))
@@ -295,7 +296,7 @@ def read_only(folder):
 
 def unreadable(folder):
     """Restore a checkpoint whose file may not be opened."""
-    (Checkpoints(folder).save(1, filled(1)) / "tensors.bin").chmod(0)
+    (Checkpoints(folder).save(1, filled(1)) / "tensors.safetensors").chmod(0)
     try:
         found(folder)
     except CheckpointError as error:

@@ -122,5 +122,32 @@ def test_numbers_that_mean_nothing_are_refused(name, number):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("every", [-1, 2.5, "often", True])
 def test_only_steps_auto_or_none(every):
-    with pytest.raises(ValueError, match="must be a number of steps, 'auto' or None"):
+    with pytest.raises(ValueError, match="'auto' or None"):
         Interval(every, Autosave())
+
+
+@pytest.mark.parametrize(("every", "outcome"), [(5, "failed"), ("auto", "failed"), (5, "written"), ("auto", "refused")])
+def test_no_second_try_is_due_while_one_is_under_way(every, outcome):
+    made, clock = interval(every, least=1.0, loss_limit=30.0)
+    clock.now += 2.0
+    assert made.due(5)
+    made.taken(0.01)
+    made.failed()
+    clock.now += 1.0
+    assert made.due(6)
+    made.taken(0.01)
+    for done in (7, 8, 10):  # the disk is slow: the try takes these steps
+        clock.now += 3.0
+        assert not made.due(done)
+    if outcome == "failed":
+        assert made.failed() == 2.0
+        assert not made.due(11)
+        clock.now += 2.0
+    elif outcome == "written":
+        made.written(9.0)
+        clock.now += 22.0
+    else:
+        made.put_off(5.0)
+        assert not made.due(11)
+        clock.now += 5.0
+    assert made.due(15)

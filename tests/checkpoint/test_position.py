@@ -57,9 +57,7 @@ def test_as_a_batch_sampler_it_feeds_a_loader():
 
 def test_another_length_is_refused():
     state = Shuffled(10, 3).state_dict()
-    with pytest.raises(
-        CheckpointError, match=r"is \(11, 3, False\), the stored position was taken with \(10, 3, False\)"
-    ):
+    with pytest.raises(CheckpointError, match=r"is \(11, 3, False\).*with \(10, 3, False\)"):
         Shuffled(11, 3).load_state_dict(state)
 
 

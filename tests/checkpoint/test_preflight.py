@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monk
 
     made = draft(tmp_path)
     monkeypatch.setattr(os, call, fails)
-    with pytest.raises(CheckpointError, match=r"9,032 bytes wanted, [\d,]+ free: free space, mend") as caught:
+    with pytest.raises(CheckpointError, match=r"9,000 bytes wanted, [\d,]+ free") as caught:
         rehearse(tmp_path / "checkpoints", made, ahead=5000)
     assert caught.value.__cause__.errno == getattr(errno, code)
     monkeypatch.undo()
@@ -41,13 +42,13 @@ def test_a_disk_that_gives_back_something_else_is_told(tmp_path, monkeypatch):
     real = module.verify_folder
 
     def lies(folder):
-        data = bytearray((folder / "tensors.bin").read_bytes())
-        data[77] ^= 1
-        (folder / "tensors.bin").write_bytes(data)
+        data = bytearray((folder / "tensors.safetensors").read_bytes())
+        data[-77] ^= 1
+        (folder / "tensors.safetensors").write_bytes(data)
         real(folder)
 
     monkeypatch.setattr(module, "verify_folder", lies)
-    with pytest.raises(CheckpointError, match="does not have the hash written with it"):
+    with pytest.raises(CheckpointError, match="hash"):
         rehearse(tmp_path / "checkpoints", draft(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -59,3 +60,23 @@ def test_moments_that_are_not_there_yet_are_counted():
     assert growth_ahead(nested) == 2 * 400
     optimizer.state[weight] = {"exp_avg": torch.zeros(10, 10)}
     assert growth_ahead(nested) == 0
+
+
+def test_what_is_read_back_comes_from_the_disk(tmp_path, monkeypatch):
+    calls = []
+    real = {name: getattr(os, name) for name in ("fsync", "posix_fadvise", "preadv")}
+
+    def noted(name):
+        def call(descriptor, *rest):
+            calls.append((name, Path(f"/proc/self/fd/{descriptor}").readlink().name))
+            return real[name](descriptor, *rest)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, noted(name))
+    rehearse(tmp_path / "checkpoints", draft(tmp_path))
+    for file in ("tensors.safetensors", "manifest.json", "manifest.sha256"):
+        of_file = [name for name, path in calls if path == file]
+        assert of_file[:2] == ["fsync", "posix_fadvise"]  # on the disk, then out of the system's memory
+        assert set(of_file[2:]) == {"preadv"}

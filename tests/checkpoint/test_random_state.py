@@ -52,23 +52,21 @@ def test_what_is_drawn_inside_does_not_show_outside():
 
 def test_other_names_or_kinds_of_generators_are_refused():
     state = RandomState(rays=torch.Generator()).state_dict()
-    with pytest.raises(
-        CheckpointError, match=r"generators \['views'\], the stored state has \['rays'\]: name the same"
-    ):
+    with pytest.raises(CheckpointError, match=r"generators \['views'\].*has \['rays'\]: name the same"):
         RandomState(views=torch.Generator()).load_state_dict(state)
-    with pytest.raises(CheckpointError, match="'rays' was torch's when the state was taken"):
+    with pytest.raises(CheckpointError, match="'rays' was torch's"):
         RandomState(rays=np.random.default_rng()).load_state_dict(state)
     other = RandomState(rays=np.random.default_rng()).state_dict()
     with pytest.raises(CheckpointError, match="'rays' was numpy's"):
         RandomState(rays=torch.Generator()).load_state_dict(other)
-    with pytest.raises(CheckpointError, match="'rays' is a Philox, the stored state is a PCG64's"):
+    with pytest.raises(CheckpointError, match=r"'rays' is a Philox.* PCG64's"):
         RandomState(rays=np.random.Generator(np.random.Philox())).load_state_dict(other)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="shows what happens without CUDA")
 def test_a_state_of_more_cuda_devices_than_here_warns():
     state = RandomState().state_dict() | {"cuda": [torch.zeros(16, dtype=torch.uint8)]}
-    with pytest.warns(RuntimeWarning, match="of 1 CUDA devices, here are 0: the draws of the others are lost"):
+    with pytest.warns(RuntimeWarning, match="of 1 CUDA.*are 0"):
         RandomState().load_state_dict(state)
 
 

@@ -21,7 +21,7 @@ from fieldwatch.checkpoint.unpack import Unpacker
 
 def through_json(value):
     packer = Packer()
-    text = json.dumps(packer.pack(value, "value"), allow_nan=False)
+    text = json.dumps(packer.pack(value, ("value",)), allow_nan=False)
     return Unpacker(packer.arrays).unpack(json.loads(text))
 
 
@@ -102,7 +102,7 @@ def test_numpy_scalars_stay_numpy_scalars():
 def test_a_tensor_with_two_names_is_stored_once_and_returns_as_one():
     shared = torch.arange(10.0)
     packer = Packer()
-    node = packer.pack({"a": shared, "b": shared, "view": shared.view(10), "part": shared[:5]}, "value")
+    node = packer.pack({"a": shared, "b": shared, "view": shared.view(10), "part": shared[:5]}, ("value",))
     assert len(packer.arrays) == 2  # the whole, and the part
     back = Unpacker(packer.arrays).unpack(node)
     assert back["a"] is back["b"]
@@ -111,7 +111,7 @@ def test_a_tensor_with_two_names_is_stored_once_and_returns_as_one():
 
 def test_two_short_lived_tensors_at_one_address_are_not_confused():
     packer = Packer()
-    nodes = [packer.pack(torch.full((1000,), float(i)), "value") for i in range(20)]
+    nodes = [packer.pack(torch.full((1000,), float(i)), ("value",)) for i in range(20)]
     back = Unpacker(packer.arrays)
     assert [float(back.unpack(node)[0]) for node in nodes] == [float(i) for i in range(20)]
 
@@ -209,14 +209,14 @@ class Flag(IntEnum):
 )
 def test_what_cannot_be_stored_is_refused_by_its_path(value, named, wanted):
     with pytest.raises(CheckpointError, match=f"(?s){named}.*{wanted}"):
-        Packer().pack(value, "items['x']")
+        Packer().pack(value, ("items", "x"))
 
 
 def test_a_tensor_subclass_and_a_quantized_tensor_are_refused():
     class Marked(torch.Tensor):
         pass
 
-    with pytest.raises(CheckpointError, match="is a Marked with layout"):
-        Packer().pack(torch.ones(2).as_subclass(Marked), "x")
+    with pytest.raises(CheckpointError, match=r"is a Marked.*torch\.strided"):
+        Packer().pack(torch.ones(2).as_subclass(Marked), ("x",))
     with pytest.raises(CheckpointError, match="no plain bytes"):
-        Packer().pack(torch.empty(4, dtype=torch.int4), "x")
+        Packer().pack(torch.empty(4, dtype=torch.int4), ("x",))

@@ -11,11 +11,11 @@ from PIL import Image
 
 from fieldwatch import Checkpoints
 from fieldwatch.cli import main
-from fieldwatch.data import SolidUnion, synthetic_clip
-from fieldwatch.pipelines.normals import NormalsConfig, prepare_scene
-from fieldwatch.pipelines.normals.config import FieldOptions, RenderOptions
-from fieldwatch.pipelines.normals.model import first_model
-from fieldwatch.pipelines.normals.start import start_run
+from fieldwatch.recon.data import SolidUnion, synthetic_clip
+from fieldwatch.recon.pipelines.normals import NormalsConfig, prepare_scene
+from fieldwatch.recon.pipelines.normals.config import FieldOptions, RenderOptions
+from fieldwatch.recon.pipelines.normals.model import first_model
+from fieldwatch.recon.pipelines.normals.start import start_run
 
 FRAMES = 8
 # fmt: off

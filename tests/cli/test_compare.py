@@ -7,14 +7,15 @@ import math
 import pytest
 from PIL import Image
 
-from fieldwatch.cli.compare_checkpoints import CHAMFER, IOU, MAE, MAE_HELD_OUT, Row, by_ratios
+from fieldwatch.cli.compare_checkpoints import Row
+from fieldwatch.recon.commands.normals.rank import CHAMFER, IOU, MAE, MAE_HELD_OUT, by_ratios
 
 
 @pytest.fixture(autouse=True)
 def coarse_truth(monkeypatch):
     """Fewer cells and points than figures that are to be believed need."""
-    monkeypatch.setattr("fieldwatch.pipelines.normals.start.TRUTH_CELLS", 48)
-    monkeypatch.setattr("fieldwatch.pipelines.normals.evaluate.SAMPLES", 2000)
+    monkeypatch.setattr("fieldwatch.recon.pipelines.normals.start.TRUTH_CELLS", 48)
+    monkeypatch.setattr("fieldwatch.recon.pipelines.normals.evaluate.SAMPLES", 2000)
 
 
 def test_checkpoints_are_ranked_by_mesh_and_normals(normals_run, answer):
@@ -37,7 +38,10 @@ def test_checkpoints_are_ranked_by_mesh_and_normals(normals_run, answer):
 
 
 def test_a_damaged_checkpoint_is_left_out_and_told(normals_run, fieldwatch):
-    tensors = next(path for path in (normals_run / "checkpoints").iterdir() if path.name.endswith("04")) / "tensors.bin"
+    tensors = (
+        next(path for path in (normals_run / "checkpoints").iterdir() if path.name.endswith("04"))
+        / "tensors.safetensors"
+    )
     data = bytearray(tensors.read_bytes())
     data[len(data) // 2] ^= 0xFF
     tensors.write_bytes(bytes(data))
@@ -79,7 +83,7 @@ def test_what_shows_no_surface_comes_last_and_of_equals_the_later_is_first():
         ("--checkpoints {run} {run}", "2 runs were given"),
         ("", "0 runs were given (none)"),
         ("{run} {run} --resolution 64", "is for --checkpoints"),
-        ("--checkpoints {run} --resolution 4", "--resolution is 4"),
+        ("--checkpoints {run} --resolution 4", "--resolution 4"),
         ("--checkpoints {run}/nothing", "nothing"),
     ],
 )

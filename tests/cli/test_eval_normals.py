@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.data import read_colmap_model, read_normal_maps
-from fieldwatch.mesh import read_mesh
-from fieldwatch.pipelines.normals import evaluate_surface, open_run
+from fieldwatch.recon.data import read_colmap_model, read_normal_maps
+from fieldwatch.recon.mesh import read_mesh
+from fieldwatch.recon.pipelines.normals import evaluate_surface, open_run
 
 CPU = ("--device", "cpu")
 
@@ -19,8 +19,8 @@ CPU = ("--device", "cpu")
 def coarse_truth():
     """Fewer cells and points than figures that are to be believed need."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fieldwatch.pipelines.normals.start.TRUTH_CELLS", 48)
-        patch.setattr("fieldwatch.pipelines.normals.evaluate.SAMPLES", 2000)
+        patch.setattr("fieldwatch.recon.pipelines.normals.start.TRUTH_CELLS", 48)
+        patch.setattr("fieldwatch.recon.pipelines.normals.evaluate.SAMPLES", 2000)
         yield
 
 
@@ -104,7 +104,7 @@ def test_maps_of_all_views(normals_run, stored, answer):
         ("export --to ply --resolution 1000", "--resolution is 1000: wanted 2 to 512"),
         ("export --to poses --resolution 100", "--resolution 100: it belongs to meshes"),
         ("export --to ply -o mesh.obj", "name it mesh.ply"),
-        ("export --to ply --bits 4", "--bits 4: it belongs to --to bitstream"),
+        ("export --to ply --bits 4", "--bits 4: it is for runs of video"),
         ("eval --positions-frames 3", "--positions-frames 3: "),
         ("eval --checkpoint 5", "5"),
     ],

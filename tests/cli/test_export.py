@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.pipelines.video.bitstream import read_bitstream
+from fieldwatch.recon.pipelines.video.bitstream import read_bitstream
 
 
 def test_the_figures_are_those_of_the_file(run, answer):

@@ -66,10 +66,8 @@ def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
     assert "holds no run" in refused("export", tmp_path, "--to", "csv")
     begin_run(tmp_path / "splats", pipeline="splats")
     found = refused("export", tmp_path / "splats", "--to", "obj")
-    assert "a run of splats: use --to ply or --to 3dgs or --to pt or --to parquet" in found
-    assert "--overwrite: it belongs to the record" in refused(
-        "export", tmp_path / "splats", "--to", "ply", "--overwrite"
-    )
+    assert "--to ply or --to 3dgs or --to pt or --to parquet" in found
+    assert "--overwrite:" in refused("export", tmp_path / "splats", "--to", "ply", "--overwrite")
     assert not (own / "products").exists()
 
 

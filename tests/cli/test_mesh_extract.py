@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.cli import mesh_extract
-from fieldwatch.cli.mesh_pictures import still_and_film
-from fieldwatch.mesh import Triangles, read_mesh, write_mesh
-from fieldwatch.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.pipelines.splats.start import start_run
+from fieldwatch.recon.commands.mesh.pictures import still_and_film
+from fieldwatch.recon.commands.splats import mesh_extract
+from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
+from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
+from fieldwatch.recon.pipelines.splats.start import start_run
 
 ROOT = Path(__file__).parents[2]
 CONFIG = SplatsConfig(views=8, held_out=0, device="cpu", schedule_scale=0.001)
@@ -31,7 +31,8 @@ def opaque(tmp_path_factory) -> Path:
     scene = prepare_scene(CONFIG)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
-        run.keep(**SplatModel(gaussians, scene.background).kept())
+        run.track(**SplatModel(gaussians, scene.background).kept())
+        run.resume()
         for _ in run.steps(2):
             run.save_after_step({"psnr": 1.0})
     return folder
@@ -112,7 +113,7 @@ def test_second_extraction_takes_the_place_of_the_first(opaque, answer, tmp_path
 def test_transparent_gaussians_are_one_message(splats, fieldwatch):
     code, _, message = fieldwatch("mesh", "extract", splats, *QUICK)
     assert code == 2
-    assert "is more opaque than 0.5" in message
+    assert "opaque than 0.5" in message
     assert "Traceback" not in message
     assert not (splats / "mesh").exists()
 
@@ -147,7 +148,7 @@ def test_bad_input_is_one_message_and_nothing_is_written(opaque, refused, words,
 
 def test_only_splats_runs_are_opened(trained, refused, tmp_path):
     assert "holds no run" in refused("mesh", "extract", tmp_path, *QUICK)
-    assert "this command opens splats runs" in refused("mesh", "extract", trained, *QUICK)
+    assert "opens splats runs" in refused("mesh", "extract", trained, *QUICK)
     assert not (trained / "mesh").exists()
 
 

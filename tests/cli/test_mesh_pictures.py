@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.cli.mesh_pictures import frames_in, still_and_film
-from fieldwatch.mesh import MeshError, Triangles, draw_mesh, mesh_still, turntable_cameras
+from fieldwatch.recon.commands.mesh.pictures import frames_in, still_and_film
+from fieldwatch.recon.mesh import MeshError, Triangles, draw_mesh, mesh_still, turntable_cameras
 
 UP = (0.0, 1.0, 0.0)
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fieldwatch.cli import main
-from fieldwatch.mesh import Triangles, write_mesh
+from fieldwatch.recon.mesh import Triangles, write_mesh
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.cli.pmni import read_pmni
-from fieldwatch.cli.pmni_hocon import ConfError
-from fieldwatch.cli.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
-from fieldwatch.pipelines.normals import PRESETS
+from fieldwatch.recon.commands.normals.pmni import read_pmni
+from fieldwatch.recon.commands.normals.pmni_hocon import ConfError
+from fieldwatch.recon.commands.normals.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
+from fieldwatch.recon.pipelines.normals import PRESETS
 
 BEAR = Path(__file__).parents[2] / "examples" / "diligent_bear.conf"
 BASE = PRESETS["seeds"]()
@@ -299,7 +299,7 @@ def test_poses_start_and_move_as_the_file_says(conf):
     ring = conf({"model.LearnPose.init_pose": "False", "model.LearnPose.learn_t": "True"})
     assert (ring.config.poses.pose_start, ring.config.poses.learn_translation) == ("ring", True)
     assert any("general.clock_wise = True" in note for note in ring.notes)
-    with pytest.raises(ConfError, match="give one of the two"):
+    with pytest.raises(ConfError, match=r"add_pose_noise.*init_pose"):
         conf({"dataset.add_pose_noise": "True", "model.LearnPose.init_pose": "False"})
 
 
@@ -331,10 +331,10 @@ def test_every_term_has_its_weight(conf):
 
 def test_what_belongs_together_is_given_together(conf):
     for name in ("train.con_weight_s2", "model.encoding.n_levels"):
-        with pytest.raises(ConfError, match=rf"is given without {name}: give all of them, or none"):
+        with pytest.raises(ConfError, match=f"without {name}"):
             conf({name: None})
     only = {name: None for name in KEYS if "_weight_" in name}
-    with pytest.raises(ConfError, match="add_normal_loss_epoch is given without weights"):
+    with pytest.raises(ConfError, match=r"add_normal_loss_epoch.* without weights"):
         conf(only)
 
 
@@ -352,7 +352,7 @@ def test_what_the_file_does_not_say_is_as_in_the_preset(tmp_path):
 def test_a_key_given_twice_is_told(conf):
     found = conf({"train.batch_size": "512\n    batch_size = 256"})
     assert found.config.rays.rays_per_view == 256
-    assert any("train.batch_size is given again further down, and that counts" in note for note in found.notes)
+    assert any("train.batch_size is given again" in note for note in found.notes)
 
 
 def test_batches_are_patches_of_every_view(conf):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.cli.pmni_hocon import ConfError, read_conf
+from fieldwatch.recon.commands.normals.pmni_hocon import ConfError, read_conf
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_what_is_no_text_file_is_refused(tmp_path):
     with pytest.raises(ConfError, match="is no text"):
         read_conf(tmp_path / "picture.conf")
     for path in (tmp_path, tmp_path / "none.conf"):
-        with pytest.raises(ConfError, match="there is no such file"):
+        with pytest.raises(ConfError, match=r"--conf .*\.conf files"):
             read_conf(path)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.sugar import in_our_words
+from fieldwatch.recon.commands.splats.sugar import in_our_words
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_flags_get_the_name_they_have_here(given, meant):
     ],
 )
 def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
-    with pytest.raises(BadInput, match=rf"leave it out here, and then run `fieldwatch mesh {command} RUN`"):
+    with pytest.raises(BadInput, match=f"`fieldwatch mesh {command} RUN`"):
         in_our_words(["-s", "X", *flag.split("="), "1"])
 
 

@@ -28,6 +28,6 @@ def test_a_run_that_is_named_by_a_dot_has_its_folders_name(tmp_path, monkeypatch
 
 def test_what_parts_tensorboards_list_does_not_get_into_it():
     assert listed("/a:b", "/c") == ["a_b:/a:b", "c:/c"]
-    with pytest.raises(BadInput, match=r"'/a,b' has a comma in its name.*give it alone"):
+    with pytest.raises(BadInput, match=r"'/a,b'.*give it alone"):
         command([Path("/a,b"), Path("/c")])
     assert command([Path("/a,b")])[-2:] == ["--logdir", "/a,b"]

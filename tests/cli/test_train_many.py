@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from fieldwatch.cli import train_many, train_many_check
-from fieldwatch.many import PIPELINES
+from fieldwatch.cli.train_many import trainable
 
 SCENE = '[[scene]]\nname = "a"\npipeline = "video"\n'
 
@@ -73,8 +72,8 @@ def test_the_example_is_a_good_plan(answer, request):
     assert len(told["scenes"]) == 4
 
 
-def test_every_pipeline_has_its_parser_and_its_measures():
-    assert set(PIPELINES) == set(train_many_check.PARSERS) <= set(train_many.MEASURED)
+def test_a_plan_trains_what_the_command_line_trains():
+    assert trainable() == ("normals", "splats", "video")
 
 
 def test_a_finished_scene_with_other_flags_is_refused(plan, refused, tmp_path):

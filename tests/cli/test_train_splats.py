@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.cli.train_splats import parse
-from fieldwatch.pipelines.splats import PRESETS, SplatsConfig
+from fieldwatch.cli.train import parse as parse_words
+from fieldwatch.recon.commands.splats import SPLATS
+from fieldwatch.recon.pipelines.splats import PRESETS, SplatsConfig
 from fieldwatch.record import read_manifest
+
+
+def parse(words):
+    chosen = parse_words(SPLATS, words)
+    return chosen, chosen.preset
 
 
 def config_of(line):
@@ -55,7 +61,7 @@ def test_the_profiling_command_of_the_original():
     chosen, _ = parse("-s X -c Y -i 7000 -r density --profile_tensors True --checkpoint_milestones 7000 9000".split())
     assert (chosen.config.iteration_to_load, chosen.config.regularization) == (7000, "density")
     assert chosen.config.checkpoint_milestones == (7000, 9000)
-    assert chosen.profile.chosen().interval == 50
+    assert chosen.flags.profile.chosen().interval == 50
 
 
 def test_the_ending_names_quality_and_every_place(trained_splats, fieldwatch, tmp_path):

@@ -77,16 +77,16 @@ def test_without_a_name_it_is_the_newest_run(fieldwatch, here):
 
 
 def test_no_run_is_one_clear_message(refused, here):
-    assert "there is no run under" in refused("watch")
+    assert "no run under" in refused("watch")
     assert "holds no run" in refused("watch", "runs/nothing")
     (here / "torn").mkdir()
     (here / "torn" / "run.json").write_text("{")
-    assert "restore it from a copy" in refused("watch", "torn")
+    assert "from a copy" in refused("watch", "torn")
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "0.01"])
 def test_an_interval_that_makes_no_sense(refused, tmp_path, interval):
-    assert "wanted seconds between looks" in refused("watch", write_run(tmp_path / "run"), f"--interval={interval}")
+    assert "seconds between looks" in refused("watch", write_run(tmp_path / "run"), f"--interval={interval}")
 
 
 def test_it_waits_for_a_run_that_is_not_there_yet(fieldwatch, here, monkeypatch):
@@ -106,14 +106,14 @@ def test_it_waits_for_a_run_that_is_not_there_yet(fieldwatch, here, monkeypatch)
 
 
 def test_in_a_terminal_it_has_a_screen_of_its_own_and_leaves_the_last_view(fieldwatch, tmp_path, monkeypatch):
-    from rich.console import Console  # noqa: PLC0415  the real one, before it is replaced
+    from fieldwatch.record import Terminal  # noqa: PLC0415  the real one, before it is replaced
 
     screen = StringIO()
 
     def terminal(**settings):
-        return Console(file=screen, force_terminal=True, width=80, height=24, **settings)
+        return Terminal(file=screen, force_terminal=True, width=80, height=24, **settings)
 
-    monkeypatch.setattr("fieldwatch.cli.watch.Console", terminal)
+    monkeypatch.setattr("fieldwatch.cli.watch.Terminal", terminal)
     assert fieldwatch("watch", write_run(tmp_path / "run", severity="error"))[0] == 1
     live, _, left = screen.getvalue().rpartition("\x1b[?1049l")
     assert "\x1b[?1049h" in live

@@ -22,6 +22,12 @@ class Source:
     def place(self) -> str:
         return self.path.relative_to(PACKAGE).as_posix()
 
+    @property
+    def room(self) -> str:
+        """The room that the file belongs to: `run`, or `recon/mesh` for one of the domain."""
+        parts = self.path.relative_to(PACKAGE).with_suffix("").parts
+        return "/".join(parts[:2] if parts[0] == "recon" else parts[:1])
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:

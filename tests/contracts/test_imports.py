@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,15 @@ def imported_modules(tree: ast.Module) -> list[tuple[int, str]]:
     return [(line, name) for line, name in found if name.startswith("fieldwatch.")]
 
 
+def is_inside(module: str, room: str) -> bool:
+    """True for the package of a room and its modules; rooms are named as folders are: `run`, `recon/mesh`."""
+    package = f"fieldwatch.{room.replace('/', '.')}"
+    return f"{module}.".startswith(f"{package}.")
+
+
 def private_imports(tree: ast.Module, own_room: str, package: Path) -> list[str]:
     """Imports that reach past another room's ``__init__.py`` into one of its modules."""
-    foreign = [(line, name) for line, name in imported_modules(tree) if name.split(".")[1] != own_room]
+    foreign = [(line, name) for line, name in imported_modules(tree) if not is_inside(name, own_room)]
     is_room = {name: (package.joinpath(*name.split(".")[1:]) / "__init__.py").exists() for _, name in foreign}
     return [f"{line}: {name}" for line, name in foreign if not is_room[name]]
 
@@ -31,9 +38,46 @@ def private_imports(tree: ast.Module, own_room: str, package: Path) -> list[str]
 def names_past_all(tree: ast.Module, own_room: str, public: dict[str, set[str]]) -> list[str]:
     """Names imported from another room that this room does not offer in ``__all__``."""
     taken = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("fieldwatch.")]
-    foreign = [(n, n.module or "") for n in taken if (n.module or "").split(".")[1] != own_room]
+    foreign = [(n, n.module or "") for n in taken if not is_inside(n.module or "", own_room)]
     wanted = [(n.lineno, room, alias.name) for n, room in foreign if room in public for alias in n.names]
     return [f"{line}: {room}.{name}" for line, room, name in wanted if name not in public[room] | {"*"}]
+
+
+def import_graph(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Which module imports which, at run time or for types only.
+
+    Args:
+        trees: by the dotted name of the module; a package by its own.
+    """
+    graph: dict[str, set[str]] = {name: set() for name in trees}
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                taken = [f"{node.module}.{alias.name}" for alias in node.names]
+                graph[name] |= {one if one in trees else node.module for one in taken}
+            elif isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names}
+        graph[name] &= trees.keys()
+    return graph
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or by way of others."""
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {tuple(sorted(one for one in reached[name] if name in reached[one])) for name in graph}
+    return [list(group) for group in sorted(groups) if group]
+
+
+def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Modules that ``start`` imports, and those that they import; ``start`` itself only by way of a cycle."""
+    found: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
+    return found
 
 
 def declared_all(tree: ast.Module) -> set[str]:
@@ -43,10 +87,6 @@ def declared_all(tree: ast.Module) -> set[str]:
     return set()
 
 
-def room_of(place: str) -> str:
-    return place.split("/", maxsplit=1)[0].removesuffix(".py")
-
-
 def test_an_import_of_a_private_module_is_seen(root):
     tree = ast.parse("from fieldwatch.record.row import Row\nfrom fieldwatch.record import Block")
     package = root / "src" / "fieldwatch"
@@ -54,21 +94,44 @@ def test_an_import_of_a_private_module_is_seen(root):
     assert private_imports(tree, "record", package) == []
 
 
+def test_rooms_of_recon_are_rooms_of_their_own(root):
+    tree = ast.parse("from fieldwatch.recon.mesh.ply import read_ply")
+    package = root / "src" / "fieldwatch"
+    assert private_imports(tree, "recon/data", package) == ["1: fieldwatch.recon.mesh.ply"]
+    assert private_imports(tree, "recon/mesh", package) == []
+
+
 def test_a_name_that_a_room_does_not_offer_is_seen():
     tree = ast.parse("from fieldwatch.record import Row, hidden")
     assert names_past_all(tree, "run", {"fieldwatch.record": {"Row"}}) == ["1: fieldwatch.record.hidden"]
 
 
+def test_a_cycle_of_modules_is_seen_also_where_an_import_is_for_types_only():
+    texts = {
+        "fieldwatch.a": "from fieldwatch.b import B",
+        "fieldwatch.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fieldwatch.a import A",
+        "fieldwatch.c": "import fieldwatch.a",
+    }
+    graph = import_graph({name: ast.parse(text) for name, text in texts.items()})
+    assert cycles(graph) == [["fieldwatch.a", "fieldwatch.b"]]
+
+
+def test_no_modules_import_each_other_in_a_circle(sources):
+    names = {s.place: ".".join(["fieldwatch", *s.place.removesuffix(".py").split("/")]) for s in sources}
+    trees = {names[s.place].removesuffix(".__init__"): s.tree for s in sources}
+    assert cycles(import_graph(trees)) == []
+
+
 def test_rooms_are_entered_by_the_door(sources, root):
     package = root / "src" / "fieldwatch"
-    found = {s.place: private_imports(s.tree, room_of(s.place), package) for s in sources}
+    found = {s.place: private_imports(s.tree, s.room, package) for s in sources}
     assert {place: imports for place, imports in found.items() if imports} == {}
 
 
 def test_only_offered_names_are_taken(sources):
     doors = [s for s in sources if s.path.name == "__init__.py" and s.place != "__init__.py"]
     public = {".".join(["fieldwatch", *s.place.split("/")[:-1]]): declared_all(s.tree) for s in doors}
-    found = {s.place: names_past_all(s.tree, room_of(s.place), public) for s in sources}
+    found = {s.place: names_past_all(s.tree, s.room, public) for s in sources}
     assert {place: names for place, names in found.items() if names} == {}
 
 

@@ -1,11 +1,32 @@
-"""Names say what a thing is: no drawers for everything."""
+"""Names say what a thing is: no drawers for everything, and no name for two things."""
 
 import ast
 import re
+from collections import Counter
 
 import pytest
 
 VAGUE = {"util", "utils", "utility", "utilities", "common", "helper", "helpers", "manager", "managers", "misc", "stuff"}
+
+# The flags of a command: a class of this name in the module of each.
+ONE_PER_MODULE = {"Arguments"}
+
+# Names that several classes still have, by the number of modules that define one. A number may only fall.
+REPEATED = {
+    2: """
+        Ball Capture Curve Decoded DeviceMemory DiskFull Entry Exported Found Gaussians Geometry Held
+        Instruments Layout Leak Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Pace Part
+        Picture Plan RateOptions Recorded Rendered Ring Row Samples Saved Score Sections Segment Sight
+        Similarity Span Stage Tab Totals Verdict Waiting Watched Window Written
+    """,
+    3: """
+        Batch Candidate Evaluation Phase Seen Shown Source Standing StoredRun Term View
+    """,
+    4: """
+        Block Scene
+    """,
+}
+LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -34,3 +55,22 @@ def test_no_vague_names_in_the_code(sources):
 
 def test_no_vague_file_or_folder_names(sources):
     assert [s.place for s in sources if words(s.place.removesuffix(".py")) & VAGUE] == []
+
+
+def repeated_classes(trees: list[ast.Module]) -> dict[str, int]:
+    """Public names that classes of several modules have, with the number of these modules."""
+    counts: Counter[str] = Counter()
+    for tree in trees:
+        counts.update({node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)})
+    return {name: count for name, count in counts.items() if count > 1 and not name.startswith("_")}
+
+
+def test_a_class_name_of_two_modules_is_found():
+    trees = [ast.parse("class Row: ..."), ast.parse("class Row: ...\nclass _Part: ..."), ast.parse("class _Part: ...")]
+    assert repeated_classes(trees) == {"Row": 2}
+
+
+def test_no_further_class_name_repeats(sources):
+    found = repeated_classes([source.tree for source in sources])
+    more = {name: count for name, count in found.items() if count > LEFT.get(name, 1) and name not in ONE_PER_MODULE}
+    assert more == {}

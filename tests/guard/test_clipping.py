@@ -40,7 +40,7 @@ def test_gradients_below_the_limit_keep_their_bits():
 
 def test_bad_limits_are_refused():
     _, _, norms = watched_pair()
-    with pytest.raises(ValueError, match=r"clip names group 'pose', but the watched groups are \['a', 'b'\]"):
+    with pytest.raises(ValueError, match=r"clip names group 'pose'.*are \['a', 'b'\]"):
         clip({"pose": 1.0}, norms)
-    with pytest.raises(ValueError, match="clip limit must be a positive norm, got 0"):
+    with pytest.raises(ValueError, match=r"clip limit.*got 0"):
         clip(0.0, norms)

@@ -47,7 +47,7 @@ def test_a_loss_that_stays_high_is_trouble_from_its_first_high_step_on():
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     trouble = seen(block(losses, samples=True)).trouble
     assert (trouble.first, trouble.last, trouble.seen) == (100, 107, 107)
-    assert "above 10 times its usual value" in trouble.cause
+    assert "above 10 times" in trouble.cause
     assert "sample view 100" in trouble.cause
 
 
@@ -130,7 +130,8 @@ def test_an_enormous_gradient_is_trouble_at_once_and_its_high_losses_with_it():
     norms[104], losses[102:105] = 1e9, 50.0
     trouble = seen(block(losses, columns={"Gradients/total_norm": norms})).trouble
     assert (trouble.first, trouble.last, trouble.seen) == (102, 104, 104)
-    assert "the gradient was 1e+09 times its usual norm at step 104" in trouble.cause
+    assert "1e+09 times" in trouble.cause
+    assert "at step 104" in trouble.cause
 
 
 @pytest.mark.parametrize(

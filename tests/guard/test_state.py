@@ -3,7 +3,7 @@ import math
 import torch
 from torch import nn
 
-from fieldwatch import Run, Terms
+from fieldwatch import Outputs, Run, Terms
 from fieldwatch.guard import name_poisoned, rate_tensors, state_sizes, usable
 from fieldwatch.record import read_events
 
@@ -73,7 +73,7 @@ def test_a_parameter_that_nobody_watches_is_named_by_its_optimizer():
 def test_a_parameter_that_an_optimizer_is_given_later_is_guarded_at_once(tmp_path):
     first, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([first], lr=0.1)
-    with Run(tmp_path / "run", sinks=(), rules=()) as run:
+    with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(3):
             if step.index == 1:
                 optimizer.add_param_group({"params": [late]})

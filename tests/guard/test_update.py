@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.guard import guarded_step
+from fieldwatch.guard import forget_steps, guarded_step, prefer_fused
+from fieldwatch.guard.update import skips_by_itself, step_and_choose, step_if_allowed, step_with_found_inf
 
 OPTIMIZERS = {
     "fused adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
@@ -19,6 +20,7 @@ OPTIMIZERS = {
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.1),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
 }
+FUSED = [name for name in OPTIMIZERS if name.startswith("fused")]
 POISON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -83,3 +85,88 @@ def test_a_replaced_parameter_gets_its_state_anew():
     assert torch.equal(grown, torch.tensor([1.0, 2.0]))
     step(grown, optimizer, 0.5, refused=False)
     assert float(optimizer.state[grown]["step"]) == 1
+
+
+def after_gradients(make, gradients, way):
+    """Weights and state after steps that are refused where the gradient is not finite; the first one always happens."""
+    weights = nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = make([weights])
+    for gradient in gradients:
+        weights.grad = torch.full_like(weights, gradient)
+        way(optimizer, torch.tensor(0.0 if math.isfinite(gradient) else 1.0))
+    return everything(weights, optimizer)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_way_of_refusing_gives_the_same_numbers(name):
+    """A GPU skips by ``found_inf`` or by choosing from copies, a CPU by not stepping: no number may depend on it."""
+    gradients = (0.5, math.nan, -0.25, math.inf, 0.125)
+    expected = after_gradients(OPTIMIZERS[name], gradients, step_if_allowed)
+    assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_and_choose))
+    if name in FUSED:
+        assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_with_found_inf))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_on_a_cpu_nothing_is_copied(name, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the parameters were copied, although a CPU reads the flag in a microsecond")
+
+    monkeypatch.setattr("fieldwatch.guard.update.step_and_choose", refuse)
+    after_gradients(OPTIMIZERS[name], (0.5, math.nan, 0.5), guarded_step)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_switching_to_fused_goes_on_with_the_state(kind):
+    switched, plain = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
+    mine, other = kind([switched], lr=0.1), kind([plain], lr=0.1)
+    for number in range(4):
+        if number == 2:
+            assert prefer_fused(mine)
+            assert skips_by_itself(mine)
+        for weights, optimizer in ((switched, mine), (plain, other)):
+            weights.grad = torch.full_like(weights, 0.5 + number)
+            optimizer.step()
+    torch.testing.assert_close(switched, plain)
+    assert not prefer_fused(mine)  # it is
+
+
+def test_a_switched_optimizer_skips_by_itself_and_so_does_what_is_restored_from_it():
+    weights = nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = torch.optim.Adam([weights], lr=0.1)
+    step(weights, optimizer, 0.5, refused=False)
+    prefer_fused(optimizer)
+    restored = torch.optim.Adam([weights], lr=0.1)
+    restored.load_state_dict(optimizer.state_dict())
+    assert prefer_fused(restored)  # the state says fused; a new object does not know yet that it skips by itself
+    for one in (optimizer, restored):
+        before = everything(weights, one)
+        weights.grad = torch.full_like(weights, math.nan)
+        step_with_found_inf(one, torch.tensor(1.0))
+        assert_same(before, everything(weights, one))
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"foreach": True}, {"fused": False}, {"differentiable": True}], ids=lambda chosen: next(iter(chosen))
+)
+def test_what_somebody_chose_is_not_switched(chosen):
+    assert not prefer_fused(torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1, **chosen))
+
+
+def test_an_optimizer_without_a_fused_form_is_not_switched():
+    assert not prefer_fused(torch.optim.RMSprop([nn.Parameter(torch.ones(1))], lr=0.1))
+
+
+def test_an_optimizer_that_needs_a_closure_is_named():
+    with pytest.raises(TypeError, match="LBFGS"):
+        guarded_step(torch.optim.LBFGS([nn.Parameter(torch.ones(1))]), torch.tensor(0.0))
+
+
+def test_state_that_was_put_back_counts_as_new():
+    weights = nn.Parameter(torch.tensor([1.0]))
+    optimizer = OPTIMIZERS["fused adam"]([weights])
+    step(weights, optimizer, 0.5, refused=False)
+    forget_steps()
+    optimizer.state.clear()
+    step(weights, optimizer, math.nan, refused=True)
+    assert not optimizer.state

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fieldwatch import health
 from fieldwatch.health import HealthRule
+from fieldwatch.health.rules import forecast, memory, rules_in
 from fieldwatch.record import History
 
 Make = Callable[..., History]
@@ -74,28 +74,28 @@ def halved(make: Make, *, halvings: int) -> History:
 
 CASES = [
     Case(
-        rule=health.MemoryGrowing(),
+        rule=memory.MemoryGrowing(),
         fault=partial(snapshots, activations=1000 + 40.0 * np.arange(20)),
         healthy=partial(snapshots, activations=1000 + 40.0 * np.arange(20), parameters=500 + 20.0 * np.arange(20)),
         at=(500, "warning", f"{CATEGORY}/activations_MB"),
         words=("growing", "1080 to 1400 MB", "8 snapshots", "detach()"),
     ),
     Case(
-        rule=health.FragmentationHigh(),
+        rule=memory.FragmentationHigh(),
         fault=partial(fragmented, percent=FRAGMENTS),
         healthy=partial(fragmented, percent=[50, 50, 20, 35, 46, 47, 38]),
         at=(300, "warning", "TensorProfiling/fragmentation_percent"),
         words=("48 %", "above 40 %", "expandable_segments"),
     ),
     Case(
-        rule=health.MemoryLeak(),
+        rule=forecast.MemoryLeak(),
         fault=partial(stepwise, steps=767, leak=0.5),
         healthy=partial(stepwise, steps=767),
         at=(703, "warning", "Memory/allocated_MB"),
         words=("leaks 0.47 +- 0.02 MB per step", "not explained by the model's size", "full in 15,", "loss.item()"),
     ),
     Case(
-        rule=health.OutOfMemoryAhead(),
+        rule=forecast.OutOfMemoryAhead(),
         fault=partial(growing, capacity=9000.0),
         healthy=partial(growing, capacity=9000.0, ends=3000),
         at=(2047, "note", "Memory/peak_MB"),
@@ -108,7 +108,7 @@ CASES = [
         ),
     ),
     Case(
-        rule=health.MemoryRanOut(),
+        rule=memory.MemoryRanOut(),
         fault=partial(halved, halvings=2),
         healthy=partial(halved, halvings=0),
         at=(120, "warning", "batch"),
@@ -146,22 +146,38 @@ def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
 
 
 def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():
-    rules = [rule for rule in health.rule_classes() if rule.__module__.split(".")[-1] in {"memory", "forecast"}]
+    rules = (*rules_in(memory), *rules_in(forecast))
     assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in rules)
 
 
 def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
     """48 % idle: a finding if 1600 of 8000 MB lie in pieces, nothing if 80 do."""
-    found = health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
+    found = memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
     assert ["20 % lie in pieces" in finding.message for finding in found] == [True]
-    assert health.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
+    assert memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
 
 
 def test_the_heap_of_a_cpu_is_no_fragmented_device(make):
     history = fragmented(make, percent=FRAGMENTS)
-    assert health.FragmentationHigh()(history)
+    assert memory.FragmentationHigh()(history)
     on_a_cpu = make(
         ({"Memory/allocated_MB": [1000.0] * 8}, {"stride": 50}),
         ({"TensorProfiling/fragmentation_percent": FRAGMENTS}, {"stride": 50}),
     )
-    assert health.FragmentationHigh()(on_a_cpu) == ()
+    assert memory.FragmentationHigh()(on_a_cpu) == ()
+
+
+def test_a_category_that_grows_is_found_under_the_profiles_other_name(make):
+    grown = {"Memory/Tensor_Category/activations_MB": 100 * 1.2 ** np.arange(40)}
+    (found,) = memory.MemoryGrowing()(make((grown, EVAL)))
+    assert found.subject == "Memory/Tensor_Category/activations_MB"
+    explained = {"Memory/Tensor_Category/parameters_MB": 100 * 1.2 ** np.arange(40), **grown}
+    assert memory.MemoryGrowing()(make((explained, EVAL))) == ()
+
+
+def test_fragmentation_under_the_profiles_other_name_counts_what_is_lost(make):
+    columns = {"Memory/fragmentation_percent": FRAGMENTS, "Memory/Fragmentation/not_returnable_MB": [8.0] * 7}
+    reserved = ({"Memory/reserved_MB": np.full(400, 8000.0)}, {})
+    assert memory.FragmentationHigh()(make((columns, EVAL), reserved)) == ()
+    columns["Memory/Fragmentation/not_returnable_MB"] = [3000.0] * 7
+    assert len(memory.FragmentationHigh()(make((columns, EVAL), reserved))) == 1

@@ -7,8 +7,24 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fieldwatch import health
 from fieldwatch.health import HealthRule
+from fieldwatch.health.rules import (
+    RULES,
+    finite,
+    forecast,
+    gradients,
+    incidents,
+    keeping,
+    losses,
+    memory,
+    parameters,
+    quality,
+    rules_in,
+    samples,
+    saving,
+    terms,
+    timing,
+)
 from fieldwatch.record import History
 
 Make = Callable[..., History]
@@ -56,7 +72,7 @@ def evals(name: str, values: object) -> Callable[[Make], History]:
     return partial(one, name, values, **EVAL)
 
 
-def terms(make: Make, *, bad: bool = True, refused: float | None = None) -> History:
+def bad_terms(make: Make, *, bad: bool = True, refused: float | None = None) -> History:
     normal = changed(flat(0.3, 200), slice(57, 58), np.nan if bad else 0.4)
     columns = {"Loss/total": normal + 1, "Loss/component_rgb": flat(1, 200), "Loss/component_normal": normal}
     columns |= {"Gradients/sdf_norm": normal, "Gradients/total_norm": normal}
@@ -95,22 +111,21 @@ def generalisation(make: Make, validation: np.ndarray) -> History:
     return make(({"Eval/Frame/train_psnr": train, "Eval/Frame/val_psnr": validation}, EVAL))
 
 
-def semantics(make: Make, similarity: list[float], baseline: float) -> History:
-    columns = {
-        "Eval/Frame/val_clip_sim": similarity,
-        "Eval/Baseline/val_clip_sim_mean": flat(baseline, len(similarity)),
-    }
-    return make((columns, EVAL), windows={"clip": (500, 10_000)})
-
-
-def against_mean_frame(make: Make, psnr: np.ndarray) -> History:
-    return make({"Reference/mean_frame_psnr": flat(19.7, 1)}, ({"Train/PSNR": psnr}, EVAL))
-
-
-def saving(make: Make, *, failed: Sequence[int]) -> History:
+def saves(make: Make, *, failed: Sequence[int]) -> History:
     good = [{"kind": "checkpoint", "step": step} for step in (99, 199, 499)]
     bad = [{"kind": "checkpoint_failed", "step": step, "reason": "No space left on device"} for step in failed]
     return make({"Loss/total": noisy()}, events=sorted(good + bad, key=lambda event: event["step"]))
+
+
+def told(make: Make, **event: object) -> History:
+    return make({"Loss/total": noisy()}, events=[{"step": 299, **event}])
+
+
+def full_disk(make: Make, *, dropped: int | None) -> History:
+    events = [{"kind": "disk_full", "step": 250 if dropped is None else 299}]
+    said = f"the disk was full from step 250 to 299 (3.0 s): 40 rows waited, 0 lost; {dropped} pictures were dropped"
+    events += [] if dropped is None else [{"kind": "disk_freed", "step": 299, "dropped": dropped, "message": said}]
+    return make({"Loss/total": noisy()}, events=events)
 
 
 def paused(make: Make, gap: float, *, at: int = 400, events: Sequence[Event] = ()) -> History:
@@ -122,12 +137,13 @@ RISE = np.concatenate([np.linspace(20, 30, 20), np.full(10, 24.0)])
 STEPS = np.arange(600)
 WILD = 1 + 0.9 * np.sign(np.sin(2 * np.pi * STEPS / 96))
 LOSS, NORM, PSNR, SPIKE = "Loss/total", "Gradients/total_norm", "Train/PSNR", changed(noisy(), 300, 20.0)
+NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam steps and is not kept."}
 
 CASES = [
     Case(
-        rule=health.NonFinite(),
-        fault=partial(terms, refused=0.0),
-        healthy=partial(terms, bad=False, refused=0.0),
+        rule=finite.NonFinite(),
+        fault=partial(bad_terms, refused=0.0),
+        healthy=partial(bad_terms, bad=False, refused=0.0),
         at=(57, "error", "normal"),
         words=(
             "term 'normal'",
@@ -139,217 +155,212 @@ CASES = [
         ),
     ),
     Case(
-        rule=health.CheckpointsFail(),
-        fault=partial(saving, failed=(299, 310, 399)),
-        healthy=partial(saving, failed=()),
+        rule=saving.CheckpointsFail(),
+        fault=partial(saves, failed=(299, 310, 399)),
+        healthy=partial(saves, failed=()),
         at=(299, "warning", "checkpoint_failed"),
         words=("step 299 was not saved: No space left", "last good one is of step 199", "Free space"),
     ),
     Case(
-        rule=health.RefusedUpdates(),
+        rule=saving.FellBack(),
+        fault=partial(
+            told, kind="incident", what="damaged", damaged=400, message="resumed from step 300, 100 steps are repeated"
+        ),
+        healthy=partial(told, kind="incident", what="abandoned", damaged=400, message="the run went back"),
+        at=(299, "warning", "step 400"),
+        words=("resumed from step 300, 100 steps are repeated", "damaged-step_"),
+    ),
+    Case(
+        rule=saving.DamagedRecord(),
+        fault=partial(told, kind="damaged_record", file="events.jsonl", message="events.jsonl: 2 lines left out"),
+        healthy=partial(told, kind="note", file="events.jsonl"),
+        at=(299, "warning", "events.jsonl"),
+        words=("events.jsonl: 2 lines left out", "Restore the file from a copy"),
+    ),
+    Case(
+        rule=keeping.NotKept(),
+        fault=partial(one, LOSS, noisy(), events=(NOT_KEPT,)),
+        healthy=step_of(LOSS, noisy()),
+        at=(3, "warning", "Adam"),
+        words=("Adam steps and is not kept", "run.track"),
+    ),
+    Case(
+        rule=saving.DiskFull(),
+        fault=partial(full_disk, dropped=7),
+        healthy=step_of("Loss/total", noisy()),
+        at=(299, "warning", "to step 299"),
+        words=("full from step 250 to 299", "40 rows waited, 0 lost", "7 pictures", "Free space"),
+    ),
+    Case(
+        rule=finite.RefusedUpdates(),
         fault=step_of("Guard/refused", changed(flat(0), slice(100, 108), 1)),
         healthy=step_of("Guard/refused", changed(flat(0), slice(100, 103), 1)),
         at=(103, "warning", ""),
         words=("4 of the last 104 updates were refused", "4%", "learning rate"),
     ),
     Case(
-        rule=health.SampleSpike(),
+        rule=samples.SampleSpike(),
         fault=partial(views, spike=1.5),
         healthy=partial(views, spike=1.1),
         at=(1507, "note", "view_25"),
         words=("sample 'view_25'", "times its own last visits", "Look at that sample"),
     ),
     Case(
-        rule=health.LossSpike(),
+        rule=losses.LossSpike(),
         fault=step_of(LOSS, SPIKE),
         healthy=partial(one, LOSS, SPIKE, events=[{"kind": "reset", "step": 290}]),
         at=(300, "warning", "Loss/total"),
         words=("Loss/total was 20", "times its baseline", "clip gradients"),
     ),
     Case(
-        rule=health.LossJump(),
+        rule=losses.LossJump(),
         fault=step_of(LOSS, changed(noisy(), slice(300, None), 150.0)),
         healthy=step_of(LOSS, changed(noisy(), slice(300, 310), 150.0)),
         at=(315, "error", "Loss/total"),
         words=("jumped from", "to 150", "above the limit", "last checkpoint"),
     ),
     Case(
-        rule=health.LossNotDecreasing(),
+        rule=losses.LossNotDecreasing(),
         fault=step_of(LOSS, 1 + 0.1 * np.sin(np.arange(1200))),
         healthy=step_of(LOSS, noisy(1200)),
         at=(1063, "warning", "Loss/total"),
         words=("no lower than", "optimizer holds the parameters"),
     ),
     Case(
-        rule=health.LossOscillating(),
+        rule=losses.LossOscillating(),
         fault=step_of(LOSS, WILD),
         healthy=step_of(LOSS, noisy(noise=0.5)),
         at=(415, "warning", "Loss/total"),
         words=("swung by", "turning", "Lower the learning rate"),
     ),
     Case(
-        rule=health.DeclaredButZero(),
+        rule=terms.DeclaredButZero(),
         fault=partial(declared, values=flat(0)),
         healthy=partial(declared, values=changed(flat(0.3), slice(0, 299), 0)),
         at=(299, "warning", "normal"),
         words=("term 'normal'", "declared active from step 100", "exactly 0", "computes nothing"),
     ),
     Case(
-        rule=health.DeclaredButAbsent(),
+        rule=terms.DeclaredButAbsent(),
         fault=partial(declared, values=None),
         healthy=partial(declared, values=flat(0.3)),
         at=(299, "warning", "normal"),
         words=("term 'normal'", "last recorded never", "Add the term"),
     ),
     Case(
-        rule=health.UndeclaredTerm(),
+        rule=terms.UndeclaredTerm(),
         fault=partial(declared, values=flat(0.3)),
         healthy=lambda make: make({"Loss/component_normal": flat(0.3)}, windows={"normal": (0, 9000)}),
         at=(0, "note", "normal"),
         words=("term 'normal'", "outside its window 100 to 4000", "Declare"),
     ),
     Case(
-        rule=health.TermDominates(),
+        rule=terms.TermDominates(),
         fault=partial(weights, eikonal=4.0),
         healthy=partial(weights, eikonal=2.0),
         at=(263, "warning", "eikonal"),
         words=("regulariser 'eikonal'", "4.0 times the largest data term", "Lower the regulariser's weight"),
     ),
     Case(
-        rule=health.TermConflict(),
+        rule=gradients.TermConflict(),
         fault=step_of("Gradients/cosine_sdf_normal_eikonal", flat(-0.8)),
         healthy=step_of("Gradients/cosine_sdf_normal_eikonal", -0.8 * np.sign(np.sin(STEPS))),
         at=(47, "note", "sdf_normal_eikonal"),
         words=("opposite directions", "sdf_normal_eikonal", "-0.80", "Lower one of the two weights"),
     ),
     Case(
-        rule=health.GradientVanishing(),
+        rule=gradients.GradientVanishing(),
         fault=step_of(NORM, changed(flat(0.5), slice(200, None), 1e-9)),
         healthy=step_of(NORM, changed(flat(0.5), slice(200, 220), 1e-9)),
         at=(231, "warning", NORM),
         words=("vanishing", "1e-09", "detached tensors"),
     ),
     Case(
-        rule=health.GradientExploding(),
+        rule=gradients.GradientExploding(),
         fault=step_of(NORM, changed(flat(5), slice(200, None), 5000)),
         healthy=step_of(NORM, flat(500) + 50 * np.sin(STEPS)),
         at=(207, "warning", NORM),
         words=("exploding", "5000", "above 100", "Clip"),
     ),
     Case(
-        rule=health.GroupImbalance(groups=("rgb_head", "clip_head")),
+        rule=gradients.GroupImbalance(groups=("rgb_head", "clip_head")),
         fault=lambda make: make({"Gradients/rgb_head_norm": 30 * noisy(), "Gradients/clip_head_norm": noisy()}),
         healthy=lambda make: make({"Gradients/rgb_head_norm": 5 * noisy(), "Gradients/clip_head_norm": noisy()}),
         at=(5, "warning", "rgb_head/clip_head"),
         words=("30", "outside 0.1 to 10", "balance", "weight of the term"),
     ),
     Case(
-        rule=health.DeadGroup(),
+        rule=gradients.DeadGroup(),
         fault=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, None), 0)),
         healthy=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, 450), 0)),
         at=(499, "warning", "opacity"),
         words=("group 'opacity'", "exactly 0", "freeze it on purpose"),
     ),
     Case(
-        rule=health.UpdateRatio(),
+        rule=gradients.UpdateRatio(),
         fault=step_of("Gradients/update_ratio_sdf", changed(flat(1e-3), slice(200, None), 2.0)),
         healthy=step_of("Gradients/update_ratio_sdf", changed(flat(1e-3), slice(50), 2.0)),
         at=(231, "warning", "sdf"),
         words=("group 'sdf'", "too large", "2 times", "learning rate"),
     ),
     Case(
-        rule=health.UnchangedParameters(),
+        rule=parameters.UnchangedParameters(),
         fault=partial(group, mean=flat(0.1, 12)),
         healthy=partial(group, mean=0.1 + 1e-6 * np.arange(12)),
         at=(150, "warning", "sdf"),
         words=("group 'sdf'", "unchanged since step 0", "Give the group to the optimizer"),
     ),
     Case(
-        rule=health.ParameterDrift(),
+        rule=parameters.ParameterDrift(),
         fault=partial(group, mean=changed(flat(0.1, 12), slice(6, None), 9.0)),
         healthy=partial(group, mean=changed(flat(0.1, 12), slice(6, None), 2.0)),
         at=(400, "warning", "sdf"),
         words=("group 'sdf'", "drifted from 0.4 to 9.3", "bound the parameters"),
     ),
     Case(
-        rule=health.Overfitting(),
+        rule=quality.Overfitting(metrics=("Eval/Gap/psnr_gap",)),
         fault=evals("Eval/Gap/psnr_gap", [1, 3, 6, 7, 8]),
         healthy=evals("Eval/Gap/psnr_gap", [6, 3, 6, 3, 4]),
         at=(150, "warning", "Eval/Gap/psnr_gap"),
         words=("7.0 dB", "overfitting", "more views or frames"),
     ),
     Case(
-        rule=health.Overtraining(),
+        rule=quality.Overtraining(train="Eval/Frame/train_psnr", validation="Eval/Frame/val_psnr"),
         fault=partial(generalisation, validation=np.array([18, 20, 22, 21.4, 21, 20.5, 20])),
         healthy=partial(generalisation, validation=np.array([18, 20, 22, 21.6, 21.8, 21.7, 21.9])),
         at=(250, "warning", "Eval/Frame/val_psnr"),
         words=("fell from 22.00 dB (step 100)", "while training improved", "best validation checkpoint"),
     ),
     Case(
-        rule=health.PoorSemantics(),
-        fault=partial(semantics, similarity=[-0.02] * 10 + [0.5, 0.6, 0.62, 0.63], baseline=0.4),
-        healthy=partial(semantics, similarity=[-0.02] * 10 + [0.79, 0.97, 0.98, 0.99], baseline=0.93),
-        at=(600, "warning", "Eval/Frame/val_clip_sim"),
-        words=("0.620", "below 0.7", "CLIP term"),
-    ),
-    Case(
-        rule=health.LearnedNothing(),
-        fault=partial(against_mean_frame, psnr=flat(19.5, 40)),
-        healthy=partial(against_mean_frame, psnr=np.linspace(12, 26, 40)),
-        at=(1200, "warning", PSNR),
-        words=("19.50 dB", "mean frame alone 19.70 dB", "ignores its input"),
-    ),
-    Case(
-        rule=health.Collapse(),
+        rule=quality.Collapse(metrics=("Train/PSNR",)),
         fault=evals(PSNR, RISE),
         healthy=evals(PSNR, changed(RISE, slice(22, None), 29.0)),
         at=(1100, "error", PSNR),
         words=("collapsed from 30.00 to 24.00 dB", "best checkpoint"),
     ),
     Case(
-        rule=health.NoValidation(),
-        fault=evals("Eval/Info/num_val_frames", [0, 0]),
-        healthy=evals("Eval/Info/num_val_frames", [4, 4]),
-        at=(0, "note", ""),
-        words=("no validation frames", "9_9_10"),
-    ),
-    Case(
-        rule=health.RayStarvation(),
-        fault=step_of("samples_per_ray", changed(flat(3.2), slice(300, None), 0)),
-        healthy=step_of("samples_per_ray", changed(flat(3.2), slice(300, 305), 0)),
-        at=(307, "error", "samples_per_ray"),
-        words=("collapsed", "no samples", "Rebuild the occupancy grid"),
-    ),
-    Case(
-        rule=health.OccupancySaturated(),
-        fault=step_of("occupied_frac", flat(1)),
-        healthy=step_of("occupied_frac", changed(flat(1), slice(400, None), 0.03)),
-        at=(507, "warning", "occupied_frac"),
-        words=("saturated", "occupancy threshold"),
-    ),
-    Case(
-        rule=health.DataStarved(),
+        rule=timing.DataStarved(),
         fault=lambda make: make({"Time/data": flat(30), "Time/step": flat(50)}),
         healthy=lambda make: make({"Time/data": flat(3), "Time/step": flat(4)}),
         at=(63, "warning", ""),
         words=("30.0 of 50.0 ms", "starved of data", "more workers"),
     ),
     Case(
-        rule=health.StalledTraining(),
+        rule=timing.StalledTraining(),
         fault=partial(paused, gap=90),
         healthy=partial(paused, gap=90, events=({"kind": "evaluation", "step": 399},)),
         at=(400, "warning", ""),
         words=("stalled", "90 s", "399 and 400", "another process"),
     ),
     Case(
-        rule=health.SlowStart(),
+        rule=timing.SlowStart(),
         fault=partial(paused, gap=500, at=0),
         healthy=partial(paused, gap=50, at=0),
         at=(16, "note", ""),
         words=("500 s", "0.1 s", "Cache"),
     ),
     Case(
-        rule=health.StepOutlier(),
+        rule=timing.StepOutlier(),
         fault=step_of("Time/step", changed(flat(20), slice(200, None, 16), 200)),
         healthy=step_of("Time/step", changed(flat(20), slice(200, None, 100), 200)),
         at=(344, "note", ""),
@@ -380,7 +391,7 @@ def test_is_silent_on_the_healthy_twin(case, make):
 @BY_NAME
 def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
     """With the recordings up to that step the finding is the same; with one fewer there is none."""
-    history, patient = case.fault(make), isinstance(case.rule, health.LossSpike)
+    history, patient = case.fault(make), isinstance(case.rule, losses.LossSpike)
     history.discard(case.at[0] + (2 if patient else 1))
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
     history.discard(case.at[0])
@@ -388,16 +399,25 @@ def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
 
 
 def test_each_stretch_of_failing_saves_is_named_once_and_the_mirror_for_itself(make):
-    found = health.CheckpointsFail()(saving(make, failed=(299, 310, 510, 520)))
+    found = saving.CheckpointsFail()(saves(make, failed=(299, 310, 510, 520)))
     assert [one.step for one in found] == [299, 510]
     copies = [{"kind": "mirror_failed", "step": step, "reason": "s3://b: no network"} for step in (9, 19)]
-    (copy,) = health.CheckpointsFail()(make({"Loss/total": noisy()}, events=copies))
+    (copy,) = saving.CheckpointsFail()(make({"Loss/total": noisy()}, events=copies))
     assert (copy.step, copy.subject) == (9, "mirror_failed")
     assert "no network" in copy.message
 
 
+def test_a_disk_that_is_full_still_is_a_warning_and_one_that_cost_nothing_a_note(make):
+    (now,) = saving.DiskFull()(full_disk(make, dropped=None))
+    assert (now.step, now.severity) == (250, "warning")
+    (past,) = saving.DiskFull()(full_disk(make, dropped=0))
+    assert (past.step, past.severity) == (299, "note")
+    sink = {"kind": "sink_dropped", "step": 9, "sink": "MLflow", "message": "the sink MLflow met a full disk"}
+    (dropped,) = saving.DiskFull()(make({"Loss/total": noisy()}, events=[sink]))
+    assert (dropped.subject, dropped.severity) == ("MLflow", "warning")
+
+
 def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
-    """Those about memory, Gaussians and surfaces have theirs in the test files of their own."""
-    elsewhere = {"memory", "forecast", "population", "surface"}
-    rules = [rule for rule in health.rule_classes() if rule.__module__.split(".")[-1] not in elsewhere]
-    assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in rules)
+    """Those about memory and incidents have theirs in the test files of their own."""
+    elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
+    assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in set(RULES) - elsewhere)

@@ -1,7 +1,8 @@
 """Stands in for `fieldwatch`: a process that writes a run folder, and ends as its flags say. It imports nothing slow.
 
 Flags: --steps=N, --pause=S between steps, --end=CODE when all are done, --crash-at=STEP (kills itself there, in its
-first start only), --state=WORD of run.json at the end, --stubborn=1 (no SIGTERM ends it).
+first start only), --state=WORD of run.json at the end, --found=SEVERITY of a finding, --stubborn=1 (no SIGTERM ends
+it), --full=N (the first N starts find a full disk).
 """
 
 import json
@@ -15,6 +16,13 @@ from pathlib import Path
 def flag(name, default):
     values = [word.partition("=")[2] for word in sys.argv if word.startswith(f"--{name}=")]
     return values[-1] if values else default
+
+
+def say(**words):
+    """As `fieldwatch` does: what ends it goes to whoever started it."""
+    told = json.loads(os.environ["FIELDWATCH_SUPERVISED"])
+    assert told["supervisor"] == os.getppid()
+    os.write(told["channel"], json.dumps({"missing": False, **words}).encode() + b"\n")
 
 
 class Folder:
@@ -52,7 +60,13 @@ def main():
     folder = Folder(Path(sys.argv[sys.argv.index("--out") + 1]))
     told = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(128 + number))
+    full = int(flag("full", "0"))  # so many starts find a full disk
+    if full > len(list(folder.place.glob("full-*"))):
+        (folder.place / f"full-{os.getpid()}").touch()
+        say(cause="disk", detail="OSError: [Errno 28] No space left on device")
+        return 2
     if flag("end", "0") == "2":
+        say(cause="bad-input", detail="no photos there: give a folder that holds some")
         sys.stderr.write("no photos there: give a folder that holds some\n")
         return 2
     folder.note("running")
@@ -65,6 +79,9 @@ def main():
         time.sleep(float(flag("pause", "0")))
         if told and not flag("stubborn", ""):
             return told[0]
+    if flag("found", ""):
+        finding = {"rule": "R", "severity": flag("found", ""), "message": "m", "remedy": "r"}
+        folder.add("events.jsonl", {"kind": "finding", "step": 0, **finding})
     folder.note(flag("state", "finished"))
     return int(flag("end", "0"))
 

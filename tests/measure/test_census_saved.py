@@ -191,7 +191,7 @@ def test_a_tensor_changed_in_place_raises_as_without(saved):
             watcher.push()
         y = x.exp()
         y.add_(1)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation") as error:
+        with pytest.raises(RuntimeError, match=r"inplace operation.*version") as error:
             y.sum().backward()
         messages.append(str(error.value).split(":")[0])
         if watcher is not None:
@@ -216,7 +216,7 @@ def test_a_second_backward_needs_the_graph_kept(saved):
     assert saved.alive == 400
     y.backward()
     assert saved.alive == 0
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+    with pytest.raises(RuntimeError, match=r"backward.* second time"):
         y.backward()
 
 

@@ -88,7 +88,7 @@ def test_spans_of_one_name_add_up():
 
 
 def test_nothing_to_iterate_over_is_an_error():
-    with pytest.raises(ValueError, match="was given nothing to iterate over"):
+    with pytest.raises(ValueError, match=r"run\.batches\("):
         next(Clock().timed([]))
 
 
@@ -203,7 +203,7 @@ def test_nsight_without_ranges_in_torch_stops_nobody(monkeypatch):
 
 def test_asking_for_ranges_that_torch_does_not_have_is_an_error(monkeypatch):
     monkeypatch.delattr(torch._C, "_nvtx", raising=False)
-    with pytest.raises(RuntimeError, match="not in this build of torch: install one with CUDA"):
+    with pytest.raises(RuntimeError, match=r"NVTX.*CUDA"):
         Clock(nvtx=True)
 
 

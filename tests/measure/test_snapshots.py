@@ -126,14 +126,14 @@ def test_the_newest_stays_even_when_the_clock_runs_backwards(boundary, tmp_path)
 
 @pytest.mark.parametrize(("name", "keep"), [("snapshot_1.pkl", 5), ("snapshot_1", 5), ("snapshot_1.pickle", 0)])
 def test_a_snapshot_needs_its_ending_and_a_place(boundary, tmp_path, name, keep):
-    with pytest.raises(ValueError, match=r"wanted a name that ends in \.pickle, and 1 or more"):
+    with pytest.raises(ValueError, match=r"\.pickle, and 1 or more"):
         boundary.history().dump(tmp_path / name, keep=keep)
     assert names(tmp_path) == []
 
 
 def test_on_a_cpu_it_says_so_and_writes_nothing(boundary, tmp_path):
     history = boundary.history(CPU)
-    assert "only torch's CUDA allocator writes one" in history.refusal
+    assert "CUDA allocator" in history.refusal
     history.start()
     assert history.dump(tmp_path / "snapshots" / "snapshot_1.pickle") is None
     history.stop()

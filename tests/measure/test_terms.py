@@ -23,14 +23,14 @@ def test_joining_keeps_both_and_refuses_a_name_twice():
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_term_that_is_not_a_scalar_says_its_shape_and_what_to_do():
-    with pytest.raises(ValueError, match=r"term 'normal' must be a scalar, got shape \(1024,\): reduce it"):
+    with pytest.raises(ValueError, match=r"term 'normal'.*shape \(1024,\): reduce it"):
         Terms(normal=(1.0, torch.zeros(1024)))
     with pytest.raises(TypeError, match=r"write normal=\(1.0, error\)"):
         Terms(normal=torch.zeros(()))
 
 
 def test_no_active_term_is_an_error():
-    with pytest.raises(ValueError, match="no loss term is active"):
+    with pytest.raises(ValueError, match="no loss term"):
         _ = Terms().total
 
 
@@ -43,3 +43,26 @@ def test_a_window_without_end_goes_on():
     assert 10**9 in Window(5)
     with pytest.raises(ValueError, match="holds no step"):
         Window(5, 4)
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 7, 20])
+def test_a_weight_that_all_pieces_have_stays_as_it_is(pieces):
+    values = torch.rand(pieces)
+    joined = Terms.joined([(1 / pieces, Terms(depth=(0.1, value))) for value in values])
+    mean = torch.zeros(())
+    for value in values:
+        mean = mean + value / pieces
+    assert joined["depth"].weight == 0.1
+    assert torch.equal(joined["depth"].value, mean)
+
+
+def test_weights_that_differ_among_pieces_are_added_up_by_share():
+    pieces = [(0.25, Terms(mask=(2.0, torch.tensor(1.0)))), (0.75, Terms(mask=(4.0, torch.tensor(3.0))))]
+    joined = Terms.joined(pieces)
+    assert joined["mask"].weight == pytest.approx(3.5)
+    assert float(joined.total) == pytest.approx(sum(share * float(terms.total) for share, terms in pieces))
+
+
+def test_a_term_that_a_piece_lacks_counts_as_zero_there():
+    pieces = [(0.5, Terms(mask=(1.0, torch.tensor(3.0)))), (0.5, Terms(surface=(2.0, torch.tensor(5.0))))]
+    assert float(Terms.joined(pieces).total) == pytest.approx(6.5)

@@ -138,7 +138,7 @@ def test_what_never_required_a_gradient_is_not_in_its_group():
 def test_overlap_is_refused_by_name_and_shape():
     net = model()
     watched = Watched()
-    with pytest.raises(ValueError, match=r"groups 'all' and 'sdf' share a parameter of shape \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"groups 'all' and 'sdf' share.*shape \(4, 3\)"):
         watched.add(all=net, sdf=net["sdf"])
 
 

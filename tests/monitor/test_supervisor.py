@@ -14,15 +14,16 @@ import pytest
 from fieldwatch.monitor import (
     GAVE_UP,
     BlackBox,
+    Heartbeat,
     Supervised,
     Supervisor,
     cause_of_error,
     explain_silent_end,
     last_checkpoint,
     read_black_box,
+    read_channel,
     read_post_mortems,
     supervised,
-    supervisor,
 )
 from fieldwatch.monitor.causes import (
     Death,
@@ -32,11 +33,13 @@ from fieldwatch.monitor.causes import (
     killed_for_memory,
     oom_kills,
 )
+from fieldwatch.monitor.child import Child
 
 BEGIN = """
 import faulthandler, os, signal, sys, time
 from pathlib import Path
-from fieldwatch.monitor import BlackBox, supervised
+from fieldwatch.base import InputError
+from fieldwatch.monitor import BlackBox, say_end, supervised
 from fieldwatch.monitor.post_mortem import heading
 me, folder = supervised(), Path(sys.argv[1])
 box = BlackBox(folder, attempt=me.attempt)
@@ -101,12 +104,130 @@ def test_a_fatal_signal_is_named_and_its_stacks_are_kept(watch, tmp_path, number
 def test_a_crash_loop_stops_after_three_restarts_and_says_how_to_go_on(watch, tmp_path):
     code, watcher, lines = watch("step(7)\nkill(signal.SIGKILL)")
     assert (code, causes(watcher)) == (GAVE_UP, ["killed"] * 4)
-    assert "given up: 3 restarts brought no new step" in lines[3]
-    assert lines[-1] == f"after mending the cause: fieldwatch resume {tmp_path / 'run'}"
+    assert "given up: 3 restarts" in lines[3]
+    assert lines[-1].endswith(f": fieldwatch resume {tmp_path / 'run'}")
     assert len(read_post_mortems(tmp_path / "run")) == 4
 
 
-def test_restarts_that_get_further_are_not_counted(watch):
+def test_giving_up_leaves_a_report(watch, tmp_path):
+    _, watcher, lines = watch("step(7)\nkill(signal.SIGKILL)", restarts=1)
+    report = json.loads((tmp_path / "run/crash/given_up.json").read_text())
+    assert report["why"].startswith("1 restarts")
+    assert report["state"] == "killed"
+    assert report["resume"] == f"fieldwatch resume {tmp_path / 'run'}"
+    assert [one["cause"] for one in report["attempts"]] == causes(watcher) == ["killed"] * 2
+    assert any("given_up.json" in line for line in lines)
+
+
+def test_restarts_that_get_further_are_limited_per_hour(watch):
+    code, watcher, lines = watch("step(me.attempt)\nos._exit(9)", per_hour=5)
+    assert (code, causes(watcher)) == (GAVE_UP, ["left"] * 6)
+    assert [start.step for start in watcher.attempts] == [1, 2, 3, 4, 5, 6]
+    assert any("5 restarts" in line for line in lines)
+
+
+@pytest.mark.machine
+def test_the_pause_before_a_restart_grows_also_when_each_gets_further(watch):
+    began = time.monotonic()
+    _, watcher, lines = watch("step(me.attempt)\nos._exit(9)", per_hour=3, pause=0.1)
+    spent = time.monotonic() - began - sum(start.seconds for start in watcher.attempts)
+    assert spent >= 0.1 + 0.2 + 0.4
+    assert [f"in {pause} s" in line for line, pause in zip(lines, ("0.1", "0.2", "0.4"), strict=False)] == [True] * 3
+
+
+def test_a_library_that_exits_with_2_in_the_middle_is_no_bad_input(watch):
+    code, watcher, _ = watch("step(me.attempt)\nif me.attempt == 1: sys.exit(2)\nbox.close('finished')")
+    assert (code, causes(watcher)) == (0, ["left", "finished"])
+
+
+def test_what_passes_is_waited_for_longer_than_what_does_not(watch, tmp_path):
+    body = """
+if me.attempt < 6:
+    say_end(OSError(28, "No space left on device"))
+    sys.exit(3)
+step(1)
+box.close('finished')
+"""
+    code, watcher, lines = watch(body, restarts=3)
+    assert (code, causes(watcher)) == (0, ["disk"] * 5 + ["finished"])
+    assert len([line for line in lines if "No space left" in line]) == 5  # a line each
+
+
+def told_by(body, words=(), **options):
+    """Run a program that never comes to a run under a supervisor."""
+    lines = []
+    begin = (
+        "import os, sys\nfrom fieldwatch.base import InputError, MissingPathError\nfrom fieldwatch.monitor import *\n"
+    )
+    command = [sys.executable, "-c", begin + "me = supervised()\n" + body, *words]
+    watcher = Supervisor(lambda _: command, tell=lines.append, **{"pause": 0.0, **options})
+    return watcher.run(), watcher, lines
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("OSError(28, 'No space left on device', '/x')", "disk"),
+        ("OSError(116, 'Stale file handle', '/x')", "disk"),
+        ("OSError(122, 'Disk quota exceeded', '/x')", "disk"),
+        ("MemoryError('Unable to allocate 12.0 GiB')", "memory"),
+        ("RuntimeError('CUDA error: CUDA-capable device(s) is/are busy or unavailable')", "cuda"),
+        ("RuntimeError('CUDA error: out of memory')", "memory"),
+    ],
+)
+def test_what_passes_is_waited_for_before_there_is_a_run(error, cause):
+    code, watcher, lines = told_by(f"if me.attempt == 1: say_end({error}); sys.exit(2)")
+    assert (code, causes(watcher)) == (0, [cause, "finished"])
+    assert "from the beginning" in lines[0]
+
+
+def test_the_users_input_is_refused_once():
+    code, watcher, lines = told_by("say_end(InputError('--epochs 0: expected 1 or more')); sys.exit(2)")
+    assert (code, causes(watcher), lines) == (2, ["bad-input"], [])
+
+
+def test_an_input_that_is_mounted_late_is_waited_for(tmp_path):
+    data = tmp_path / "photos"
+    body = """
+from pathlib import Path
+if not Path(sys.argv[2]).exists():
+    if me.attempt == 3: Path(sys.argv[2]).mkdir()
+    say_end(MissingPathError(f"{sys.argv[2]} does not exist"))
+    sys.exit(2)
+"""
+    code, watcher, lines = told_by(body, ["--data", str(data)])
+    assert (code, causes(watcher)) == (0, ["data"] * 3 + ["finished"])
+    assert [str(data) in line for line in lines[:3]] == [True] * 3
+
+
+def test_an_input_that_never_comes_is_given_up_within_the_hours_limit(tmp_path):
+    body = "say_end(MissingPathError(f'{sys.argv[2]} does not exist')); sys.exit(2)"
+    code, watcher, lines = told_by(body, ["--data", str(tmp_path / "photos")], per_hour=2)
+    assert (code, causes(watcher)) == (GAVE_UP, ["data"] * 3)
+    assert any("2 restarts" in line for line in lines)
+
+
+def test_a_bug_before_the_run_is_named_and_not_started_again():
+    code, watcher, lines = told_by("say_end(KeyError('gaussians')); sys.exit(3)")
+    assert (code, causes(watcher)) == (3, ["exception"])
+    assert "KeyError: 'gaussians'" in lines[0]
+
+
+def test_a_library_that_exits_while_the_input_is_read_is_started_again():
+    body = "try: sys.exit(2)\nexcept SystemExit as e: (say_end(e), e.code) if me.attempt == 1 else os._exit(0)\n"
+    code, watcher, _ = told_by(body + "sys.exit(2)")
+    assert (code, causes(watcher)) == (0, ["left", "finished"])
+
+
+def test_lines_of_the_channel_that_are_damaged_or_foreign_are_left_out():
+    lines = [b"", b"nonsense", b"[1]", b'{"folder": 3}', b'{"cause": "nonsense"}', b'{"cause": []}', b"\xff\x00"]
+    assert read_channel(lines) == (None, None)
+    folder, words = read_channel([b'{"folder": "/a\\udc80"}', *lines, b'{"cause": "disk", "missing": 1}'])
+    assert os.fsencode(folder) == b"/a\x80"
+    assert (words.cause, words.detail, words.missing) == ("disk", "", False)
+
+
+def test_restarts_that_get_further_are_not_counted_as_barren(watch):
     body = "step(me.attempt)\nif me.attempt < 4: os._exit(9)\nbox.close('finished')"
     code, watcher, _ = watch(body, restarts=1)
     assert (code, causes(watcher)) == (0, ["left"] * 3 + ["finished"])
@@ -117,7 +238,7 @@ def test_restarts_that_get_further_are_not_counted(watch):
     [
         ("box.close('diverged', 'diverged: Diverged: 10 updates'); sys.exit(3)", 3, "diverged"),
         ("box.close('interrupted', 'interrupted: SIGTERM came'); sys.exit(143)", 143, "interrupted"),
-        ("sys.exit(2)", 2, "bad-input"),
+        ("say_end(InputError('--epochs 0: expected 1 or more')); sys.exit(2)", 2, "bad-input"),
     ],
 )
 def test_what_a_restart_cannot_mend_is_not_started_again(watch, ending, code, cause):
@@ -133,7 +254,7 @@ def test_what_ends_before_there_is_a_run_keeps_its_exit_code():
 
 @pytest.mark.parametrize(("how", "cause"), [("while True: time.sleep(9)", "hang"), ("kill(signal.SIGSTOP)", "stopped")])
 def test_a_silent_child_is_made_to_show_its_stacks_and_ended(watch, tmp_path, monkeypatch, how, cause):
-    monkeypatch.setattr("fieldwatch.monitor.supervisor.GRACE", 0.3)
+    monkeypatch.setattr("fieldwatch.monitor.child.GRACE", 0.3)
     listen = "faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)\n"
     code, watcher, _ = watch(f"{listen}step(3, timeout=0.3)\n{how}", restarts=0)
     assert (code, causes(watcher)) == (GAVE_UP, [cause])
@@ -142,16 +263,16 @@ def test_a_silent_child_is_made_to_show_its_stacks_and_ended(watch, tmp_path, mo
 
 
 def test_time_in_which_the_supervisor_was_stopped_itself_is_not_counted(monkeypatch):
-    child = object.__new__(supervisor.Child)
-    child._looked, child._idle, child._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
+    one = object.__new__(Child)
+    one._looked, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
     beat = read_beat(beat=5.0, timeout=0.0)
-    monkeypatch.setattr(supervisor.Child, "beat", lambda _: beat)
-    child._look()
-    assert child._idle <= 1.0
+    monkeypatch.setattr(Child, "beat", lambda _: beat)
+    one._look()
+    assert one._idle <= 1.0
 
 
 def test_after_a_hang_that_may_have_been_none_there_is_more_patience(watch, monkeypatch):
-    monkeypatch.setattr("fieldwatch.monitor.supervisor.GRACE", 0.1)
+    monkeypatch.setattr("fieldwatch.monitor.child.GRACE", 0.1)
     body = "faulthandler.register(signal.SIGUSR2, stacks)\nif me.patience < 2: step(3, timeout=0.2), time.sleep(99)\n"
     code, watcher, _ = watch(body + "box.close('finished')")
     assert (code, causes(watcher)) == (0, ["hang", "finished"])
@@ -248,7 +369,7 @@ def test_a_killed_process_is_the_out_of_memory_killers_where_the_group_counts_on
 
 def read_beat(**changes):
     usual = {"pid": 1, "attempt": 1, "started": 0.0, "boot": "", "step": 4, "beat": 0.0, "time": 0.0, "timeout": 60.0}
-    return supervisor.Heartbeat(**{**usual, "phase": "step", "saved": -1, "ending": "running", "cause": "", **changes})
+    return Heartbeat(**{**usual, "phase": "step", "saved": -1, "ending": "running", "cause": "", **changes})
 
 
 def test_a_status_of_success_in_the_middle_of_a_run_is_no_success():

@@ -1,7 +1,6 @@
 import pytest
 
 from fieldwatch.record import (
-    BOOKKEEPING,
     TOOLKIT,
     Catalogue,
     Chart,
@@ -82,7 +81,6 @@ def test_toolkit_covers_the_tags_of_the_contract():
     )
     assert all(tag in TOOLKIT for tag in tags.split())
     assert shown_columns(tags.split())[-1] == "LearningRate/g"
-    assert "Guard/" in BOOKKEEPING
 
 
 def test_default_layout_groups_by_path():

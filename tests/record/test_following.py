@@ -8,7 +8,7 @@ import pytest
 from fieldwatch.record import (
     EVENTS,
     JOURNAL,
-    CorruptRecord,
+    DamageTally,
     Events,
     History,
     Journal,
@@ -136,7 +136,7 @@ def test_a_limit_gives_the_rest_later(tmp_path, make_block):
     assert history["Loss/total"].steps.tolist() == list(range(1500))
 
 
-def test_a_corrupt_line_is_named_and_read_again_when_it_is_mended(tmp_path, make_block):
+def test_a_damaged_line_is_left_out_and_named_and_read_again_when_it_is_mended(tmp_path, make_block):
     with Journal(tmp_path) as journal:
         journal.append(make_block(0, 5))
     follower = follow(tmp_path)
@@ -144,18 +144,23 @@ def test_a_corrupt_line_is_named_and_read_again_when_it_is_mended(tmp_path, make
     whole = (tmp_path / JOURNAL).read_bytes()
     with (tmp_path / JOURNAL).open("ab") as file:
         file.write(b"[0,5\n" + whole.splitlines()[-1] + b"\n")
-    for _ in range(2):
-        with pytest.raises(CorruptRecord, match="line 7: is not a line of JSON"):
-            follower.news()
+    news = follower.news()
+    assert news.rows == 1
+    assert [(one.file, one.lines, one.first, one.problem) for one in news.damage] == [
+        (JOURNAL, 1, 7, "is not a line of JSON")
+    ]
     (tmp_path / JOURNAL).write_bytes(whole)
     news = follower.news()
-    assert (news.begun_anew, news.rows) == (True, 5)
+    assert (news.begun_anew, news.rows, news.damage) == (True, 5, ())
 
 
 @pytest.mark.parametrize("line", ["12", '{"kind":"note"}', '{"kind":"note","step":"7"}', '{"kind":"note","step":true}'])
-def test_what_is_no_event_is_named(tmp_path, line):
+def test_what_is_no_event_is_left_out_and_named(tmp_path, line):
     (tmp_path / EVENTS).write_text(f'{line}\n{{"kind":"note","step":1}}\n')
-    with pytest.raises(CorruptRecord, match=r"events.jsonl, line 1: is (not )?an event"):
-        follow(tmp_path).news()
-    with pytest.raises(CorruptRecord, match=r"events.jsonl, line 1: is (not )?an event"):
-        list(read_events(tmp_path))
+    damage = DamageTally()
+    assert [event["step"] for event in read_events(tmp_path, damage)] == [1]
+    news = follow(tmp_path).news()
+    assert [event["step"] for event in news.events] == [1]
+    for found in (damage.found, news.damage):
+        assert [(one.file, one.lines, one.first) for one in found] == [(EVENTS, 1, 1)]
+        assert "an event" in found[0].problem

@@ -26,7 +26,7 @@ def test_series_of_one_metric_over_changing_columns():
     assert "Loss/total" in history
     assert "nothing" not in history
     assert history.step == 5
-    with pytest.raises(KeyError, match="nothing was recorded as 'x'; recorded: Loss/component_mask, Loss/total"):
+    with pytest.raises(KeyError, match="'x'; recorded: Loss/component_mask, Loss/total"):
         history["x"]
 
 

@@ -1,13 +1,15 @@
 import json
 import math
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.record import JOURNAL, Block, CorruptRecord, Journal, Row, read_blocks, read_history, read_segments
+from fieldwatch.record import DAMAGED, JOURNAL, Block, Journal, Row, read_blocks, read_history, read_segments
+from fieldwatch.record.lines import sealed
 
 NAMES = ("Loss/total", "Loss/component_pixel", "Time/step")
 
@@ -115,12 +117,17 @@ def test_lines_are_as_documented(tmp_path):
                 )
             )
         journal.segment(8)
+        journal.append(block([8], ("a", "b")))
     lines = (tmp_path / JOURNAL).read_text().splitlines()
-    assert json.loads(lines[0]) == {"layout": 0, "axis": "step", "names": ["a", "b"], "float32": 2}
-    assert lines[1] == '[0,7,1.5,7,["view \u2603"],0.1,"nan"]'
-    assert lines[2] == "[0,8,2.5,8,[],0.25,2.0]"
-    assert len(lines) == 6
-    assert json.loads(lines[5]).keys() == {"segment", "resume", "started"}
+    layout = json.loads(lines[0])
+    assert layout.pop("crc") == zlib.crc32(b'{"layout":0,"axis":"step","names":["a","b"],"float32":2')
+    assert layout == {"layout": 0, "axis": "step", "names": ["a", "b"], "float32": 2}
+    body = '[0,7,1.5,7,["view \u2603"],0.1,"nan"'
+    assert lines[1] == f"{body},{zlib.crc32(body.encode())}]"
+    assert lines[2] == f"[0,8,2.5,8,[],0.25,2.0,{zlib.crc32(b'[0,8,2.5,8,[],0.25,2.0')}]"
+    assert len(lines) == 8
+    assert list(json.loads(lines[5])) == ["segment", "resume", "started", "crc"]
+    assert json.loads(lines[6])["of_segment"] == [2, 8]
 
 
 def test_column_that_once_needed_float64_stays_so(tmp_path):
@@ -174,26 +181,31 @@ def test_last_line_of_zero_bytes_is_a_torn_one(tmp_path):
     ("line", "problem"),
     [
         (b"[0,1,0.5", "is not a line of JSON"),
-        (b"[0,1,0.5,1,[],1.0]", "is not a row of layout 0: wanted 8 entries"),
+        (b"[0,1,0.5,1,[],1.0]", "is not a row of layout 0: wanted 9 entries"),
         (b"[5,1,0.5,1,[],1.0,2.0,3.0]", "undeclared layout"),
         (b"[]", "undeclared layout"),
-        (b'[0,"one",0.5,1,[],1.0,2.0,3.0]', "is not a row of layout 0"),
-        (b"[0,1,0.5,1,[],1.0,null,3.0]", "not a number"),
-        (b'[0,1,0.5,1,[],1.0,"x",3.0]', "not a number"),
-        (b'{"layout":1,"axis":"step"}', "is not a layout"),
-        (b'{"layout":1,"axis":"hour","names":[],"float32":0}', "is not a layout"),
-        (b'{"segment":2}', "is not a segment marker"),
+        (b'[0,"one",0.5,1,[],1.0,2.0,3.0,5]', "is not a row of layout 0"),
+        (b"[0,1,0.5,1,[],1.0,null,3.0,1]", "does not have the checksum"),
+        (sealed(b"[0,1,0.5,1,[],1.0,null,3.0]").rstrip(), "not a number"),
+        (sealed(b'[0,1,0.5,1,[],1.0,"x",3.0]').rstrip(), "not a number"),
+        (b'{"layout":1,"axis":"step"}', "has no checksum"),
+        (sealed(b'{"layout":1,"axis":"step"}').rstrip(), "is not a layout"),
+        (sealed(b'{"layout":1,"axis":"hour","names":[],"float32":0}').rstrip(), "is not a layout"),
+        (sealed(b'{"segment":2}').rstrip(), "neither a layout"),
         (b"12", "neither a layout"),
     ],
 )
-def test_corrupt_line_in_the_middle_names_file_and_line(tmp_path, line, problem):
+def test_a_damaged_line_in_the_middle_is_left_out_and_told(tmp_path, line, problem):
     with Journal(tmp_path) as journal:
         journal.append(block([0, 1, 2]))
     path = tmp_path / JOURNAL
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([*lines[:2], line, *lines[2:]]))
-    with pytest.raises(CorruptRecord, match=f"journal.jsonl, line 3: .*{problem}"):
-        read_history(tmp_path)
+    history = read_history(tmp_path)
+    assert history["Loss/total"].steps.tolist() == [0, 1, 2]
+    (event,) = history.events(DAMAGED)
+    assert (event["file"], event["lines"], event["first"], event["lost_steps"]) == (JOURNAL, 1, 3, 0)
+    assert problem in event["message"]
 
 
 def test_resume_voids_later_rows_but_only_earlier_written_ones(tmp_path):
@@ -216,7 +228,7 @@ def test_negative_resume_is_refused(tmp_path):
 
 
 def test_missing_folder_and_missing_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run folder at"):
+    with pytest.raises(FileNotFoundError, match=r"/absent.*journal\.jsonl"):
         read_history(tmp_path / "absent")
     history = read_history(tmp_path)
     assert (history.step, history.names()) == (-1, ())

@@ -1,6 +1,6 @@
 import pytest
 
-from fieldwatch.record import MEMORY_LOG, CorruptRecord, MemoryLog, read_memory_log
+from fieldwatch.record import MEMORY_LOG, DamageTally, MemoryLog, read_memory_log
 
 
 def census(step: int, allocated: int = 10) -> dict:
@@ -64,8 +64,11 @@ def test_a_census_without_its_counts_is_refused(tmp_path, key, value):
         ("{", "is not a line of JSON"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path, line, problem):
+def test_a_damaged_line_is_left_out_and_named(tmp_path, line, problem):
     path = tmp_path / MEMORY_LOG
     path.write_text(f'{line}\n{{"step": 3, "allocated": 1, "reserved": 1}}\n')
-    with pytest.raises(CorruptRecord, match=f"line 1: .*{problem}"):
-        read_memory_log(tmp_path)
+    damage = DamageTally()
+    assert [one["step"] for one in read_memory_log(tmp_path, damage)] == [3]
+    (found,) = damage.found
+    assert (found.lines, found.first) == (1, 1)
+    assert problem in found.problem

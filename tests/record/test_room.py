@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import fieldwatch.record
-from fieldwatch.record import Manifest, NotARun, read_history, sinks
+from fieldwatch.record import DAMAGED, Manifest, NotARun, read_history, read_manifest, sinks
 
 
 def test_record_and_its_sinks_do_not_import_torch():
@@ -30,4 +30,6 @@ def test_declared_windows_come_from_the_run_file(tmp_path):
 def test_run_file_that_is_not_ours_is_told(tmp_path):
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(NotARun, match=re.escape(str(tmp_path))):
-        read_history(tmp_path)
+        read_manifest(tmp_path)
+    (event,) = read_history(tmp_path).events(DAMAGED)  # the rows are shown all the same
+    assert (event["file"], event["lines"]) == ("run.json", 0)

@@ -1,14 +1,13 @@
-"""Many lines at once are read as one by one: the same rows, or the same line named."""
+"""Many lines at once are read as one by one: the same rows, and the same lines left out."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.record import JOURNAL, CorruptRecord, read_blocks
+from fieldwatch.record import JOURNAL, DamageTally, read_blocks
 
 LAYOUTS = (
     b'{"layout":0,"axis":"step","names":["a","b"],"float32":1}',
@@ -19,15 +18,17 @@ NAMED = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
 def one_by_one(lines):
-    """The rows that stand, read as plainly as can be; or the number of the first line that cannot be."""
-    parsed, known = [], set()
+    """The rows that stand, read as plainly as can be, and the numbers of the lines that cannot be read."""
+    parsed, known, damaged = [], declared(lines), []
     for number, line in enumerate(lines, 1):
         try:
-            parsed.append(json.loads(line, parse_constant=int))
+            value = json.loads(line, parse_constant=int)
         except ValueError:
-            parsed.append(None)
-        if not is_line(parsed[-1], known):
-            return number
+            value = None
+        if is_line(value, known):
+            parsed.append(value)
+        else:
+            damaged.append(number)
     rows, limit = [], np.inf
     for row in reversed(parsed):
         if isinstance(row, dict):
@@ -38,7 +39,12 @@ def one_by_one(lines):
                 with np.errstate(over="ignore"):
                     values[0] = float(np.float32(values[0]))
             rows.append((row[0], row[1], row[2], row[3], tuple(row[4]), [float(value) for value in values]))
-    return rows[::-1]
+    return rows[::-1], damaged
+
+
+def declared(lines):
+    """The layouts that some line declares."""
+    return {0, 1} if LAYOUTS[1] in lines else {0} if LAYOUTS[0] in lines else {1}
 
 
 def is_line(line, known):
@@ -57,15 +63,25 @@ def is_line(line, known):
 def at_once(folder, lines):
     """The same, by the reader."""
     (folder / JOURNAL).write_bytes(b"".join(line + b"\n" for line in lines))
-    try:
-        blocks = list(read_blocks(folder))
-    except CorruptRecord as error:
-        return int(re.search(r"journal.jsonl, line (\d+):", str(error))[1])
-    return [
+    damage = Numbers()
+    rows = [
         (int(row.axis == "epoch"), row.step, row.seconds, row.position, row.samples, list(row.values.values()))
-        for block in blocks
+        for block in read_blocks(folder, damage)
         for row in block.rows()
     ]
+    return rows, damage.numbers
+
+
+class Numbers(DamageTally):
+    """Also keeps the number of every damaged line."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = []
+
+    def add(self, path, number, problem):
+        super().add(path, number, problem)
+        self.numbers.append(number)
 
 
 FILLER = b'[0,0,0.0,0,["%b"],"nan",1.5]' % (b"long" * 500)
@@ -138,9 +154,11 @@ def check(factory, lines):
 def test_one_wrong_value_among_many_rows_is_named(tmp_path, wrong, samples):
     lines = [LAYOUTS[0], *[FILLER] * 5, *(b'[0,%d,1.0,%d,[%b],0.5,"nan"]' % (i, i, samples) for i in range(30))]
     lines[25] = b"[0,24,1.0,24,[%b],0.5,%b]" % (samples, wrong)
-    assert at_once(tmp_path, lines) == 26
+    assert at_once(tmp_path, lines)[1] == [26]
     lines[20] = b"[0,20,1.0,20,[],0.5"
-    assert at_once(tmp_path, lines) == 21
+    rows, damaged = at_once(tmp_path, lines)
+    assert damaged == [21, 26]
+    assert [row[1] for row in rows[5:]] == [i for i in range(30) if i not in (14, 19)]
 
 
 def test_two_lines_that_only_together_are_json(tmp_path):
@@ -152,9 +170,13 @@ def test_two_lines_that_only_together_are_json(tmp_path):
     ):
         filler = [FILLER] * 5
         extra = b"[0,1,1.0,1,[],0.5,0.5],null,[0,1,1.0,1,[],0.5,0.5]"
-        assert at_once(tmp_path, [LAYOUTS[0], *filler, first, second, row]) == 7
-        assert at_once(tmp_path, [LAYOUTS[0], *filler, first, second, extra, row]) == 7
-        assert at_once(tmp_path, [LAYOUTS[0], *filler, extra, first, second, row]) == 7
+        for lines, wrong in (
+            ([first, second, row], [7, 8]),
+            ([first, second, extra, row], [7, 8, 9]),
+            ([extra, first, second, row], [7, 8, 9]),
+        ):
+            rows, damaged = at_once(tmp_path, [LAYOUTS[0], *filler, *lines])
+            assert (len(rows), damaged) == (6, wrong)
 
 
 def test_blocks_have_at_most_512_rows_whatever_their_length(tmp_path):
@@ -178,6 +200,9 @@ def test_blocks_have_at_most_512_rows_whatever_their_length(tmp_path):
     ],
 )
 def test_layout_of_other_types_is_named(tmp_path, layout):
-    with pytest.raises(CorruptRecord, match="line 1: is not a layout"):
-        (tmp_path / JOURNAL).write_bytes(layout + b"\n" + LAYOUTS[0] + b"\n")
-        list(read_blocks(tmp_path))
+    (tmp_path / JOURNAL).write_bytes(layout + b"\n" + LAYOUTS[0] + b"\n")
+    damage = DamageTally()
+    assert list(read_blocks(tmp_path, damage)) == []
+    (found,) = damage.found
+    assert (found.lines, found.first) == (1, 1)
+    assert "not a layout" in found.problem

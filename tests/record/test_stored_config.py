@@ -70,7 +70,7 @@ def test_missing_fields_take_their_defaults():
 
 @pytest.mark.parametrize("values", [{"gone": 1}, {"inner": {"gone": 1}}])
 def test_an_unknown_key_is_named(values):
-    with pytest.raises(ValueError, match=r"keys gone .* use the version that made it"):
+    with pytest.raises(ValueError, match=r"keys gone that (Outer|Inner)"):
         config_from_plain(Outer, values)
 
 
@@ -80,7 +80,7 @@ def test_an_unknown_choice_is_named():
 
 
 def test_what_the_dataclass_refuses_is_refused():
-    with pytest.raises(ValueError, match="a name of no letters"):
+    with pytest.raises(ValueError, match="no letters"):
         config_from_plain(Outer, {"name": ""})
 
 
@@ -117,6 +117,7 @@ def test_config_and_preset_of_a_run_come_back(tmp_path):
 def test_runs_of_others_and_damaged_ones_are_refused(tmp_path, open_, about, config, message):
     Manifest(config={}).write(tmp_path)
     stored = json.loads((tmp_path / "run.json").read_text())
+    del stored["sha256"]
     (tmp_path / "run.json").write_text(json.dumps(stored | {"about": about, "config": config}))
     with pytest.raises(NotARun, match=message):
         open_(tmp_path, "lines", Outer)

@@ -218,8 +218,8 @@ def test_numbers_that_cannot_be_true_are_told(tmp_path):
     path = tmp_path / "odd.log"
     path.write_text(original(50).replace("8073.40", "-3.00") + original(100).replace("68.70", "nan"))
     odd = read_tensor_log(path).odd
-    assert "allocated is negative or not finite in 1 snapshots, first -3 at iteration 50" in odd
-    assert "gradients is negative or not finite in 1 snapshots, first nan at iteration 100" in odd
+    assert any(note.startswith("allocated") and "-3 at iteration 50" in note for note in odd)
+    assert any(note.startswith("gradients") and "nan at iteration 100" in note for note in odd)
 
 
 def test_a_time_that_is_none_is_no_error(tmp_path):
@@ -264,7 +264,7 @@ def test_a_log_with_thousands_of_names_is_refused(tmp_path):
 def test_a_file_that_is_something_else_is_not_appended_to(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("my notes\n")
-    with pytest.raises(ValueError, match="something else than a tensor log"):
+    with pytest.raises(ValueError, match=r"notes\.txt holds something else"):
         TensorLog(path)
     assert path.read_text() == "my notes\n"
 

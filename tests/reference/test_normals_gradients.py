@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.geometry import exponential, look_at, rigid
-from fieldwatch.pipelines.normals.batches import RayBatch
-from fieldwatch.pipelines.normals.config import FieldOptions, NormalsConfig, RenderOptions
-from fieldwatch.pipelines.normals.model import NormalsModel
-from fieldwatch.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples
-from fieldwatch.pipelines.normals.rendering import blend, rays_of
-from fieldwatch.render import PackedSamples, fill_empty
+from fieldwatch.recon.geometry import exponential, look_at, rigid
+from fieldwatch.recon.pipelines.normals.batches import RayBatch
+from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsConfig, RenderOptions
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples
+from fieldwatch.recon.pipelines.normals.rendering import blend, rays_of
+from fieldwatch.recon.render import PackedSamples, fill_empty
 
 POSE = look_at((2.4, 0.5, 1.2), (0.0, 0.0, 0.0)).float()
 NORMAL = torch.tensor([0.8, 0.36, 0.48])  # towards the camera

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from fieldwatch.render import HashEncoding, HashSdf, native_available
+from fieldwatch.recon.render import HashEncoding, HashSdf, native_available
 
 SETTINGS = {
     "as trained": {"levels": 8, "base_resolution": 4, "finest_resolution": 64, "table_bits": 12},

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fieldwatch.render import (
+from fieldwatch.recon.render import (
     BoundedRays,
     Cells,
     PackedSamples,
@@ -14,9 +14,9 @@ from fieldwatch.render import (
     section_light,
     transmittance,
 )
-from fieldwatch.render.sdf.alpha import section_alpha_reference
-from fieldwatch.render.sdf.compositing import composite_reference
-from fieldwatch.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
+from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
+from fieldwatch.recon.render.sdf.compositing import composite_reference
+from fieldwatch.recon.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
 
 TOLERANCE = 1e-6  # of the largest entry
 COUNTS = [0, 3, 1, 0, 0, 70, 1, 64, 5, 129, 0]  # samples of rays: none, one, and about one and two blocks of the kernel
@@ -220,7 +220,7 @@ def test_sections_of_other_samples_are_refused():
             t_start=torch.zeros(1), t_end=torch.ones(1), ray_index=torch.zeros(1).long(), n_rays=1
         ).sections(),
     ):
-        with pytest.raises(ValueError, match="not those of these samples"):
+        with pytest.raises(ValueError, match=r"samples\.sections\(\)"):
             composite_sections(values, 10.0, samples, wrong)
     with pytest.raises(ValueError, match="outside 0 to 8"):
         composite_sections(
@@ -234,7 +234,7 @@ def test_sections_of_other_samples_are_refused():
 def test_a_second_derivative_is_refused():
     start = torch.tensor([0.1, 0.2], requires_grad=True)
     alpha = section_alpha(start, start.detach() - 0.1, 10.0)
-    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+    with pytest.raises(RuntimeError, match=r"native .*create_graph=True"):
         torch.autograd.grad(alpha.sum(), start, create_graph=True)
 
 

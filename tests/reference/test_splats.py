@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.render import View, native_available, splat
-from fieldwatch.render.splats.projection import project
-from fieldwatch.render.splats.stages import Gaussians, Options
+from fieldwatch.recon.render import View, native_available, splat
+from fieldwatch.recon.render.splats.projection import project
+from fieldwatch.recon.render.splats.stages import Gaussians, Options
 
 TOLERANCE = 1e-5  # of the largest entry
 DELICATE = 3  # times the error that single precision costs plain torch, where that is more

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from fieldwatch import Run, Terms
+from fieldwatch import Outputs, Run, Terms
 
 READ = "aten::_local_scalar_dense"
 STEPS, STEADY = 40, 8
@@ -55,8 +55,8 @@ def bare(device, options, extra=lambda _: None):
 
 def watched(folder, device, options, extra=lambda _: None):
     loop = Loop(device, options, extra)
-    with Run(folder, detail_every=5) as run:
-        run.watch(first=loop.model[0], last=loop.model[2])
+    with Run(folder, outputs=Outputs(detail_every=5)) as run:
+        run.track(groups={"first": loop.model[0], "last": loop.model[2]})
         for step in run.steps(STEPS):
             loop.begin(step.index)
             prediction, terms = loop.forward()
@@ -68,12 +68,25 @@ def watched(folder, device, options, extra=lambda _: None):
     return loop.reads()
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Let the guard take the ways of a GPU, where reading its flag would make the host wait."""
+    monkeypatch.setattr("fieldwatch.guard.update.reading_is_free", lambda _: False)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
 def test_a_steady_step_reads_nothing_that_the_bare_loop_does_not(tmp_path, options):
     """On the CPU the optimizers of torch read their own step counters; the bare loop shows how often."""
     assert watched(tmp_path / "run", CPU, options) == bare(CPU, options)
 
 
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
+def test_on_a_cpu_a_steady_step_reads_the_guards_flag_and_nothing_else(tmp_path, options):
+    assert watched(tmp_path / "run", CPU, options) == bare(CPU, options) + STEPS - STEADY
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 def test_negative_control_one_item_per_step_is_counted(tmp_path):
     options = {"fused": True}
     reads = watched(tmp_path / "run", CPU, options, extra=lambda terms: terms.total.item())
@@ -82,8 +95,8 @@ def test_negative_control_one_item_per_step_is_counted(tmp_path):
 
 def test_a_steady_step_never_synchronises_on_cuda(tmp_path, gpu):
     loop = Loop(torch.device("cuda"), {"fused": True}, lambda _: None)
-    with Run(tmp_path / "run", detail_every=5) as run:
-        run.watch(first=loop.model[0], last=loop.model[2])
+    with Run(tmp_path / "run", outputs=Outputs(detail_every=5)) as run:
+        run.track(groups={"first": loop.model[0], "last": loop.model[2]})
         for step in run.steps(STEPS):
             torch.cuda.set_sync_debug_mode("error" if step.index >= STEADY else "default")
             prediction, terms = loop.forward()

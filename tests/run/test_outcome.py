@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch import Finding, History, Run
+from fieldwatch import Finding, History, Outputs, Run
 from fieldwatch.run import Outcome
 
 
@@ -24,7 +24,7 @@ def ended(tmp_path):
         def rule(history: History) -> Finding:
             return Finding(rule="R", step=0, severity=severity, message="m", remedy="r")
 
-        with Run(tmp_path, sinks=(), rules=[rule]) as run:
+        with Run(tmp_path, outputs=Outputs(sinks=(), rules=[rule])) as run:
             for step in run.steps(1):
                 step.record({"a": 1.0})
         return run
@@ -32,7 +32,7 @@ def ended(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("severity", "exit_code"), [("note", 0), ("warning", 1)])
+@pytest.mark.parametrize(("severity", "exit_code"), [("note", 0), ("warning", 0), ("error", 1)])
 def test_it_tells_what_the_run_found_and_made(ended, tmp_path, severity, exit_code):
     products = {"mesh": Path("mesh.ply")}
     outcome = Outcome.of(ended(severity), Scores({"Eval/mae": 1.5}), products)

@@ -7,8 +7,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from fieldwatch import Profile, Run, Terms, profile_tensors, read_history
-from fieldwatch.record import TOOLKIT, read_memory_log
+from fieldwatch import Declared, Outputs, Profile, Run, Terms, profile_tensors, read_history
+from fieldwatch.record import TOOLKIT, read_memory_log, read_tensor_log
+from fieldwatch.report.memory import read_trace
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "buffers", "data", "activations", "other")
 MB = 2**20
@@ -27,10 +28,9 @@ class Toy:
 
 
 def train(folder, toy, *, steps=20, profile=None, fail_at=None):
-    with Run(folder, sinks=(), rules=(), profile=profile, metrics=TOOLKIT) as run:
-        run.watch(model=toy.model)
-        run.keep(model=toy.model, optimizer=toy.optimizer)
-        run.hold(images=toy.images)
+    with Run(folder, profile=profile, declared=Declared(metrics=TOOLKIT), outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(model=toy.model, optimizer=toy.optimizer, data={"images": toy.images})
+        run.resume()
         for step in run.steps(steps):
             with step.span("forward"):
                 terms = Terms(fit=(1.0, toy.loss()))
@@ -59,6 +59,45 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
     owned = sum(kinds.values()) + sum(census["saved"].values()) + census["rounding"]
     assert owned + census["workspace"] + census["unattributed"] == census["allocated"]
     assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square keeps its input
+
+
+def test_fragmentation_is_of_the_moment_of_its_line_in_log_tag_and_command(tmp_path):
+    """What is allocated after the update counts in none of them."""
+    toy, held = Toy(), []
+    real = toy.optimizer.step
+
+    def step_and_hold(*arguments, **options):
+        result = real(*arguments, **options)
+        held.append(torch.ones(8 * MB))  # 32 MiB more than at the update
+        return result
+
+    toy.optimizer.step = step_and_hold
+    with Run(
+        tmp_path / "run",
+        profile=Profile(interval=5),
+        declared=Declared(metrics=TOOLKIT),
+        outputs=Outputs(sinks=(), rules=()),
+    ) as run:
+        run.track(groups={"model": toy.model})
+        for step in run.steps(10):
+            toy.optimizer.zero_grad()
+            toy.loss().backward()
+            toy.optimizer.step()
+            step.record({"Loss/total": 1.0})
+    lines = read_memory_log(tmp_path / "run")
+    assert [line["moment"] for line in lines] == ["update"] * 2
+    percents = [100 * (line["reserved"] - line["allocated"]) / line["reserved"] for line in lines]
+    tags = read_history(tmp_path / "run")["TensorProfiling/fragmentation_percent"].values.tolist()
+    assert tags == pytest.approx(percents, abs=1e-9)
+    idle = [line["fragmentation"]["not_returnable"] + line["fragmentation"]["returnable"] for line in lines]
+    assert idle == [line["reserved"] - line["allocated"] for line in lines]
+    (log,) = (tmp_path / "run" / "profiles").glob("*.log")
+    table = read_tensor_log(log)
+    own = 100 * (table.reserved - table.allocated) / table.reserved
+    assert table.fragmentation.tolist() == pytest.approx(percents, abs=0.05)
+    assert table.fragmentation.tolist() == pytest.approx(own.tolist(), abs=0.1)
+    assert read_trace(tmp_path / "run").fragmentation.tolist() == pytest.approx(percents)
+    assert read_trace(log).fragmentation.tolist() == pytest.approx(percents, abs=0.05)
 
 
 def test_only_the_steps_that_are_due_are_accounted_for(tmp_path):
@@ -175,8 +214,8 @@ def test_activations_that_nobody_follows_are_absent_and_not_zero(tmp_path):
 
 def test_an_optimizer_that_the_loop_steps_itself_is_known(tmp_path):
     toy = Toy()
-    with Run(tmp_path / "run", sinks=(), rules=(), profile=Profile(interval=2)) as run:
-        run.watch(model=toy.model)
+    with Run(tmp_path / "run", profile=Profile(interval=2), outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(groups={"model": toy.model})
         for step in run.steps(4):
             toy.optimizer.zero_grad()
             loss = toy.loss()
@@ -193,10 +232,10 @@ def test_a_profile_that_never_comes_to_an_account_leaves_no_file(tmp_path):
 
 
 def test_data_has_one_name(tmp_path):
-    with Run(tmp_path / "run", sinks=(), rules=()) as run:
-        run.hold(images=torch.zeros(2))
-        with pytest.raises(ValueError, match="images is registered already"):
-            run.hold(images=torch.zeros(2))
+    with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(data={"images": torch.zeros(2)})
+        with pytest.raises(ValueError, match="images"):
+            run.track(data={"images": torch.zeros(2)})
 
 
 @pytest.mark.parametrize(
@@ -215,5 +254,5 @@ def test_numbers_that_make_no_sense_are_refused(wrong, message):
 
 
 def test_snapshots_are_refused_where_no_allocator_writes_them(tmp_path):
-    with pytest.raises(ValueError, match="no allocator snapshot on cpu: only torch's CUDA allocator"):
+    with pytest.raises(ValueError, match=r"snapshot on cpu.*CUDA allocator"):
         train(tmp_path / "run", Toy(), profile=Profile(snapshot_at=(3,)))

@@ -15,8 +15,8 @@ from fieldwatch.cli.new_run import new_run
 from fieldwatch.measure import Terms
 from fieldwatch.record import read_history, read_manifest
 from fieldwatch.report.ranks import read_ranks
-from fieldwatch.run import Interrupted, RankLost, Ranks, Run
-from fieldwatch.run.rank_watch import Beat, RankPatience, Seen, judge
+from fieldwatch.run import Outputs, Ranks, Run, Saving
+from fieldwatch.run.rank_group import RankPatience
 from fieldwatch.run.ranks import Will
 from fieldwatch.run.shared_step import BUCKET_BYTES, buckets
 
@@ -67,6 +67,12 @@ def test_one_process_alone_meets_nobody():
     assert (ranks.told("x"), ranks.gathered(1), ranks.largest([2.0])) == ("x", [1], [2.0])
 
 
+def test_ranks_that_have_not_joined_sum_nothing():
+    ranks = Ranks(0, 2)
+    with pytest.raises(RuntimeError, match="rank 0 of 2 has not joined"):
+        ranks.sum([torch.ones(1)])
+
+
 def test_buckets_hold_one_kind_and_no_more_than_fits():
     few = [torch.zeros(3), torch.zeros(2, dtype=torch.float64), torch.zeros(4)]
     assert [[one.dtype for one in bucket] for bucket in buckets(few)] == [[torch.float32] * 2, [torch.float64]]
@@ -76,51 +82,11 @@ def test_buckets_hold_one_kind_and_no_more_than_fits():
         next(buckets([torch.zeros(3).to_sparse()]))
 
 
-def seen(heard=100.0, moved=100.0, **facts):
-    known = {"host": "there", "pid": 7, "machine": "another", "born": 1, "step": 4, "meeting": 50}
-    return Seen(beat=Beat(**known | facts), heard=heard, moved=moved)
-
-
-@pytest.mark.parametrize(
-    ("other", "now", "message"),
-    [
-        (seen(), 119.0, None),
-        (seen(), 121.0, "fell silent at step 9: last sign of life 21 s ago"),
-        (seen(doing="an evaluation"), 121.0, None),
-        (seen(heard=220.0, meeting=40), 221.0, "hangs at step 9: it lives, but this rank has waited 121 s"),
-        (seen(heard=220.0, meeting=40, doing="an evaluation"), 221.0, None),
-        (seen(heard=4000.0, meeting=40, doing="an evaluation"), 4001.0, "hangs at step 4, in an evaluation"),
-        (seen(left="failed ValueError: no"), 101.0, "ended at step 4: ValueError: no"),
-        (seen(left="finished"), 9000.0, None),
-    ],
-)
-def test_a_rank_is_missed_when_it_is_silent_or_behind_and_by_name(other, now, message):
-    lost = judge(3, other, seen(step=9), now, RankPatience())
-    if message is None:
-        assert lost is None
-    else:
-        assert isinstance(lost, RankLost)
-        assert str(lost).startswith("rank 3 on host there (pid 7) ")
-        assert message in str(lost)
-
-
-def test_a_dead_process_of_this_machine_is_missed_at_once_and_an_interrupted_one_is_followed():
-    here = Beat.of_process()
-    assert not here.gone
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    gone = seen(machine=here.machine, pid=process.pid, born=1)
-    assert "died at step 4: its process is gone" in str(judge(1, gone, seen(), 101.0, RankPatience()))
-    stopped = judge(1, seen(left="interrupted 143"), seen(), 101.0, RankPatience())
-    assert isinstance(stopped, Interrupted)
-    assert stopped.code == 143
-
-
 def test_the_environment_says_how_long_to_wait(monkeypatch):
     monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "3.5")
-    assert RankPatience.of_process().silent == 3.5
+    assert RankPatience.of_process() == RankPatience(steady=3.5)
     monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "soon")
-    with pytest.raises(ValueError, match="FIELDWATCH_RANK_PATIENCE='soon'"):
+    with pytest.raises(ValueError, match=r"FIELDWATCH_RANK_PATIENCE.*'soon'"):
         RankPatience.of_process()
 
 
@@ -130,9 +96,9 @@ def train(folder, batches=5):
     first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     points = torch.randn(batches, 3, 2)
     optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.1)
-    with Run(folder, config={"lr": 0.1}, rules=(), checkpoint_every=2) as run:
-        run.watch(first=first, second=second)
-        run.keep(first=first, second=second, optimizer=optimizer)
+    with Run(folder, config={"lr": 0.1}, saving=Saving(every=2), outputs=Outputs(rules=())) as run:
+        run.track(first=first, second=second, optimizer=optimizer)
+        run.resume()
         for step in run.steps(batches):
             samples = [0, 1, 2]
             own = step.own(samples)

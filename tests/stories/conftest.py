@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.data import solid_photos, write_colmap
+from fieldwatch.recon.data import solid_photos, write_colmap
 
 ROOT = Path(__file__).parents[2]
 FORKS = Path(__file__).with_name("forks.py")

@@ -14,7 +14,12 @@ import runpy
 import socket
 import sys
 
-IMPORTED = ("torch._dynamo", "fieldwatch.cli.train_video", "fieldwatch.cli.train_splats", "fieldwatch.cli.resume")
+IMPORTED = (
+    "torch._dynamo",
+    "fieldwatch.recon.commands.video.front",
+    "fieldwatch.recon.commands.splats.front",
+    "fieldwatch.cli.resume",
+)
 MESSAGE = 1 << 20
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from fieldwatch import Checkpoints, read_history
 from fieldwatch.cli import main
-from fieldwatch.data import solid_photos, write_colmap
-from fieldwatch.mesh import implicit_surface, write_mesh
-from fieldwatch.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.pipelines.splats.start import start_run
+from fieldwatch.recon.data import solid_photos, write_colmap
+from fieldwatch.recon.mesh import implicit_surface, write_mesh
+from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
+from fieldwatch.recon.pipelines.splats.start import start_run
 
 ROOT = Path(__file__).parents[2]
 NOT_RUN = {
@@ -179,7 +182,8 @@ def make_opaque(folder):
     scene = prepare_scene(config)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
     with start_run(config, scene, folder, sinks=()) as run:
-        run.keep(**SplatModel(gaussians, scene.background).kept())
+        run.track(**SplatModel(gaussians, scene.background).kept())
+        run.resume()
         for _ in run.steps(1):
             run.save_after_step({"psnr": 1.0})
 
@@ -225,6 +229,37 @@ def test_every_block_of_the_video_page_runs(scratch):
     run_line("fieldwatch train video --data frames/ --out runs/mine", set())
     for block in run_blocks("docs/video.md"):
         run_block(block)
+
+
+KILLED_AFTER = """
+import os, runpy, signal, sys
+from fieldwatch.run.session import Session
+end_step = Session.end_step
+def end_or_die(session):
+    end_step(session)
+    if session.log.step_index + 1 == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+Session.end_step = end_or_die
+runpy.run_path("loop.py", run_name="__main__")
+"""
+
+
+def test_the_recipe_for_data_loaders_goes_on_to_the_same_weights_after_a_kill(scratch):
+    (block,) = [block for block in run_blocks("docs/adopt.md", "Data loaders") if block.language == "python"]
+    script = block.text.replace('Run("runs/curve")', 'Run("runs/curve", saving=Saving(every=10))')
+    script = f"from fieldwatch import Saving\n{script}"
+    codes = []
+    for place, seed, stop in (("whole", 0, -1), ("cut", 0, 37), ("cut", 5, -1)):  # another process, other numbers
+        (scratch / place).mkdir(exist_ok=True)
+        (scratch / place / "loop.py").write_text(f"import torch\ntorch.manual_seed({seed})\n{script}")
+        command = [sys.executable, "-c", KILLED_AFTER, str(stop)]
+        codes.append(subprocess.run(command, cwd=scratch / place, check=False, timeout=120).returncode)
+    assert codes == [0, -signal.SIGKILL, 0]
+    stored = [Checkpoints(scratch / place / "runs/curve/checkpoints").read("last") for place in ("whole", "cut")]
+    weights = [one["model"] for one in stored]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    losses = [read_history(scratch / place / "runs/curve")["Loss/total"].values for place in ("whole", "cut")]
+    assert losses[0].tolist() == losses[1].tolist()
 
 
 def test_blocks_that_are_not_run_are_these_and_say_why():

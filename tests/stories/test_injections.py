@@ -7,7 +7,7 @@ import torch
 
 from fieldwatch import Checkpoints, Rollback, Terms, read_history
 from fieldwatch.cli import main
-from fieldwatch.pipelines.splats import algorithm, start
+from fieldwatch.recon.pipelines.splats import algorithm, start
 from fieldwatch.record import read_events
 
 SCHEDULE = (
@@ -41,15 +41,15 @@ def test_the_torture_sees_a_run_without_the_guard_fail(injections, tmp_path, mon
 def test_gaussians_of_a_run_that_went_back_are_those_of_one_that_was_told_to_skip(
     photos, tmp_path, small, monkeypatch, capsys
 ):
-    original = algorithm.rendering_term
+    original = algorithm.loss_terms
 
-    def spoilt(config, one):
-        terms = original(config, one)
+    def spoilt(config, scene, one, *further):
+        terms = original(config, scene, one, *further)
         if one.step not in BAD:
             return terms
         return Terms(**{name: (weight, value * math.nan) for name, (weight, value) in terms.items()})
 
-    monkeypatch.setattr(algorithm, "rendering_term", spoilt)
+    monkeypatch.setattr(algorithm, "loss_terms", spoilt)
 
     def trained(name):
         code = main(["train", "splats", "--data", str(photos), "--out", str(tmp_path / name), *small, *SCHEDULE])

@@ -24,8 +24,8 @@ def test_a_profiled_run_and_its_report(profiled, finish):
     events = EventAccumulator(str(profiled / "tensorboard")).Reload()
     tags = set(events.Tags()["scalars"])
     assert {f"TensorProfiling/Tensor_Category/{name}_MB" for name in CATEGORIES} <= tags
-    guide = ("Large_Tensors/count", "Large_Tensors/total_MB", "Tensor_Count/total", "fragmentation_percent")
-    assert {f"TensorProfiling/{name}" for name in guide} <= tags
+    original = ("Large_Tensors/count", "Large_Tensors/total_MB", "Tensor_Count/total", "fragmentation_percent")
+    assert {f"TensorProfiling/{name}" for name in original} <= tags
     assert {"TensorProfiling/Peak/forward_MB", "TensorProfiling/Peak/loss_pixel_MB", "Time/recording"} <= tags
 
     code, out, _ = finish("memory", profiled)
@@ -47,6 +47,32 @@ def test_a_profiled_run_and_its_report(profiled, finish):
     code, out, _ = finish("memory", torn)
     assert code in (0, 1)
     assert f"Total Snapshots: {whole.count(b'Iteration ') - 1}" in out
+
+
+def test_the_names_of_the_other_guide(tmp_path, frames, tiny, finish):
+    folder = tmp_path / "run"
+    words = ("train", "video", "--data", frames, "--out", folder, "--epochs", 2, *tiny)
+    code, _, err = finish(*words, "--profile-tensors", 2, "--profile-names", "Memory")
+    assert code in (0, 1), err
+    named = {f"Memory/Tensor_Category/{name}_MB" for name in CATEGORIES} | {"Memory/Tensor_DType/float32_MB"}
+    named |= {"Memory/Large_Tensors/count", "Memory/Large_Tensors/total_MB", "Memory/fragmentation_percent"}
+
+    tags = set(EventAccumulator(str(folder / "tensorboard")).Reload().Tags()["scalars"])
+    assert named <= tags
+    assert not any(tag.startswith("TensorProfiling/") for tag in tags)
+    assert json.loads(finish("watch", folder, "--json")[1])
+    assert "TENSOR PROFILING SUMMARY" in finish("memory", folder)[1]
+    account = finish("report", folder, "--json")[1]
+    assert {"By owner", "By type", "Large tensors"} <= titles(json.loads(account))
+    assert finish("health", folder)[0] in (0, 1)
+
+
+def titles(part):
+    """Every title in a report's account, however deep."""
+    if isinstance(part, dict):
+        own = {part["title"]} if isinstance(part.get("title"), str) else set()
+        return own.union(*map(titles, part.values()))
+    return set().union(*map(titles, part)) if isinstance(part, list) else set()
 
 
 @pytest.mark.parametrize(

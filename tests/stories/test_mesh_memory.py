@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from scipy.spatial import cKDTree
 
-from fieldwatch.mesh import read_mesh
-from fieldwatch.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.pipelines.splats.start import start_run
+from fieldwatch.recon.mesh import read_mesh
+from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
+from fieldwatch.recon.pipelines.splats.start import start_run
 
 ROOT = Path(__file__).parents[2]
 CONFIG = SplatsConfig(views=3, held_out=0, device="cpu", schedule_scale=0.001)
@@ -29,7 +29,8 @@ def opaque(tmp_path_factory):
     scene = prepare_scene(CONFIG)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
-        run.keep(**SplatModel(gaussians, scene.background).kept())
+        run.track(**SplatModel(gaussians, scene.background).kept())
+        run.resume()
         for _ in run.steps(1):
             run.save_after_step({"psnr": 1.0})
     return folder

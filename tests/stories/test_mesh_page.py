@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fieldwatch.mesh import Triangles, write_mesh
+from fieldwatch.recon.mesh import Triangles, write_mesh
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
@@ -72,7 +72,7 @@ def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of, browse):
 
 def test_a_bare_mesh_is_drawn_as_clay(page_of, browse):
     bare = replace(box(), uvs=None, texture=None)
-    state, _, page = browse(page_of(bare, "bare.ply"), *SOFTWARE)
+    state, _, page = browse(page_of(bare, "bare.ply"), *SOFTWARE, script="0;")  # with a script it waits for the picture
     assert state == {"state": "drawn", "shading": "clay", "triangles": "12", "covered": state["covered"]}
     assert re.search(r'data-mode="colour"[^>]*disabled', page)
 

@@ -7,7 +7,7 @@ import time
 import torch
 
 from fieldwatch.checkpoint import Checkpoints
-from fieldwatch.data import synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.record import read_history
 
 STEPS = 60

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch import Run, Terms
+from fieldwatch import Run, Saving, Terms
 from fieldwatch.cli import main
-from fieldwatch.data import synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import write_page
 
@@ -48,10 +48,11 @@ def plain_loop(folder, steps, *, bad_from=None):
     """A loop of one's own; its config and the names of its samples would do harm if they were not shown as text."""
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    with Run(folder, config={"note": EVIL, "steps": steps}, checkpoint_every=100) as run:
-        run.watch(layer=[weight])
+    with Run(folder, config={"note": EVIL, "steps": steps}, saving=Saving(every=100)) as run:
+        run.track(groups={"layer": [weight]})
         if bad_from is None:
-            run.keep(optimizer=optimizer)
+            run.track(optimizer=optimizer)
+            run.resume()
         for step in run.steps(steps):
             error = weight.square().sum()
             if bad_from is not None and step.index >= bad_from:

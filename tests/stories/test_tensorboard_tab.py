@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch import Run, Terms
+from fieldwatch import Run, Saving, Terms
 from fieldwatch.record import Block, Journal
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -34,9 +34,9 @@ def train(folder, steps, rate):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    with Run(folder, config={"rate": rate, "steps": steps}, checkpoint_every=20) as run:
-        run.watch(model=model)
-        run.keep(model=model, optimizer=optimizer)
+    with Run(folder, config={"rate": rate, "steps": steps}, saving=Saving(every=20)) as run:
+        run.track(model=model, optimizer=optimizer)
+        run.resume()
         for step in run.steps(steps):
             batch = torch.randn(8, 4)
             terms = Terms(fit=(1.0, (model(batch) - batch[:, :2]).square().mean()))
@@ -195,6 +195,6 @@ def test_two_runs_stand_side_by_side(tab):
 def test_damage_and_hostile_names_are_text(tab):
     _, show = tab
     frame = show("damaged", "<img src=x onerror=alert(1)>")
-    frame.locator(".fwt-error", has_text="journal.jsonl").wait_for()
+    frame.get_by_text("journal.jsonl: 2 lines left out").first.wait_for()
     assert frame.locator(".fwt-list label", has_text="<img src=x onerror=alert(1)>").count() == 1
     assert frame.locator("img[src=x]").count() == 0

@@ -2,17 +2,19 @@
 
 import importlib
 import json
+import os
 import random
 import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from fieldwatch import Run, Shuffled, Terms, read_history
+from fieldwatch import Outputs, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.record.sinks import TensorBoard
 
 RESUMES, STEPS, EVERY = 20, 170, 20
@@ -23,8 +25,13 @@ def train(folder, kill_at, tell=lambda _: None):
     torch.manual_seed(0)
     model, order = nn.Linear(2, 1), Shuffled(8, 2, seed=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Run(folder, rules=(), checkpoint_every=EVERY, sinks=lambda place: [TensorBoard(place / "tensorboard")]) as run:
-        run.keep(model=model, optimizer=optimizer, order=order)
+    with Run(
+        folder,
+        saving=Saving(every=EVERY),
+        outputs=Outputs(rules=(), sinks=lambda place: [TensorBoard(place / "tensorboard")]),
+    ) as run:
+        run.track(model=model, optimizer=optimizer, order=order)
+        run.resume()
         for step in run.steps(STEPS):
             terms = Terms(fit=(1.0, (model(next(order)[:, None].float().expand(-1, 2)) - 1).square().mean() / 100))
             optimizer.zero_grad()
@@ -36,20 +43,31 @@ def train(folder, kill_at, tell=lambda _: None):
                 signal.raise_signal(kill_at[1])
 
 
-@pytest.fixture
-def forked(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("torture.forked").forked
-
-
-def test_after_twenty_resumes_no_step_is_missing_or_there_twice(tmp_path, forked):
+def live_and_die(folder):
+    """Train, killed at random steps, until the end; returns (whether it reached its step, how it ended, signal)."""
+    forked = importlib.import_module("torture.forked").forked
     chance, at = random.Random(20), 0
+    lives = []
     for _ in range(RESUMES):
         at, number = at + chance.randint(3, 9), chance.choice([signal.SIGKILL, signal.SIGTERM])
-        child = forked(lambda tell, place=(at, number): train(tmp_path / "run", place, tell))
-        assert child.listen(1)
-        assert child.end() == (143 if number == signal.SIGTERM else -signal.SIGKILL)
-    assert forked(lambda _: train(tmp_path / "run", None)).end() == 0
+        child = forked(lambda tell, place=(at, number): train(folder, place, tell))
+        lives.append((child.listen(1), child.end(), number))
+    return lives, forked(lambda _: train(folder, None)).end()
+
+
+def test_after_twenty_resumes_no_step_is_missing_or_there_twice(tmp_path):
+    # A process of its own: the forks of one that has threads inherit their locks, OpenSSL's among them.
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root / 'benchmarks'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lives, last = json.loads(done.stdout.splitlines()[-1])
+    assert len(lives) == RESUMES
+    for reached, code, number in lives:
+        assert reached
+        assert code == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert last == 0
 
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     for tag in events.Tags()["scalars"]:
@@ -61,3 +79,7 @@ def test_after_twenty_resumes_no_step_is_missing_or_there_twice(tmp_path, forked
     lines = [json.loads(line) for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines()]
     segments = [line for line in lines if "resume" in line]
     assert len(segments) >= RESUMES - 2  # one that died before its first checkpoint begins anew
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(live_and_die(Path(sys.argv[1]))))

@@ -11,7 +11,7 @@ import pytest
 
 from fieldwatch import read_history
 from fieldwatch.cli import main
-from fieldwatch.data import synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.record import read_events
 
 ROOT = Path(__file__).parents[2]

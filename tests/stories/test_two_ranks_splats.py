@@ -9,7 +9,7 @@ import pytest
 
 from fieldwatch import read_history
 from fieldwatch.cli import main
-from fieldwatch.data import solid_photos, write_colmap
+from fieldwatch.recon.data import solid_photos, write_colmap
 
 ROOT = Path(__file__).parents[2]
 WORDS = (

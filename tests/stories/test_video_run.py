@@ -17,14 +17,30 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from fieldwatch import Checkpoints, examine, read_history
 from fieldwatch.checkpoint import OneWriter
 from fieldwatch.cli import main
-from fieldwatch.data import write_video
-from fieldwatch.health import VIDEO
-from fieldwatch.pipelines.video import VIDEO_METRICS
-from fieldwatch.pipelines.video.scene import Scene
+from fieldwatch.recon.data import write_video
+from fieldwatch.recon.pipelines.video import VIDEO_METRICS, VIDEO_RULES
+from fieldwatch.recon.pipelines.video.scene import Scene
 from fieldwatch.record import TOOLKIT, read_events, read_manifest
 
 SHORT = "--epochs 12 --eval-freq 4 --pixel-loss-warmup-epochs 3 --checkpoint-epochs 2 --attribute-every 20".split()
 STEPS = 12 * 7
+DUAL_HEAD_TABLE = """
+Eval/Frame train_clip_dist train_clip_sim train_psnr val_clip_dist val_clip_sim val_psnr
+Eval/Gap clip_sim_gap psnr_gap
+Eval/Histogram train_clip_sim_distribution train_psnr_distribution val_clip_sim_distribution val_psnr_distribution
+Eval/Info num_train_frames num_train_patches num_val_frames num_val_patches
+Eval/PSNR_Stats train_max train_min train_std val_max val_min val_std
+Eval/Patch train_clip_sim_std train_psnr_std val_clip_sim_std val_psnr_std
+Model/Params clip_head_mean clip_head_std rgb_head_mean rgb_head_std
+Train/Gradients clip_head_norm decoder_norm rgb_head_norm rgb_to_clip_ratio total_norm
+Train/Loss clip_loss clip_loss_weighted pixel_loss pixel_to_clip_ratio total_loss
+Train PSNR clip_loss_active learning_rate
+Train_Batch PSNR clip_loss pixel_loss total_loss
+"""
+"""What the dual-head HNeRV code records: a folder of tags, then the names in it."""
+DUAL_HEAD_TAGS = {
+    f"{folder}/{name}" for folder, *names in map(str.split, DUAL_HEAD_TABLE.split("\n")[1:-1]) for name in names
+}
 
 
 @pytest.fixture
@@ -49,20 +65,14 @@ def tags_in(accumulator):
     return set(kinds["scalars"]) | set(kinds["histograms"]) | set(kinds["images"]) | set(kinds["tensors"])
 
 
-def guide_tags(shared_data):
-    (guide,) = (shared_data.parent / "seeds").glob("004_*.txt")
-    return set(re.findall(r"^#### ([\w/]+)$", guide.read_text(), re.MULTILINE))
-
-
-def test_all_tags_of_the_guide_are_written_and_none_undeclared_and_no_step_twice(tmp_path, train, shared_data):
+def test_all_tags_of_the_dual_head_code_are_written_and_none_undeclared_and_no_step_twice(tmp_path, train):
     folder = tmp_path / "run"
-    for part in range(3):  # interrupted three times: the epochs' numbers are what the guide shows
+    for part in range(3):  # interrupted three times: each epoch is recorded once
         interrupt_at(train, folder, 20 * (part + 1))
     train(folder)
     events = load(folder)
-    wanted = guide_tags(shared_data)
-    assert len(wanted) == 47
-    assert wanted <= tags_in(events)
+    assert len(DUAL_HEAD_TAGS) == 47
+    assert tags_in(events) >= DUAL_HEAD_TAGS
     declared = TOOLKIT + VIDEO_METRICS
     plugins = (
         "custom_scalars__config__",
@@ -99,7 +109,7 @@ def interrupt_at(train, folder, step):
     assert stopped.value.code == 130
 
 
-def test_the_layout_has_the_six_tabs_of_the_guide_and_memory(tmp_path, train):
+def test_the_layout_has_six_tabs_and_memory(tmp_path, train):
     train(tmp_path / "run")
     (event,) = load(tmp_path / "run").Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
@@ -130,7 +140,11 @@ def test_a_nan_in_one_patch_is_refused_named_and_reported_and_training_goes_on(t
     folder = tmp_path / "run"
     poison(monkeypatch, lambda seen: seen == 40)
     code, out, _ = train(folder)
-    assert code == 1
+    assert code == 0, "warnings are printed, and are no failure"
+    assert re.search(r"\d+ warnings?", out), out
+    assert main(["resume", str(folder)]) == 0
+    assert main(["resume", str(folder), "--strict"]) == 1
+    assert main(["health", str(folder)]) == 1
     assert re.search(r"(RefusedUpdates|NonFinite)[^\n]* at step 40", out), out
     (refusal,) = [event for event in read_events(folder) if event["kind"] == "refusal"]
     assert (refusal["step"], refusal["terms"]) == (40, ["clip"])
@@ -148,8 +162,8 @@ def test_nan_for_ever_stops_with_3_and_says_where_to_resume(tmp_path, train, mon
     code, out, err = train(folder)
     assert code == 3
     told = (out + err).replace("\n", " ")
-    assert re.search(r"were refused from step \d+ on.*Resume from step \d+ with `fieldwatch resume", told)
-    assert re.search(r"Went back 2 times before.*from 50 steps to 28, skipping the updates of steps 38 to 51", told)
+    assert re.search(r"from step \d+ on.*from step \d+ with `fieldwatch resume", told)
+    assert re.search("back 2 times before.*from 50 steps to 28, .*steps 38 to 51", told)
     assert read_manifest(folder).state == "diverged"
     assert main(["health", str(folder)]) == 3
 
@@ -173,7 +187,7 @@ def test_findings_of_the_live_run_and_of_the_finished_one_are_the_same(tmp_path,
     poison(monkeypatch, lambda seen: seen == 40)
     train(tmp_path / "run")
     live = [event for event in read_events(tmp_path / "run") if event["kind"] == "finding"]
-    later = [finding.as_event() for finding in examine(tmp_path / "run", VIDEO)]
+    later = [finding.as_event() for finding in examine(tmp_path / "run", VIDEO_RULES)]
     assert [(f["rule"], f["step"], f["message"]) for f in live] == [(f["rule"], f["step"], f["message"]) for f in later]
     assert live
 
@@ -267,7 +281,7 @@ def test_a_file_in_the_place_of_the_run_folder_is_refused(tmp_path, train):
     (tmp_path / "run").write_text("a file")
     code, _, err = train(tmp_path / "run")
     assert code == 2
-    assert "is a file: a run needs a folder of its own" in err
+    assert "is a file" in err
 
 
 def test_another_config_in_the_folder_is_refused_with_the_difference(tmp_path, train):

@@ -18,16 +18,16 @@ LOOP = f"""
 import sys, time
 from pathlib import Path
 import torch
-from fieldwatch import Run, Terms
+from fieldwatch import Outputs, Run, Saving, Terms
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 inputs = torch.randn(64, 4)
 targets = inputs @ torch.randn(4, 3)
-with Run(sys.argv[1], rules=(), checkpoint_every=20) as run:
-    run.watch(model=model)
-    run.keep(model=model, optimizer=optimizer)
+with Run(sys.argv[1], outputs=Outputs(rules=()), saving=Saving(every=20)) as run:
+    run.track(model=model, optimizer=optimizer)
+    run.resume()
     for step in run.steps({STEPS}):
         while step.index == {HELD} and not Path(sys.argv[2]).exists():
             time.sleep(0.02)
@@ -99,7 +99,7 @@ def test_a_training_is_watched_from_two_terminals_until_it_ends(terminals, start
     folder = tmp_path / "run"
     terminals.open("small", 80, 24, "watch", folder, "--wait", "--interval", "0.2")
     terminals.open("large", 160, 50, "watch", folder, "--wait", "--interval", "0.2")
-    terminals.shows("small", "WAITING")
+    terminals.shows("small", "NOT STARTED")
     go = tmp_path / "go"
     training = start(folder, go)
     held = rf"step {HELD} of {STEPS}[^\n]* 75%(?=[\s\S]*memory)(?=[\s\S]*speed)"  # a screen may be caught half drawn

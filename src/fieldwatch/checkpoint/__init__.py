@@ -1,9 +1,11 @@
 """Whole checkpoints or none, verified on the way back, with everything a run needs to go on as the same run."""
 
+from fieldwatch.checkpoint.drawing import take_drawn
 from fieldwatch.checkpoint.folder import Draft, shared
-from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.interval import Autosave, Every, Interval
-from fieldwatch.checkpoint.items import Item, Stateful
+from fieldwatch.checkpoint.items import Item, Stateful, load_part, part_of
+from fieldwatch.checkpoint.loader import ResumableLoader
 from fieldwatch.checkpoint.lock import FolderInUseError, OneWriter
 from fieldwatch.checkpoint.mirror import Mirror
 from fieldwatch.checkpoint.position import Shuffled
@@ -14,7 +16,6 @@ from fieldwatch.checkpoint.saver import Saver
 from fieldwatch.checkpoint.signals import StopRequest
 from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
 from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved, Which
-from fieldwatch.record import whole_file
 
 __all__ = [
     "Autosave",
@@ -30,9 +31,11 @@ __all__ = [
     "Interval",
     "Item",
     "Mirror",
+    "NoWayBackError",
     "OneWriter",
     "RandomState",
     "Restored",
+    "ResumableLoader",
     "Retention",
     "Saved",
     "Saver",
@@ -40,10 +43,13 @@ __all__ = [
     "Shuffled",
     "Stateful",
     "StopRequest",
+    "StoredStateError",
     "Which",
     "growth_ahead",
+    "load_part",
+    "part_of",
     "preserve_random_state",
     "rehearse",
     "shared",
-    "whole_file",
+    "take_drawn",
 ]

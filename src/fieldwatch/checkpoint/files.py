@@ -4,21 +4,10 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
+from fieldwatch.base import sync_folder
 from fieldwatch.checkpoint.incident import DamageError
-
-Bytes = bytes | memoryview
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:
@@ -40,23 +29,6 @@ def reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def write_synced(path: Path, pieces: Iterable[Bytes]) -> None:
-    """Write a reserved or new file from its first byte on, and return when it is on the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        for piece in pieces:
-            _write_all(descriptor, memoryview(piece))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, piece: memoryview) -> None:
-    done = 0
-    while done < len(piece):
-        done += os.write(descriptor, piece[done:])
-
-
 def rename_synced(old: Path, new: Path) -> None:
     """Rename within one folder, and return when the new name is on the disk."""
     old.rename(new)
@@ -67,6 +39,9 @@ def delete_folder(folder: Path) -> None:
     """Delete a folder; it loses its name first, so that a half deleted one is never taken for a whole one."""
     trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
     folder.rename(trash)
+    if trash.is_symlink():
+        trash.unlink()  # what it leads to is not ours
+        return
     shutil.rmtree(trash)
 
 

@@ -1,21 +1,23 @@
 """One checkpoint's folder, written whole and read with every hash checked.
 
-``tensors.bin`` holds raw arrays, each at a multiple of 64 bytes; ``manifest.json`` says what they are;
-``manifest.sha256`` is that file's hash.
+``tensors.safetensors`` holds the arrays (``tensors.bin`` in version 1, see `fieldwatch.checkpoint.layout`);
+``manifest.json`` says what they are, and holds everything else; ``manifest.sha256`` is that file's hash.
 """
 
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
+from fieldwatch.base import sync_folder, write_synced
 from fieldwatch.checkpoint.array import Array, Source
 from fieldwatch.checkpoint.files import (
     forget_cached,
@@ -23,15 +25,15 @@ from fieldwatch.checkpoint.files import (
     read_into,
     read_small,
     reserve,
-    sync_folder,
-    write_synced,
 )
-from fieldwatch.checkpoint.incident import DamageError
-from fieldwatch.checkpoint.manifest import ALIGNMENT, LARGEST, Entry, Manifest, aligned, decode, seal
+from fieldwatch.checkpoint.incident import DamageError, StoredStateError
+from fieldwatch.checkpoint.layout import LAYOUTS, VERSION, ArrayLayout, Entry, file_size
+from fieldwatch.checkpoint.manifest import LARGEST, Manifest, decode, seal
 from fieldwatch.checkpoint.tree import Packer
 from fieldwatch.checkpoint.unpack import Unpacker
 
-TENSORS, MANIFEST, SEAL = "tensors.bin", "manifest.json", "manifest.sha256"
+MANIFEST = "manifest.json"
+SEAL = "manifest.sha256"
 T = TypeVar("T")
 HASHING = min(4, os.cpu_count() or 1)
 _PIECE = 8 * 2**20
@@ -72,7 +74,7 @@ class Draft:
 
     Attributes:
         step: the step it is made at.
-        nbytes: what its arrays take on the disk.
+        nbytes: what its arrays take on the disk, without the header before them.
 
     Raises:
         CheckpointError: it holds a value that cannot be stored; the message names its path.
@@ -80,10 +82,13 @@ class Draft:
 
     def __init__(self, contents: Contents, hold: Hold = shared) -> None:
         packer = Packer()
-        self._contents, self.step = contents, contents.step
-        self._items = {name: packer.pack(tree, f"items[{name!r}]") for name, tree in contents.items.items()}
+        self._contents = contents
+        self.step = contents.step
+        self._items = {name: packer.pack(tree, ("items", name)) for name, tree in contents.items.items()}
         self._arrays = hold(packer.sources)
-        self._packer, self._note = packer, None
+        self._packer = packer
+        self._note = None
+        self._run = ""
         self.put_note(contents.note)
 
     def put_note(self, note: Any) -> None:
@@ -92,13 +97,18 @@ class Draft:
         Raises:
             CheckpointError: it holds a value that cannot be stored.
         """
-        self._note = self._packer.pack(note, "note")
+        self._note = self._packer.pack(note, ("note",))
         self._arrays += shared(self._packer.sources[len(self._arrays) :])
-        self.nbytes = sum(aligned(array.raw.size) for array in self._arrays)
+        self.nbytes = sum(array.raw.size for array in self._arrays)
+
+    def put_run(self, text: str) -> None:
+        """Give it the contents of the run's run.json, so that they can be made anew from this checkpoint."""
+        self._run = text
 
     def release(self) -> None:
         """Let go of the arrays; it can be written no more."""
-        self._arrays, self._packer = [], Packer()
+        self._arrays = []
+        self._packer = Packer()
 
     def write(self, folder: Path, *, threads: int = HASHING) -> None:
         """Write all files into an empty folder and return when they are on the disk.
@@ -110,21 +120,36 @@ class Draft:
         Raises:
             OSError: the disk is full or fails.
         """
-        reserve(folder / TENSORS, self.nbytes)
+        layout = LAYOUTS[VERSION]
+        entries = self._entries()
+        file = folder / layout.file
+        header = layout.header(entries)
+        reserve(file, file_size(layout, header, entries))
         with ThreadPoolExecutor(threads) as pool:
             sums = _sums(self._arrays, pool)
-            write_synced(folder / TENSORS, _padded(self._arrays))
-            manifest = self._manifest(sums()).encode()
+            write_synced(file, self._pieces(header, entries))
+            hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, sums(), strict=True)]
+        manifest = self._manifest(hashed).encode()
         write_synced(folder / MANIFEST, [manifest])
         write_synced(folder / SEAL, [seal(manifest)])
         sync_folder(folder)
 
-    def _manifest(self, sums: Sequence[str]) -> Manifest:
-        offset, entries = 0, list[Entry]()
-        for array, sha256 in zip(self._arrays, sums, strict=True):
-            nbytes = array.raw.size
-            entries.append(Entry(dtype=array.dtype, shape=array.shape, offset=offset, nbytes=nbytes, sha256=sha256))
-            offset = aligned(offset + nbytes)
+    def _entries(self) -> list[Entry]:
+        """Describe the arrays and give each its place; their hashes are not known yet."""
+        entries = [
+            Entry(name=name, dtype=array.dtype, shape=array.shape, nbytes=array.raw.size)
+            for name, array in zip(self._packer.names, self._arrays, strict=True)
+        ]
+        offsets = LAYOUTS[VERSION].offsets(entries)
+        return [replace(entry, offset=offset) for entry, offset in zip(entries, offsets, strict=True)]
+
+    def _pieces(self, header: bytes, entries: Sequence[Entry]) -> Iterator[bytes | memoryview]:
+        """Yield the contents of the arrays' file."""
+        yield header
+        for i in sorted(range(len(entries)), key=lambda i: entries[i].offset):
+            yield self._arrays[i].raw.data
+
+    def _manifest(self, entries: Sequence[Entry]) -> Manifest:
         return Manifest(
             step=self._contents.step,
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -132,37 +157,52 @@ class Draft:
             note=self._note,
             items=self._items,
             tensors=tuple(entries),
+            run=self._run,
         )
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read a checkpoint's manifest, checking its hash, every field and the size of the tensors' file.
+    """Read a checkpoint's manifest, checking its hash, every field, and the size of the tensors' file.
 
     Raises:
         DamageError: something is wrong with it.
         CheckpointError: it was written by a newer fieldwatch.
     """
-    text = read_small(folder / MANIFEST, LARGEST)
-    if read_small(folder / SEAL, 1024) != seal(text):
-        raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
-    manifest = decode(text)
-    check_size(folder, manifest)
+    manifest = _read_sealed(folder)
+    _check_size(folder, manifest)
     return manifest
 
 
-def check_size(folder: Path, manifest: Manifest) -> None:
-    """Check that the tensors' file is as long as the manifest says.
+def _read_sealed(folder: Path) -> Manifest:
+    if folder.is_symlink():
+        raise DamageError(f"{folder.name} is a symbolic link, and a checkpoint is a folder of its own")
+    text = read_small(folder / MANIFEST, LARGEST)
+    if read_small(folder / SEAL, 1024) != seal(text):
+        raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
+    return decode(text)
 
-    Raises:
-        DamageError: it is not, or is missing.
-    """
-    last = manifest.tensors[-1:]
-    wanted = aligned(last[0].offset + last[0].nbytes) if last else 0
-    descriptor = open_regular(folder / TENSORS)
+
+def _check_size(folder: Path, manifest: Manifest) -> None:
+    """Check that the tensors' file is as long as the manifest says."""
+    file = manifest.layout.file
+    wanted = file_size(manifest.layout, manifest.header, manifest.tensors)
+    descriptor = open_regular(folder / file)
     size = os.fstat(descriptor).st_size
     os.close(descriptor)
     if size != wanted:
-        raise DamageError(f"{TENSORS} has {size:,} bytes, the manifest wants {wanted:,}")
+        raise DamageError(f"{file} has {size:,} bytes, the manifest wants {wanted:,}")
+
+
+def _check_header(descriptor: int, manifest: Manifest) -> int:
+    """Check that the tensors' file begins with the header that the manifest implies, and return the header's length.
+
+    The header is compared and never parsed: nothing in it can mislead the reader.
+    """
+    found = bytearray(len(manifest.header))
+    read_into(descriptor, memoryview(found), 0, manifest.layout.file)
+    if bytes(found) != manifest.header:
+        raise DamageError(f"{manifest.layout.file} does not begin with the header that follows from the manifest")
+    return len(found)
 
 
 def read_folder(folder: Path) -> Contents:
@@ -170,12 +210,24 @@ def read_folder(folder: Path) -> Contents:
 
     Raises:
         DamageError: something is wrong with it.
-        CheckpointError: it was written by a newer fieldwatch.
+        CheckpointError: it was written by a newer fieldwatch, or does not fit into this machine's memory.
     """
     manifest = read_manifest(folder)
-    unpacker = Unpacker(_read_arrays(folder / TENSORS, manifest.tensors))
+    _check_memory(manifest)
+    unpacker = Unpacker(_read_arrays(folder, manifest))
     items = {name: unpacker.unpack(node) for name, node in manifest.items.items()}
     return Contents(step=manifest.step, metrics=manifest.metrics, note=unpacker.unpack(manifest.note), items=items)
+
+
+def _check_memory(manifest: Manifest) -> None:
+    """Refuse arrays that this machine cannot hold: a file with holes may claim terabytes and take no space."""
+    wanted = sum(entry.nbytes for entry in manifest.tensors)
+    memory = psutil.virtual_memory().total + psutil.swap_memory().total
+    if wanted > memory:
+        raise StoredStateError(
+            f"its tensors take {wanted:,} bytes, expected at most the {memory:,} bytes of memory of this machine: "
+            "use a machine with more memory"
+        )
 
 
 def verify_folder(folder: Path) -> None:
@@ -185,43 +237,47 @@ def verify_folder(folder: Path) -> None:
         DamageError: something is wrong with it.
         OSError: it cannot be read.
     """
-    for name in (TENSORS, MANIFEST, SEAL):
+    for name in (MANIFEST, SEAL):
         forget_cached(folder / name)
-    entries = read_manifest(folder).tensors
-    descriptor = open_regular(folder / TENSORS)
+    manifest = _read_sealed(folder)
+    file = folder / manifest.layout.file
+    forget_cached(file)
+    _check_size(folder, manifest)
+    descriptor = open_regular(file)
     try:
-        for number, entry in enumerate(entries):
-            _verify_array(descriptor, entry, number)
+        start = _check_header(descriptor, manifest)
+        for number, entry in enumerate(manifest.tensors):
+            _verify_array(descriptor, file.name, start, entry, number)
     finally:
         os.close(descriptor)
 
 
-def _verify_array(descriptor: int, entry: Entry, number: int) -> None:
-    summed, piece = hashlib.sha256(), memoryview(bytearray(min(entry.nbytes, _PIECE)))
-    for start in range(0, entry.nbytes, _PIECE):
-        part = piece[: entry.nbytes - start]
-        read_into(descriptor, part, entry.offset + start, TENSORS)
+def _verify_array(descriptor: int, file: str, start: int, entry: Entry, number: int) -> None:
+    summed = hashlib.sha256()
+    piece = memoryview(bytearray(min(entry.nbytes, _PIECE)))
+    for done in range(0, entry.nbytes, _PIECE):
+        part = piece[: entry.nbytes - done]
+        read_into(descriptor, part, start + entry.offset + done, file)
         summed.update(part)
     if summed.hexdigest() != entry.sha256:
-        what = f"array {number} ({entry.dtype} {entry.shape})"
-        raise DamageError(f"{TENSORS}: {what} does not have the hash written with it")
+        raise _wrong_hash(file, entry, number)
 
 
-def _padded(arrays: Sequence[Array]) -> Iterator[memoryview]:
-    zeros = memoryview(bytes(ALIGNMENT))
-    for array in arrays:
-        yield array.raw.data
-        yield zeros[: aligned(array.raw.size) - array.raw.size]
+def _wrong_hash(file: str, entry: Entry, number: int) -> DamageError:
+    what = f"array {number} ({entry.dtype} {entry.shape})"
+    return DamageError(f"{file}: {what} does not have the hash written with it")
 
 
-def _read_arrays(path: Path, entries: Sequence[Entry]) -> list[Array]:
+def _read_arrays(folder: Path, manifest: Manifest) -> list[Array]:
     """Read and check all arrays: each thread reads and hashes its own share."""
-    descriptor = open_regular(path)
+    entries = manifest.tensors
+    descriptor = open_regular(folder / manifest.layout.file)
 
     def read(share: list[int]) -> dict[int, Array]:
-        return {i: _read_array(descriptor, entries[i], i) for i in share}
+        return {i: _read_array(descriptor, manifest.layout, start, entries[i], i) for i in share}
 
     try:
+        start = _check_header(descriptor, manifest)
         with ThreadPoolExecutor(HASHING) as pool:
             parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
@@ -250,17 +306,16 @@ def _shares(sizes: Sequence[int]) -> list[list[int]]:
     return [order[k::HASHING] for k in range(HASHING)]
 
 
-def _read_array(descriptor: int, entry: Entry, number: int) -> Array:
-    whole = np.empty(aligned(entry.nbytes), np.uint8)
-    read_into(descriptor, whole.data, entry.offset, TENSORS)
+def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: Entry, number: int) -> Array:
+    whole = np.empty(layout.padded(entry.nbytes), np.uint8)
+    read_into(descriptor, whole.data, start + entry.offset, layout.file)
     raw = whole[: entry.nbytes]
     if whole[entry.nbytes :].any():
-        raise DamageError(f"{TENSORS} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
+        raise DamageError(f"{layout.file} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
     if _sha256(raw) != entry.sha256:
-        what = f"array {number} ({entry.dtype} {entry.shape})"
-        raise DamageError(f"{TENSORS}: {what} does not have the hash written with it")
+        raise _wrong_hash(layout.file, entry, number)
     if entry.dtype == "bool" and raw.size and raw.max() > 1:
-        raise DamageError(f"{TENSORS} holds a bool that is neither 0 nor 1")
+        raise DamageError(f"{layout.file} holds a bool that is neither 0 nor 1")
     return Array(dtype=entry.dtype, shape=entry.shape, raw=raw)
 
 

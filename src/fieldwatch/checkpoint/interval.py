@@ -10,7 +10,8 @@ Every = int | Literal["auto"] | None
 
 WRITING_SHARE = 0.1
 """With "auto", the most of a run's time that the background writes."""
-FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
+FIRST_RETRY = 1.0
+LONGEST_RETRY = 60.0
 """Seconds after which a failed save is tried again: at first, and after many failures."""
 
 
@@ -22,7 +23,7 @@ class Autosave:
         stall_budget: the share of the run's time that training may wait for its checkpoints.
         loss_limit: seconds of work that a kill may cost at most; None for no limit. It also holds with a fixed number
             of steps between checkpoints, and wins over the budget.
-        least: seconds between two checkpoints of ``checkpoint_every="auto"`` at least, to spare the disk.
+        least: seconds between two checkpoints of ``Saving(every="auto")`` at least, to spare the disk.
 
     Raises:
         ValueError: a number is not above 0, or the budget is above 1.
@@ -55,8 +56,10 @@ class Interval:
 
     def __init__(self, every: Every, autosave: Autosave, clock: Callable[[], float] = time.monotonic) -> None:
         if every not in ("auto", None) and (type(every) is not int or every < 0):
-            raise ValueError(f"checkpoint_every={every!r}: it must be a number of steps, 'auto' or None")
-        self.every, self.autosave, self._clock = every, autosave, clock
+            raise ValueError(f"Saving(every={every!r}): it must be a number of steps, 'auto' or None")
+        self.every = every
+        self.autosave = autosave
+        self._clock = clock
         self._reached = clock()  # what was done before is on the disk, or on its way there
         self._retry_at: float | None = None
         self._not_before = self._reached
@@ -97,19 +100,28 @@ class Interval:
 
     def taken(self, stall: float) -> None:
         """A snapshot was taken; training waited so many seconds for it. What is done from now on is not in it."""
-        self._stall, self._reached = stall, self._clock()
+        self._stall = stall
+        self._reached = self._clock()
+        if self._retry_at is not None:
+            self._retry_at = float("inf")  # the try is under way: its outcome says when the next one is due
 
     def saved(self) -> None:
         """A save was made while training waited: all that is done is on the disk."""
-        self._reached, self._retry_at, self._failures = self._clock(), None, 0
+        self._reached = self._clock()
+        self._retry_at = None
+        self._failures = 0
 
     def put_off(self, seconds: float) -> None:
         """Nothing was saved, for a reason that is not the disk's: the time counts again after so many seconds."""
         self._not_before = self._clock() + seconds
+        if self._retry_at is not None:
+            self._retry_at = self._not_before
 
     def written(self, seconds: float) -> None:
         """A save is on the disk; writing took so many seconds."""
-        self._writing, self._retry_at, self._failures = seconds, None, 0
+        self._writing = seconds
+        self._retry_at = None
+        self._failures = 0
 
     def failed(self) -> float:
         """A save failed; returns after how many seconds the next is tried."""

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fieldwatch.checkpoint.incident import CheckpointError
+from fieldwatch.checkpoint.incident import CheckpointError, StoredStateError
+from fieldwatch.checkpoint.optimizers import check_moments, fitted
+from fieldwatch.checkpoint.placing import placed
 
 
 @runtime_checkable
@@ -25,9 +27,6 @@ class Stateful(Protocol):
 
 Item = Stateful | Mapping[str, Any] | Tensor
 
-_LOAD_ERRORS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
-_ELEMENTWISE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "exp_inf")
-
 
 def gather(items: Mapping[str, Item]) -> dict[str, Any]:
     """Take the state of every item.
@@ -41,23 +40,25 @@ def gather(items: Mapping[str, Item]) -> dict[str, Any]:
 def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
     """Copy stored state into the items: tensors in place, everything else by ``load_state_dict``.
 
-    Names, and the keys, shapes and dtypes of plain tensors, are checked before any item is touched.
+    Names, and the keys, shapes and dtypes of plain tensors, are checked before any item is touched. What an item is
+    given lies on the device of what it replaces, see :func:`~fieldwatch.checkpoint.placing.placed`; the state of an
+    optimizer is fitted to the settings of the run's, see :func:`~fieldwatch.checkpoint.optimizers.fitted`.
 
     Raises:
         CheckpointError: names, keys, shapes or dtypes differ; or an item refuses its state.
     """
     _check_names(items, trees)
-    plain = {name: item for name, item in items.items() if not isinstance(item, Stateful)}
-    pairs = [pair for name, item in plain.items() for pair in _matched(item, trees[name], f"items[{name!r}]")]
+    found = [leaf for name, item in items.items() for leaf in _leaves(item, trees[name], f"items[{name!r}]")]
     with torch.no_grad():
-        for target, stored in pairs:
-            target.copy_(stored)
-    stateful = {name: item for name, item in items.items() if isinstance(item, Stateful)}
-    for name, item in stateful.items():
-        _load(item, trees[name], f"items[{name!r}]")
-    for name, item in stateful.items():
+        for item, stored, _ in found:
+            if not isinstance(item, Stateful):
+                item.copy_(stored)
+    for item, stored, path in found:
+        if isinstance(item, Stateful):
+            _load(item, stored, path)
+    for item, _, path in found:
         if isinstance(item, Optimizer):
-            _check_moments(item, f"items[{name!r}]")
+            check_moments(item, path)
 
 
 def _state(item: object, path: str) -> Any:
@@ -67,51 +68,99 @@ def _state(item: object, path: str) -> Any:
         return {key: _state(value, f"{path}[{key!r}]") for key, value in cast("Mapping[str, object]", item).items()}
     if isinstance(item, Tensor):
         return item
-    wanted = "an object with state_dict() and load_state_dict(), a mapping of tensors, or a tensor"
-    raise CheckpointError(
-        f"{path} is a {type(item).__qualname__}, wanted is {wanted}: only these can be put back in place"
+    raise _unkeepable(item, path)
+
+
+def _unkeepable(item: object, path: str) -> CheckpointError:
+    expected = "an object with state_dict() and load_state_dict(), a mapping of such objects or tensors, or a tensor"
+    return CheckpointError(
+        f"{path} is a {type(item).__qualname__}, expected {expected}: only these can be put back in place"
     )
 
 
 def _check_names(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
-    missing, unexpected = sorted(items.keys() - trees.keys()), sorted(trees.keys() - items.keys())
+    missing = sorted(items.keys() - trees.keys())
+    unexpected = sorted(trees.keys() - items.keys())
     if missing or unexpected:
         differing = f"it lacks {missing or 'none'} and has {unexpected or 'none'} beyond them"
         advice = "keep the same names as the run that wrote it, or take single items from read()"
-        raise CheckpointError(f"the checkpoint's items differ from the run's: {differing}; {advice}")
+        raise StoredStateError(f"the checkpoint's items differ from the run's: {differing}; {advice}")
 
 
-def _matched(item: Any, stored: Any, path: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (target, stored) for every tensor of a plain item."""
-    if isinstance(item, Tensor):
+def _leaves(item: Any, stored: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+    """Yield every tensor and every object with a state, with what is stored of it and its path."""
+    if isinstance(item, Stateful):
+        yield item, stored, path
+    elif isinstance(item, Tensor):
         _check_tensor(item, stored, path)
-        yield item, stored
-        return
-    if not isinstance(stored, dict) or stored.keys() != item.keys():
+        yield item, stored, path
+    elif not isinstance(item, Mapping):
+        raise _unkeepable(item, path)
+    elif not isinstance(stored, dict) or stored.keys() != item.keys():
         keys = sorted(cast("dict[str, Any]", stored)) if isinstance(stored, dict) else type(stored).__qualname__
-        raise CheckpointError(f"{path} has the keys {sorted(item)}, the checkpoint has {keys}: they must be the same")
-    for key, value in item.items():
-        yield from _matched(value, stored[key], f"{path}[{key!r}]")
+        own = list(cast("Mapping[Any, Any]", item))
+        raise StoredStateError(f"{path} has the keys {sorted(own)}, the checkpoint has {keys}: they must be the same")
+    else:
+        for key, value in cast("Mapping[Any, Any]", item).items():
+            yield from _leaves(value, stored[key], f"{path}[{key!r}]")
 
 
 def _check_tensor(target: Tensor, stored: Any, path: str) -> None:
     if not isinstance(stored, Tensor):
-        raise CheckpointError(f"{path} is a tensor, the checkpoint has a {type(stored).__qualname__} there")
+        raise StoredStateError(f"{path} is a tensor, the checkpoint has a {type(stored).__qualname__} there")
     if target.shape != stored.shape:
         shapes = f"{tuple(target.shape)} in the run and {tuple(stored.shape)} in the checkpoint"
-        raise CheckpointError(f"{path} has shape {shapes}: build it with the stored shape before restoring")
+        raise StoredStateError(f"{path} has shape {shapes}: build it with the stored shape before restoring")
     if target.dtype != stored.dtype:
-        raise CheckpointError(
+        raise StoredStateError(
             f"{path} is {target.dtype} in the run and {stored.dtype} in the checkpoint: make them the same"
         )
 
 
 def _load(item: Stateful, tree: Any, path: str) -> None:
+    state = fitted(item, tree, path) if isinstance(item, Optimizer) else tree
     try:
-        item.load_state_dict(tree)
-    except _LOAD_ERRORS as error:
-        found = "; ".join(_shape_differences(item.state_dict(), tree, path)) or f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"{path} ({type(item).__qualname__}) does not take its stored state: {found}") from error
+        item.load_state_dict(placed(state, item))
+    except Exception as error:  # code of strangers: the object's own load_state_dict may raise anything
+        name = f"{path} ({type(item).__qualname__})"
+        if found := "; ".join(_differences(item, tree, path)):
+            raise StoredStateError(f"{name} does not take its stored state: {found}") from error
+        raise CheckpointError(
+            f"{name} does not take its stored state: its load_state_dict raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def part_of(items: Mapping[str, Any], name: str) -> Any:
+    """Return what a checkpoint's items hold under a name.
+
+    Raises:
+        StoredStateError: they hold nothing of that name; the message lists what they hold.
+    """
+    if name not in items:
+        raise StoredStateError(f"the checkpoint holds no {name!r}, only {', '.join(sorted(items)) or 'nothing'}")
+    return items[name]
+
+
+def load_part(item: Stateful, items: Mapping[str, Any], name: str) -> None:
+    """Load what a checkpoint's items hold under a name into an object.
+
+    Raises:
+        StoredStateError: there is no such part, or its names or shapes are not the object's.
+        CheckpointError: the object's load_state_dict raised something else.
+    """
+    _load(item, part_of(items, name), name)
+
+
+def _differences(item: Stateful, tree: Any, path: str) -> Iterator[str]:
+    """Name what differs between an object's state and a stored one: tensors' shapes, and a module's names."""
+    own = item.state_dict()
+    yield from _shape_differences(own, tree, path)
+    if isinstance(item, nn.Module) and isinstance(tree, Mapping):
+        names = set(cast("Mapping[str, object]", tree))
+        if missing := sorted(set(own) - names):
+            yield f"the checkpoint lacks {', '.join(missing)}"
+        if unexpected := sorted(names - set(own)):
+            yield f"the checkpoint has {', '.join(unexpected)}, and the run has not"
 
 
 def _shape_differences(own: Any, stored: Any, path: str) -> Iterator[str]:
@@ -122,18 +171,3 @@ def _shape_differences(own: Any, stored: Any, path: str) -> Iterator[str]:
         theirs = cast("Mapping[object, object]", stored)
         for key, value in cast("Mapping[object, object]", own).items():
             yield from _shape_differences(value, theirs.get(key), f"{path}[{key!r}]")
-
-
-def _check_moments(optimizer: Optimizer, path: str) -> None:
-    """Compare the moments' shapes with the parameters', which torch itself does not."""
-    for g, group in enumerate(optimizer.param_groups):
-        for p, parameter in enumerate(group["params"]):
-            state = optimizer.state.get(parameter, {})
-            for key in _ELEMENTWISE:
-                moment = state.get(key)
-                if isinstance(moment, Tensor) and moment.shape != parameter.shape:
-                    shapes = (
-                        f"{tuple(moment.shape)} in the checkpoint, its parameter {tuple(parameter.shape)} in the run"
-                    )
-                    where = f"{path} {key!r} of group {g}, parameter {p}"
-                    raise CheckpointError(f"{where} has shape {shapes}: restore the parameters' count first")

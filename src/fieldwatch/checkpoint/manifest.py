@@ -5,35 +5,16 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NoReturn, cast
 
 from fieldwatch.checkpoint.array import TORCH_DTYPES, expected_nbytes
-from fieldwatch.checkpoint.incident import CheckpointError, DamageError
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError, StoredStateError
+from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayLayout, Entry
 
 FORMAT = "fieldwatch checkpoint"
-VERSION = 1
-ALIGNMENT = 64
 LARGEST = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Where one array lies in ``tensors.bin``.
-
-    Attributes:
-        dtype: its name.
-        shape: its sizes.
-        offset: its first byte, a multiple of 64.
-        nbytes: its length.
-        sha256: of its bytes, in hexadecimal.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +27,9 @@ class Manifest:
         metrics: the figures it is ranked by.
         note: JSON of the caller's note.
         items: JSON of each item's tree.
-        tensors: the stored arrays, in the order of their places.
+        tensors: the stored arrays; the trees refer to them by their place in this list.
+        run: the contents of the run's run.json; empty in checkpoints of versions that did not put it there.
+        version: the version of the format.
     """
 
     step: int
@@ -55,6 +38,18 @@ class Manifest:
     note: Any
     items: dict[str, Any]
     tensors: tuple[Entry, ...]
+    run: str = ""
+    version: int = VERSION
+
+    @property
+    def layout(self) -> ArrayLayout:
+        """How the arrays lie in their file."""
+        return LAYOUTS[self.version]
+
+    @cached_property
+    def header(self) -> bytes:
+        """What the arrays' file begins with."""
+        return self.layout.header(self.tensors)
 
     def encode(self) -> bytes:
         """Write it as JSON.
@@ -63,16 +58,11 @@ class Manifest:
             CheckpointError: it would be longer than can be read back.
         """
         fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
-        text = json.dumps({"format": FORMAT, "version": VERSION} | fields, allow_nan=False, separators=(",", ":"))
+        text = json.dumps({"format": FORMAT} | fields, allow_nan=False, separators=(",", ":"))
         if len(text) > LARGEST:
             advice = "keep long lists of numbers as tensors or numpy arrays"
             raise CheckpointError(f"the manifest would take {len(text):,} bytes, the most is {LARGEST:,}: {advice}")
         return text.encode("ascii")
-
-
-def aligned(offset: int) -> int:
-    """Round up to the next multiple of 64."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def seal(manifest: bytes) -> bytes:
@@ -98,20 +88,27 @@ def decode(text: bytes) -> Manifest:
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
     version = _whole(fields.get("version"), "version")
-    if version != VERSION:
-        raise CheckpointError(f"it has format version {version}, this fieldwatch reads {VERSION}: use a newer one")
+    if version not in LAYOUTS:
+        known = ", ".join(map(str, LAYOUTS))
+        raise StoredStateError(f"it has format version {version}, this fieldwatch reads {known}: use a newer one")
     if not isinstance(fields.get("created"), str):
         raise DamageError("the manifest's created is not a time as ISO 8601 writes it")
-    items, tensors = fields.get("items"), fields.get("tensors")
+    items = fields.get("items")
+    tensors = fields.get("tensors")
     if not isinstance(items, dict) or not isinstance(tensors, list) or "note" not in fields:
         raise DamageError("the manifest lacks its items, its tensors or its note")
+    run = fields.get("run", "")
+    if not isinstance(run, str):
+        raise DamageError("the manifest's run is not the text of a run.json")
     return Manifest(
         step=_whole(fields.get("step"), "step"),
         created=fields["created"],
         metrics=_metrics(fields.get("metrics")),
         note=fields["note"],
         items=cast("dict[str, Any]", items),
-        tensors=_entries(cast("list[Any]", tensors)),
+        tensors=_entries(cast("list[Any]", tensors), LAYOUTS[version]),
+        run=run,
+        version=version,
     )
 
 
@@ -137,34 +134,37 @@ def _metrics(fields: object) -> dict[str, float]:
         raise DamageError(f"the manifest's metrics are not numbers: {error}") from error
 
 
-def _entries(nodes: list[Any]) -> tuple[Entry, ...]:
-    """Read the places of all arrays, which must follow one another without a hole or an overlap."""
-    end, entries = 0, list[Entry]()
-    for i, node in enumerate(nodes):
-        entry = _entry(node, f"tensors[{i}]")
-        if entry.offset != aligned(end):
-            raise DamageError(
-                f"the manifest's tensors[{i}] starts at {entry.offset}, not at {aligned(end)} after the one before"
-            )
-        end = entry.offset + entry.nbytes
-        entries.append(entry)
-    return tuple(entries)
+def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[Entry, ...]:
+    """Read the places of all arrays, which must be those of the layout: without a hole or an overlap."""
+    entries = tuple(_entry(node, f"tensors[{i}]", named=layout.named) for i, node in enumerate(nodes))
+    for i, (entry, offset) in enumerate(zip(entries, layout.offsets(entries), strict=True)):
+        if entry.offset != offset:
+            raise DamageError(f"the manifest's tensors[{i}] starts at {entry.offset}, not at {offset}")
+    if layout.named and len({entry.name for entry in entries}) < len(entries):
+        raise DamageError("the manifest gives two tensors one name: expected a distinct name for each")
+    return entries
 
 
-def _entry(node: object, name: str) -> Entry:
+def _entry(node: object, name: str, *, named: bool) -> Entry:
     if not isinstance(node, dict):
         raise DamageError(f"the manifest's {name} is not an object")
     fields = cast("dict[str, Any]", node)
-    dtype, shape, sha256 = fields.get("dtype"), fields.get("shape"), fields.get("sha256")
+    dtype = fields.get("dtype")
+    shape = fields.get("shape")
+    sha256 = fields.get("sha256")
     if not isinstance(dtype, str) or dtype not in TORCH_DTYPES:
         raise DamageError(f"the manifest's {name} has the unknown dtype {str(dtype)[:40]!r}")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise DamageError(f"the manifest's {name} has no sha256 of 64 hexadecimal digits")
+    own_name = fields.get("name") if named else ""
+    if not isinstance(own_name, str) or own_name == METADATA:
+        raise DamageError(f"the manifest's {name} has the unusable name {str(own_name)[:40]!r}")
     sizes = _shape(shape, name)
-    offset, nbytes = _whole(fields.get("offset"), f"{name} offset"), _whole(fields.get("nbytes"), f"{name} nbytes")
+    offset = _whole(fields.get("offset"), f"{name} offset")
+    nbytes = _whole(fields.get("nbytes"), f"{name} nbytes")
     if nbytes != expected_nbytes(dtype, sizes):
         raise DamageError(f"the manifest's {name} of {dtype} {sizes} cannot take {nbytes} bytes")
-    return Entry(dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
+    return Entry(name=own_name, dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
 
 
 def _shape(value: object, name: str) -> tuple[int, ...]:

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any, cast, final
 
 import fsspec  # pyright: ignore[reportMissingTypeStubs]  it has none
 import orjson
 
-from fieldwatch.checkpoint.files import make_folder, rename_synced
-from fieldwatch.checkpoint.folder import MANIFEST, SEAL, TENSORS, verify_folder
-from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
-from fieldwatch.checkpoint.manifest import decode, seal
+from fieldwatch.checkpoint.files import make_folder, read_small, rename_synced
+from fieldwatch.checkpoint.folder import MANIFEST, SEAL, verify_folder
+from fieldwatch.checkpoint.incident import DamageError, Incident, StoredStateError
+from fieldwatch.checkpoint.manifest import LARGEST, decode, seal
 from fieldwatch.checkpoint.retention import Candidate, Retention
 from fieldwatch.checkpoint.saver import Saver
 
-CHECKPOINTS, RUN = "checkpoints", "run.json"
+CHECKPOINTS = "checkpoints"
+RUN = "run.json"
 _PIECE = 8 * 2**20
 
 
@@ -58,15 +58,18 @@ class Mirror:
     """
 
     def __init__(self, url: str, keep: Retention) -> None:
-        self.url, self._keep = url, keep
+        self.url = url
+        self._keep = keep
         try:
             system, root = cast("Any", fsspec).url_to_fs(url)
         except (ImportError, ValueError) as error:
             advice = "use a URL that fsspec knows (file://, s3:// with s3fs installed, ...), or leave the mirror out"
-            raise CheckpointError(f"the mirror {url!r} cannot be used: {error}; {advice}") from error
-        self._system, self._root = system, PurePosixPath(root)
+            raise StoredStateError(f"the mirror {url!r} cannot be used: {error}; {advice}") from error
+        self._system = system
+        self._root = PurePosixPath(root)
         self.copied: deque[Copied] = deque()
-        self._thread, self._lock = Saver("fieldwatch-mirror"), threading.Lock()
+        self._thread = Saver("fieldwatch-mirror")
+        self._lock = threading.Lock()
         self._next: Path | None = None
         self._working = False
         self._manifests: dict[str, Candidate] = {}
@@ -122,7 +125,7 @@ class Mirror:
                 return damaged
         if damaged:
             reasons = "; ".join(f"step {one.step}: {one.reason}" for one in damaged)
-            raise CheckpointError(f"the mirror {self.url} has no good checkpoint: {reasons}; start anew without it")
+            raise StoredStateError(f"the mirror {self.url} has no good checkpoint: {reasons}; start anew without it")
         return damaged
 
     def _fetch(self, name: str, folder: Path) -> None:
@@ -131,33 +134,50 @@ class Mirror:
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, temporary, ignore_errors=True)
             temporary.mkdir()
-            for part in (TENSORS, MANIFEST, SEAL):
-                with self._system.open(self._path(name, part), "rb") as there, (temporary / part).open("wb") as here:
-                    shutil.copyfileobj(there, here, _PIECE)
-                    here.flush()
-                    os.fsync(here.fileno())
+            for part in (SEAL, MANIFEST):
+                self._fetch_file(name, temporary / part)
+            manifest = decode(read_small(temporary / MANIFEST, LARGEST))
+            self._fetch_file(name, temporary / manifest.layout.file)
             verify_folder(temporary)
             rename_synced(temporary, folder / name)
 
+    def _fetch_file(self, name: str, to: Path) -> None:
+        with self._system.open(self._path(name, to.name), "rb") as there, to.open("wb") as here:
+            shutil.copyfileobj(there, here, _PIECE)
+            here.flush()
+            os.fsync(here.fileno())
+
     def _work(self) -> None:
         while (folder := self._taken()) is not None:
-            with _Told(self, folder):
-                self._copy(folder)
+            self._copy_and_note(folder)
 
     def _taken(self) -> Path | None:
         with self._lock:
-            folder, self._next = self._next, None
+            folder = self._next
+            self._next = None
             self._working = folder is not None
             return folder
 
+    def _copy_and_note(self, folder: Path) -> None:
+        failure: Exception | None = None
+        try:
+            self._copy(folder)
+        except Exception as error:  # noqa: BLE001  thread border: a failed copy is an event of the run, and no reason to stop
+            if isinstance(error, FileNotFoundError) and not folder.is_dir():
+                return  # retention has deleted it since; a newer one is offered next
+            failure = error
+        self.copied.append(Copied(name=folder.name, step=_order(folder.name)[0], error=failure))
+
     def _copy(self, folder: Path) -> None:
         with ExitStack() as files:
-            parts = [files.enter_context((folder / part).open("rb")) for part in (TENSORS, MANIFEST, SEAL)]
+            tensors = decode((folder / MANIFEST).read_bytes()).layout.file
+            names = (tensors, MANIFEST, SEAL)
+            parts = [files.enter_context((folder / name).open("rb")) for name in names]
             self._unseal(folder.name)
             self._system.makedirs(self._path(folder.name), exist_ok=True)
             if (folder.parent.parent / RUN).exists():
                 self._system.pipe_file(str(self._root / RUN), (folder.parent.parent / RUN).read_bytes())
-            for part, name in zip(parts, (TENSORS, MANIFEST, SEAL), strict=True):
+            for part, name in zip(parts, names, strict=True):
                 with self._system.open(self._path(folder.name, name), "wb") as there:
                     shutil.copyfileobj(part, there, _PIECE)
         self._prune(folder.name)
@@ -169,7 +189,8 @@ class Mirror:
 
     def _prune(self, newest: str) -> None:
         """Delete what the retention does not want, and later steps, which belong to a branch that was left."""
-        names, last = self.names(), _order(newest)
+        names = self.names()
+        last = _order(newest)
         left = [name for name in names if _order(name) > last]
         known = {name: found for name in names if name not in left and (found := self._candidate(name, newest))}
         current = {one.step: name for name, one in known.items()}  # of one step the last written
@@ -190,23 +211,6 @@ class Mirror:
 
     def _path(self, *parts: str) -> str:
         return str(self._root.joinpath(CHECKPOINTS, *parts))
-
-
-class _Told:
-    """Notes what came of a copy; whatever a place far away raises is no reason to stop."""
-
-    def __init__(self, mirror: Mirror, folder: Path) -> None:
-        self._mirror, self._folder = mirror, folder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        replaced = isinstance(error, FileNotFoundError) and not self._folder.is_dir()  # a newer one is offered next
-        if not replaced and (error is None or isinstance(error, Exception)):
-            name = self._folder.name
-            self._mirror.copied.append(Copied(name=name, step=_order(name)[0], error=error))
-        return isinstance(error, Exception)
 
 
 def _order(name: str) -> tuple[int, ...]:

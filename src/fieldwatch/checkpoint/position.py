@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch.checkpoint.incident import CheckpointError
+from fieldwatch.checkpoint.drawing import note_drawn
+from fieldwatch.checkpoint.incident import StoredStateError
 
 
 class Shuffled(Iterator[Tensor]):
@@ -34,9 +35,12 @@ class Shuffled(Iterator[Tensor]):
             raise ValueError(
                 f"Shuffled(length={length}, batch={batch}, drop_last=True) never has a whole batch: lower batch"
             )
-        self.length, self.batch, self.drop_last = length, batch, drop_last
+        self.length = length
+        self.batch = batch
+        self.drop_last = drop_last
         self._generator = torch.Generator().manual_seed(seed)
-        self._epoch, self._cursor = 0, 0
+        self._epoch = 0
+        self._cursor = 0
         self._order = self._permute()
 
     @property
@@ -50,9 +54,11 @@ class Shuffled(Iterator[Tensor]):
         return self.length // self.batch if self.drop_last else -(-self.length // self.batch)
 
     def __next__(self) -> Int64[Tensor, " batch"]:
+        note_drawn(self)
         left = self.length - self._cursor
         if left < (self.batch if self.drop_last else 1):
-            self._epoch, self._cursor = self._epoch + 1, 0
+            self._epoch += 1
+            self._cursor = 0
             self._order = self._permute()
         start = self._cursor
         self._cursor = min(start + self.batch, self.length)
@@ -79,9 +85,10 @@ class Shuffled(Iterator[Tensor]):
             taken = (
                 f"Shuffled(length, batch, drop_last) is {own}, the stored position was taken with {state_dict['shape']}"
             )
-            raise CheckpointError(f"{taken}: use the same data and batch size, or start the position anew")
+            raise StoredStateError(f"{taken}: use the same data and batch size, or start the position anew")
         self._order = state_dict["order"].clone()
-        self._cursor, self._epoch = state_dict["cursor"], state_dict["epoch"]
+        self._cursor = state_dict["cursor"]
+        self._epoch = state_dict["epoch"]
         self._generator.set_state(state_dict["generator"])
 
     def _permute(self) -> Int64[Tensor, " length"]:

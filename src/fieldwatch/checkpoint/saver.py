@@ -5,7 +5,6 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 from fieldwatch.checkpoint.incident import CheckpointError
 
@@ -65,7 +64,8 @@ class Saver:
         Raises:
             CheckpointError: from that.
         """
-        surprise, self._surprise = self._surprise, None
+        surprise = self._surprise
+        self._surprise = None
         if surprise is not None:
             raise CheckpointError(
                 f"the thread {self._name} met {type(surprise).__name__}: {surprise}, which no disk explains; what it "
@@ -85,25 +85,14 @@ class Saver:
         with suppress(OSError):  # a system where a thread has no priority of its own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (work := self._queue.get()) is not None:
-            with _Ending(self):
-                work()
+            self._do(work)
             del work  # it holds the snapshot
 
-    def ended(self, error: BaseException | None) -> None:
-        """Note how a piece of work ended; for the thread itself."""
-        self._surprise = error
-        self._idle.set()
-
-
-class _Ending:
-    """Notes how a piece of work ended, whatever it raised."""
-
-    def __init__(self, saver: Saver) -> None:
-        self._saver = saver
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        self._saver.ended(error)
-        return True
+    def _do(self, work: Callable[[], None]) -> None:
+        self._surprise = None
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  thread border: kept, and raised on the training's thread
+            self._surprise = error
+        finally:
+            self._idle.set()

@@ -114,13 +114,16 @@ class StopRequest:
             return
         self._note()
         if self._requested is None:
-            self._requested, self.came = signal.Signals(number), True
+            self._requested = signal.Signals(number)
+            self.came = True
         if number == signal.SIGINT:
-            before, self._interrupted = self._interrupted, time.monotonic()
+            before = self._interrupted
+            self._interrupted = time.monotonic()
             if self._interrupted - before < _IMMEDIATE_SECONDS:
                 raise KeyboardInterrupt
         if self._give_up is not None and self.overdue:
-            give_up, self._give_up = self._give_up, None
+            give_up = self._give_up
+            self._give_up = None
             give_up()
 
     def _note(self) -> None:
@@ -143,7 +146,8 @@ class Waiting:
     __slots__ = ("_allow", "_give_up")
 
     def __init__(self, allow: Callable[[Callable[[], NoReturn] | None], None], give_up: Callable[[], NoReturn]) -> None:
-        self._allow, self._give_up = allow, give_up
+        self._allow = allow
+        self._give_up = give_up
 
     def __enter__(self) -> None:
         self._allow(self._give_up)
@@ -161,7 +165,8 @@ class _Watch:
     """
 
     def __init__(self, arrived: Callable[[], None], look: Callable[[], None]) -> None:
-        self._arrived, self._look = arrived, look
+        self._arrived = arrived
+        self._look = look
         self._closing = threading.Event()
         self._ends: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None

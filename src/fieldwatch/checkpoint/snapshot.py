@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fieldwatch.checkpoint.array import Array, Source
 from fieldwatch.checkpoint.incident import CheckpointError
-from fieldwatch.checkpoint.manifest import aligned
+from fieldwatch.checkpoint.layout import aligned
 
 SLACK = 1.25
-"""How much larger than needed the memory is made, since the number of Gaussians grows."""
+"""How much larger than needed the memory is made, since the number of primitives grows."""
 TIGHT = 0.8
 """The share in use from which on more memory is got ahead of time."""
 RESERVE = 512 * 2**20
@@ -63,7 +63,8 @@ class HostBuffers:
         """
         devices = {one.value.device for one in sources if isinstance(one.value, Tensor) and one.value.is_cuda}
         self._make_room(sum(aligned(one.nbytes) for one in sources), pinned=bool(devices))
-        places, offset = list[Tensor](), 0
+        places = list[Tensor]()
+        offset = 0
         for one in sources:
             places.append(self._memory[offset : offset + one.nbytes])
             offset += aligned(one.nbytes)
@@ -107,18 +108,21 @@ class HostBuffers:
                 "while training waits; free memory to save in the background"
             )
         self._memory = torch.empty(0, dtype=torch.uint8)  # the old goes before the new comes
-        self._memory, self._pinned = (_pinned if pinned else _pages)(wanted), pinned
+        self._memory = (_pinned if pinned else _pages)(wanted)
+        self._pinned = pinned
 
 
 class _SideStream:
     """Copies of one GPU run beside its current stream, which waits for them before whatever it is given later."""
 
     def __init__(self, device: torch.device | None, events: list[torch.cuda.Event]) -> None:
-        self._device, self._events = device, events
+        self._device = device
+        self._events = events
 
     def __enter__(self) -> None:
         if self._device is not None:
-            self._current, self._side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+            self._current = torch.cuda.current_stream(self._device)
+            self._side = torch.cuda.Stream(self._device)
             self._side.wait_stream(self._current)
             self._context = torch.cuda.stream(self._side)
             self._context.__enter__()

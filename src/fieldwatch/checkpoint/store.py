@@ -4,15 +4,16 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced, sync_folder, write_synced
+from fieldwatch.base import refuse_link, sync_folder, write_synced
+from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced
 from fieldwatch.checkpoint.folder import HASHING, Contents, Draft, Hold, read_folder, read_manifest, shared
-from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident
+from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.items import Item, gather, put_back
 from fieldwatch.checkpoint.retention import DIGITS, Candidate, Retention
 
@@ -61,9 +62,9 @@ class Restored:
 class Checkpoints:
     """The checkpoints of one run.
 
-    A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files (``tensors.bin``,
-    ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and only then acknowledged. One
-    process at a time may save (see ``OneWriter``).
+    A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files
+    (``tensors.safetensors``, ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and
+    only then acknowledged. One process at a time may save (see ``OneWriter``).
 
     Args:
         folder: where they lie; made at the first save.
@@ -158,25 +159,53 @@ class Checkpoints:
         figures = {name: float(value) for name, value in (metrics or {}).items()}
         return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), hold)
 
-    def restore(self, items: Mapping[str, Item], *, step: Which = "last") -> Restored:
+    def restore(
+        self,
+        items: Mapping[str, Item],
+        *,
+        step: Which = "last",
+        renamed: Mapping[str, str] | None = None,
+        optional: Collection[str] = (),
+    ) -> Restored:
         """Put a checkpoint back into the items, after every hash has been checked.
 
         A damaged one is set aside as ``damaged-step_...`` and the previous good one is used; a step asked for by number
-        is never replaced by another.
+        is never replaced by another. Where there is no good one, nothing is renamed.
+
+        Args:
+            items: by name.
+            step: which checkpoint.
+            renamed: names of items in earlier checkpoints, and their names now.
+            optional: names of items that a checkpoint may lack; these then stay as they are.
 
         Raises:
-            CheckpointError: there is no good one, or it does not fit the items; the message says which and what to do.
+            CheckpointError: the checkpoint does not fit the items; the message says which and what to do.
+            NoWayBackError: there is no good one.
         """
-        fell_back = list[Incident]()
+        damaged = dict[Path, str]()
         for folder in self._choose(step):
-            contents = self._read_or_set_aside(folder, fell_back)
-            if contents is not None:
-                put_back(items, contents.items)
-                self._verified.add(folder)
-                return Restored(step=contents.step, note=contents.note, fell_back=tuple(fell_back))
-        reasons = "; ".join(f"step {one.step}: {one.reason} (now {one.path.name})" for one in fell_back)
-        rest = f"steps {self.steps()} are left" if self.steps() else "none is left"
-        raise CheckpointError(f"no good checkpoint for step {step!r} in {self.folder}: {reasons}; {rest}")
+            try:
+                contents = _read(folder)
+            except DamageError as damage:
+                damaged[folder] = str(damage)
+                continue
+            except OSError as error:
+                raise CheckpointError(f"{folder} cannot be read: {error}; nothing was touched") from error
+            trees = {(renamed or {}).get(name, name): tree for name, tree in contents.items.items()}
+            present = {name: item for name, item in items.items() if name in trees or name not in optional}
+            put_back(present, trees)
+            self._verified.add(folder)
+            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())
+            return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
+        reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
+        others = [other for other, path in sorted(self._folders().items()) if path not in damaged]
+        rest = f"steps {others} are left" if others else "none is left"
+        raise NoWayBackError(f"no good checkpoint for step {step!r} in {self.folder}: {reasons}; {rest}")
+
+    def set_aside_all(self, reason: str) -> None:
+        """Give all checkpoints the names of damaged ones, to make room for those of a mirror; nothing is deleted."""
+        for _, folder in sorted(self._folders().items()):
+            self._set_aside(folder, reason)
 
     def read(self, step: Which = "last") -> dict[str, Any]:
         """Return the stored tree of every item, tensors on the CPU; for evaluation and inference, nothing is touched.
@@ -195,12 +224,14 @@ class Checkpoints:
         """Keep a checkpoint whatever the retention says, until ``unpin``."""
         with self._pruning:
             folder = self._choose(step)[0]
+            refuse_link(folder)
             write_synced(folder / _PINNED, [])
             sync_folder(folder)
 
     def unpin(self, step: int) -> None:
         """Hand a checkpoint back to the retention."""
         folder = self._choose(step)[0]
+        refuse_link(folder)
         (folder / _PINNED).unlink(missing_ok=True)
         sync_folder(folder)
 
@@ -212,7 +243,8 @@ class Checkpoints:
         for path in self.folder.iterdir():
             name = _NAME.fullmatch(path.name)
             if name is not None:
-                step, turn = int(name[1]), int(name[2] or 1)
+                step = int(name[1])
+                turn = int(name[2] or 1)
                 found[step] = max(found.get(step, (0, path)), (turn, path))
         return {step: path for step, (_, path) in found.items()}
 
@@ -243,13 +275,13 @@ class Checkpoints:
         folders = self._folders()
         if not folders:
             where = self.folder.absolute()
-            raise CheckpointError(f"there is no checkpoint in {where}: the run was stopped before its first one")
+            raise StoredStateError(f"there is no checkpoint in {where}: the run was stopped before its first one")
         if which == "last":
             return [folders[step] for step in sorted(folders, reverse=True)]
         if which == "best":
             return self._choose_best(folders)
         if which not in folders:
-            raise CheckpointError(
+            raise StoredStateError(
                 f"there is no checkpoint of step {which!r} in {self.folder}: there are {sorted(folders)}"
             )
         return [folders[which]]
@@ -260,26 +292,22 @@ class Checkpoints:
         if not ranked:
             known = sorted({name for one in sound for name in one.metrics})
             wanted = f"Retention(metric={self.keep.metric!r})"
-            raise CheckpointError(
+            raise StoredStateError(
                 f"no checkpoint in {self.folder} has the metric of {wanted}: they have {known or 'no metrics'}"
             )
         return [folders[one.step] for one in ranked]
 
-    def _read_or_set_aside(self, folder: Path, fell_back: list[Incident]) -> Contents | None:
-        try:
-            return _read(folder)
-        except DamageError as damage:
-            reason = str(damage)
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be read: {error}; nothing was touched") from error
+    def _set_aside(self, folder: Path, reason: str) -> Incident:
+        """Give a damaged checkpoint another name, so that nothing takes it for a good one."""
         target = _name_beside(folder, "damaged")
         try:
             rename_synced(folder, target)
         except OSError as error:
-            target, reason = folder, f"{reason}; it could not be set aside: {error}"
-        fell_back.append(Incident(step=_step_of(folder), what="damaged", reason=reason, path=target))
-        self.incidents.append(fell_back[-1])
-        return None
+            target = folder
+            reason = f"{reason}; it could not be set aside: {error}"
+        incident = Incident(step=_step_of(folder), what="damaged", reason=reason, path=target)
+        self.incidents.append(incident)
+        return incident
 
     def _write(self, step: int, draft: Draft, threads: int | None) -> Path:
         make_folder(self.folder)
@@ -299,7 +327,7 @@ class Checkpoints:
     def _sweep(self) -> None:
         """Delete what killed processes left behind, so that it takes no space."""
         for path in self.folder.iterdir():
-            if path.name.startswith((".tmp-step_", ".trash-step_", ".trash-ckpt_")):
+            if path.name.startswith((".tmp-step_", ".trash-step_", ".trash-ckpt_")) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
 
     def _abandon(self, step: int) -> None:
@@ -344,10 +372,13 @@ class Checkpoints:
 
     def _explain(self, step: int, nbytes: int, error: OSError) -> str:
         try:
-            free, steps = f"{_free_bytes(self.folder):,}", str(self.steps())
+            free = f"{_free_bytes(self.folder):,}"
+            steps = str(self.steps())
         except OSError:
-            free, steps = "an unknown number", "there"
-        space, rest = f"{nbytes:,} bytes wanted, {free} free", f"earlier checkpoints {steps} are untouched"
+            free = "an unknown number"
+            steps = "there"
+        space = f"{nbytes:,} bytes wanted, {free} free"
+        rest = f"earlier checkpoints {steps} are untouched"
         advice = "free space or lower Retention.last, the next save starts anew"
         return f"step {step} was not saved to {self.folder.absolute()}: {error}; {space}; {rest}; {advice}"
 

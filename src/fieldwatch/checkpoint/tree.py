@@ -18,9 +18,12 @@ from torch import Tensor
 
 from fieldwatch.checkpoint.array import Array, Source, source_of
 from fieldwatch.checkpoint.incident import CheckpointError
+from fieldwatch.checkpoint.layout import METADATA
 
 DEEPEST = 50
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+Path = tuple[object, ...]
+"""The way to a value: the name of the tree, then a key or an index for each level."""
 _KEY_TYPES = (str, int, float, bool, type(None), tuple)
 _ADVICE = (
     "a checkpoint holds tensors, numpy arrays, numbers, str, bytes, None, tuple, list and dict; convert it in "
@@ -29,23 +32,30 @@ _ADVICE = (
 
 
 class Packer:
-    """Turns values into JSON and collects their arrays, uncopied; a tensor met twice is stored once."""
+    """Turns values into JSON and collects their arrays, uncopied; a tensor met twice is stored once.
+
+    Attributes:
+        sources: the arrays, where they live.
+        names: a distinct name for each: the keys on the way to it, joined by dots.
+    """
 
     def __init__(self) -> None:
         self.sources: list[Source] = []  # alive until the end, so that no address is used twice
+        self.names: list[str] = []
         self._places: dict[Hashable, int] = {}
+        self._uses = Counter[str]()
 
     @property
     def arrays(self) -> list[Array]:
         """The collected arrays; those on the host share their memory."""
         return [source.array() for source in self.sources]
 
-    def pack(self, value: object, path: str, depth: int = 0) -> Any:
+    def pack(self, value: object, path: Path, depth: int = 0) -> Any:
         """Return the JSON value that stands for ``value``.
 
         Args:
             value: the tree.
-            path: how to name it in an error, e.g. ``items['model']``.
+            path: the way to it, e.g. ``("items", "model")``.
             depth: how deep it lies.
 
         Raises:
@@ -55,8 +65,8 @@ class Packer:
         if isinstance(value, Tensor):
             return {"$": "tensor", "at": self._tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic):
-            self.sources.append(source_of(cast("np.generic", value), path))
-            return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": len(self.sources) - 1}
+            at = self._add(source_of(cast("np.generic", value), shown(path)), path)
+            return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": at}
         if type(value) in MAPPINGS:
             return self._mapping(cast("Mapping[object, object]", value), path, depth)
         if type(value) in (list, tuple, torch.Size):
@@ -64,43 +74,68 @@ class Packer:
             return members if type(value) is list else {"$": "tuple", "items": members}
         return _plain(value, path)
 
-    def _members(self, values: Sequence[object], path: str, depth: int) -> list[Any]:
-        return [self.pack(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(values)]
+    def _members(self, values: Sequence[object], path: Path, depth: int) -> list[Any]:
+        return [self.pack(value, (*path, i), depth + 1) for i, value in enumerate(values)]
 
-    def _mapping(self, mapping: Mapping[object, object], path: str, depth: int) -> dict[str, Any]:
+    def _mapping(self, mapping: Mapping[object, object], path: Path, depth: int) -> dict[str, Any]:
         kind = MAPPINGS[type(mapping)]
-        values = [self.pack(value, f"{path}[{key!r}]", depth + 1) for key, value in mapping.items()]
+        values = [self.pack(value, (*path, key), depth + 1) for key, value in mapping.items()]
         if kind == "dict" and "$" not in mapping and all(type(key) is str for key in mapping):
             return dict(zip(cast("Mapping[str, object]", mapping), values, strict=True))
         keys = [self._key(key, path, depth) for key in mapping]
         node: dict[str, Any] = {"$": kind, "pairs": [list(pair) for pair in zip(keys, values, strict=True)]}
         metadata = getattr(mapping, "_metadata", None)  # nn.Module.state_dict() hangs the modules' versions there
         if metadata is not None:
-            node["metadata"] = self.pack(dict(metadata), f"{path}._metadata", depth + 1)
+            node["metadata"] = self.pack(dict(metadata), (*path, "_metadata"), depth + 1)
         return node
 
-    def _key(self, key: object, path: str, depth: int) -> Any:
+    def _key(self, key: object, path: Path, depth: int) -> Any:
         _check_depth(path, depth)
         if type(key) not in _KEY_TYPES:
             wanted = "str, int, float, bool, None or a tuple of these"
-            raise CheckpointError(f"{path} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
+            raise CheckpointError(f"{shown(path)} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
         if type(key) is tuple:
             members = cast("tuple[object, ...]", key)
             return {"$": "tuple", "items": [self._key(member, path, depth + 1) for member in members]}
-        return _plain(key, f"a key of {path}")
+        return _plain(key, path, "a key of ")
 
-    def _tensor(self, tensor: Tensor, path: str) -> int:
+    def _tensor(self, tensor: Tensor, path: Path) -> int:
         key = _identity(tensor)
-        if key is None or key not in self._places:
-            self.sources.append(source_of(tensor, path))
-            self._places[key or len(self.sources)] = len(self.sources) - 1
-            return len(self.sources) - 1
-        return self._places[key]
+        if key is not None and key in self._places:
+            return self._places[key]
+        at = self._add(source_of(tensor, shown(path)), path)
+        if key is not None:
+            self._places[key] = at
+        return at
+
+    def _add(self, source: Source, path: Path) -> int:
+        """Collect an array and return its number."""
+        self.sources.append(source)
+        self.names.append(self._distinct(_dotted(path)))
+        return len(self.sources) - 1
+
+    def _distinct(self, name: str) -> str:
+        """Return the name, with a number if it was given before: ``{"a.b": x, "a": {"b": y}}`` has two of one name."""
+        self._uses[name] += 1
+        return name if self._uses[name] == 1 else self._distinct(f"{name}~{self._uses[name]}")
 
 
-def _check_depth(path: str, depth: int) -> None:
+def shown(path: Path) -> str:
+    """Return a path as an error names it, e.g. ``items['model']['weight']``."""
+    return str(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
+
+
+def _dotted(path: Path) -> str:
+    """Return a path as the name of an array, e.g. ``model.weight``; ``items`` goes without saying."""
+    keys = path[1:] if path[0] == "items" else path
+    name = ".".join(map(str, keys))
+    name = name.encode(errors="replace").decode()  # half a surrogate pair is no text for other readers
+    return f"{name}~" if name == METADATA else name
+
+
+def _check_depth(path: Path, depth: int) -> None:
     if depth > DEEPEST:
-        raise CheckpointError(f"{path[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
+        raise CheckpointError(f"{shown(path)[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
 
 
 def _identity(tensor: Tensor) -> Hashable:
@@ -111,7 +146,7 @@ def _identity(tensor: Tensor) -> Hashable:
     return (str(tensor.device), tensor.data_ptr(), view)
 
 
-def _plain(value: object, path: str) -> Any:
+def _plain(value: object, path: Path, what: str = "") -> Any:
     if value is None or type(value) in (bool, str):
         return value
     if type(value) is int:
@@ -120,4 +155,4 @@ def _plain(value: object, path: str) -> Any:
         return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
     if type(value) is bytes:
         return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}
-    raise CheckpointError(f"{path} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}")
+    raise CheckpointError(f"{what}{shown(path)} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}")

@@ -1,7 +1,6 @@
 """The way back from JSON and raw arrays to trees of values; whatever is not of the known forms is damage."""
 
 import base64
-import binascii
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ class Unpacker:
     def _tagged(self, node: _Node, depth: int) -> Any:
         try:
             return self._build(node, depth)
-        except (ValueError, TypeError, binascii.Error, struct.error) as error:
+        except (ValueError, TypeError, struct.error) as error:
             raise DamageError(f"the manifest holds a malformed {str(node['$'])[:40]}: {error}") from error
 
     def _build(self, node: _Node, depth: int) -> Any:

@@ -9,7 +9,10 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from fieldwatch.base import InputError
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.options import parse_with_options, refuse_options
+from fieldwatch.record import Terminal
 from fieldwatch.report.compare import (
     By,
     Comparison,
@@ -41,10 +44,8 @@ class Arguments:
     where the runs differ, and whether seeds explain the difference. A folder may be a run, a TensorBoard folder that
     anybody wrote, or hold several of these. Nothing is written but the page.
 
-    With --checkpoints: of normals by the mesh's Chamfer distance where the true mesh is known, and the mean angular
-    error, of held-out views where there are some (score: the geometric mean of both over their best values). Of splats
-    by PSNR, of held-out photos where there are some. Table and curves are written. The last one is not always the best;
-    a run keeps few unless --keep-last says more.
+    With --checkpoints: the run's pipeline scores each of them, by held-out data where there are some. Table and curves
+    are written. The last one is not always the best; a run keeps few unless --keep-last says more.
 
     Exits with 0; with 2 for what cannot be read; with 1 when a checkpoint was left out.
     """
@@ -63,21 +64,18 @@ class Arguments:
     """Print what was found as JSON, and nothing else on standard output."""
     checkpoints: bool = False
     """Rank the checkpoints of one run."""
-    resolution: int | None = None
-    """--checkpoints of normals: nodes of the meshes along a side of their box; default: as in the training."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """--checkpoints: where to draw."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch compare", args=arguments)
+    chosen = parse_with_options(Arguments, "rank_options", "fieldwatch compare", arguments)
     if chosen.checkpoints:
         folder = the_run(chosen.runs)
         ranking = import_module("fieldwatch.cli.compare_ranking")  # it draws, and so needs torch; the rest does not
-        return int(ranking.rank(folder, chosen.device, chosen.resolution, chosen.out, as_json=chosen.json))
-    if chosen.resolution is not None:
-        raise BadInput(f"--resolution {chosen.resolution} is for --checkpoints: runs beside each other are not drawn")
+        return int(ranking.rank(folder, chosen.device, chosen, chosen.out, as_json=chosen.json))
+    refuse_options(chosen, "it is for --checkpoints, and runs beside each other are not drawn")
     if not chosen.runs:
         raise BadInput("0 runs were given (none): give two or more folders, or --checkpoints with one run")
     return beside(chosen)
@@ -100,7 +98,7 @@ def the_run(runs: Sequence[Path]) -> Path:
 
 def beside(chosen: Arguments) -> int:
     """Compare the runs; print the answer, and write the page that was asked for."""
-    console = Console(stderr=chosen.json)
+    console = Terminal(stderr=chosen.json)
     with reading_input():
         refuse_other_files(chosen.out)
         with console.status("reading the runs"):
@@ -123,14 +121,14 @@ def refuse_other_files(path: Path | None) -> None:
     """Refuse a place for the page that holds something else.
 
     Raises:
-        ValueError: it is no .html file, a folder, or a file that is no page of ours.
+        InputError: it is no .html file, a folder, or a file that is no page of ours.
     """
     if path is None:
         return
     if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
-        raise ValueError(f"-o {path} is no HTML file: name one that ends with .html, such as compare.html")
+        raise InputError(f"-o {path} is no HTML file: name one that ends with .html, such as compare.html")
     if path.exists() and not is_page(path):
-        raise ValueError(f"{path} exists and is no page of fieldwatch: name another file, or remove it")
+        raise InputError(f"{path} exists and is no page of fieldwatch: name another file, or remove it")
 
 
 def show(console: Console, comparison: Comparison, by: By) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoints of one run, each scored by its pipeline's own evaluation, and ranked."""
+"""The checkpoints of one run, each scored by its pipeline, and ranked; their curves."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +11,13 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont
 
 from fieldwatch import Checkpoints
-from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
-from fieldwatch.pipelines.splats import evaluate as evaluate_photos
-from fieldwatch.pipelines.splats import open_drawn_run
-from fieldwatch.run import Device
-
-MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
-PSNR, SSIM = "PSNR", "SSIM"
+from fieldwatch.base import InputError
 
 _PAPER, _INK, _FAINT = (24, 25, 29), (236, 236, 236), (90, 92, 98)
 _LINES = ((90, 170, 250), (250, 170, 80), (120, 210, 130), (220, 120, 220))
 _WIDTH, _HEIGHT, _MARGIN = 640, 150, 44  # of one curve, and the room at its left
 
-Told = Callable[[int], object]
+Tell = Callable[[int], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,105 +64,15 @@ class Compared:
     left_out: Mapping[int, str] = field(default_factory=dict)
 
 
-def compare_normals(folder: Path, device: Device, resolution: int | None, told: Told) -> Compared:
-    """Score the checkpoints of a normals run by mesh and normals.
-
-    Args:
-        folder: the run.
-        device: where to draw.
-        resolution: nodes of the meshes; None takes the run's own.
-        told: called with each step before it is looked at.
-
-    Raises:
-        ValueError: the run or its maps cannot be read, or there is no sound checkpoint.
-    """
-    store, rows, left_out = Checkpoints(folder / "checkpoints"), list[Row](), dict[int, str]()
-    config, scene = stored_config(folder), None
-    for step in stored_steps(store, folder):
-        told(step)
-        try:
-            if scene is None:
-                stored = open_run(folder, step, device=device)
-                scene, model = stored.scene, stored.model
-            else:
-                model = model_from(store.read(step), config, scene)
-        except (CheckpointError, KeyError, RuntimeError, TypeError) as error:
-            left_out[step] = str(error)
-            continue
-        metrics = evaluate_surface(model, scene, config, resolution=resolution).metrics
-        figures = {
-            MAE: metrics.get("Eval/mae"),
-            MAE_HELD_OUT: metrics.get("Eval/mae_held_out"),
-            CHAMFER: metrics.get("Eval/chamfer_percent"),
-            IOU: metrics.get("Eval/iou"),
-        }
-        rows.append(Row(step=step, iteration=round(scene.plan.iteration(step)), figures=figures))
-    refuse_none(rows, left_out, folder)
-    columns = {MAE: "{:.3f}", MAE_HELD_OUT: "{:.3f}", CHAMFER: "{:.4f}", IOU: "{:.4f}"}
-    return by_ratios(rows, columns, left_out)
-
-
-def by_ratios(rows: Sequence[Row], columns: Mapping[str, str], left_out: Mapping[int, str]) -> Compared:
-    """Rank by the geometric mean of each error over its best value.
-
-    A checkpoint that lacks an error that others have (it shows no surface) comes last.
-    """
-    normal = MAE_HELD_OUT if any(row.figures[MAE_HELD_OUT] is not None for row in rows) else MAE
-    errors = [name for name in (normal, CHAMFER) if any(row.figures[name] is not None for row in rows)]
-    least = {name: min(value for row in rows if (value := row.figures[name]) is not None) for name in errors}
-    scored: list[Row] = []
-    for row in rows:
-        values = [(row.figures[name], least[name]) for name in errors]
-        logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
-        score = math.exp(sum(logs) / len(logs)) if logs else math.inf
-        scored.append(Row(step=row.step, iteration=row.iteration, figures=row.figures, score=score))
-    words = " and ".join(errors) or "nothing: no checkpoint shows a surface"
-    scored.sort(key=lambda row: (row.score, -row.step))
-    return Compared(rows=tuple(scored), columns=columns, ranked_by=words, left_out=left_out)
-
-
-def compare_splats(folder: Path, device: Device, resolution: int | None, told: Told) -> Compared:
-    """Score the checkpoints of a splats run by PSNR; arguments as of `compare_normals`.
-
-    Raises:
-        ValueError: the run or its photos cannot be read, there is no sound checkpoint, or a mesh's resolution is given.
-    """
-    if resolution is not None:
-        raise ValueError(f"--resolution {resolution} is for meshes of normals, and {folder} holds splats: leave it out")
-    rows, left_out, held_out = list[Row](), dict[int, str](), False
-    for step in stored_steps(Checkpoints(folder / "checkpoints"), folder):
-        told(step)
-        try:
-            stored = open_drawn_run(folder, step, device=device)
-        except CheckpointError as error:
-            left_out[step] = str(error)
-            continue
-        found = evaluate_photos(stored.model, stored.scene)
-        held_out = found.held_out
-        figures = {PSNR: found.metrics["Test/psnr"], SSIM: found.metrics.get("Test/ssim")}
-        rows.append(Row(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
-    refuse_none(rows, left_out, folder)
-    most = max(row.figures[PSNR] or 0.0 for row in rows)
-    scored = [
-        Row(step=r.step, iteration=r.iteration, figures=r.figures, score=most - (r.figures[PSNR] or 0.0)) for r in rows
-    ]
-    return Compared(
-        rows=tuple(sorted(scored, key=lambda row: (row.score, -row.step))),
-        columns={PSNR: "{:.3f}", SSIM: "{:.4f}"},
-        ranked_by=f"PSNR of the photos {'held out' if held_out else 'trained on'}",
-        left_out=left_out,
-    )
-
-
 def stored_steps(store: Checkpoints, folder: Path) -> list[int]:
     """Return the steps that have a checkpoint.
 
     Raises:
-        ValueError: there is none.
+        InputError: there is none.
     """
     steps = store.steps()
     if not steps:
-        raise ValueError(f"{folder} has no checkpoint: train on, or lower --checkpoint-interval")
+        raise InputError(f"{folder} has no checkpoint: train on, or lower --checkpoint-interval")
     return steps
 
 
@@ -177,11 +80,11 @@ def refuse_none(rows: Sequence[Row], left_out: Mapping[int, str], folder: Path) 
     """Refuse a run of which nothing could be read.
 
     Raises:
-        ValueError: there is no row.
+        InputError: there is no row.
     """
     if not rows:
         step, why = next(iter(left_out.items()))
-        raise ValueError(f"none of {len(left_out)} checkpoints of {folder} can be read; step {step}: {why}")
+        raise InputError(f"none of {len(left_out)} checkpoints of {folder} can be read; step {step}: {why}")
 
 
 def curves(found: Compared) -> UInt8[np.ndarray, "height width 3"]:

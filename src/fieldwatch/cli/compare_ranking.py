@@ -6,26 +6,28 @@ from typing import Any
 
 import orjson
 from PIL import Image
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.compare_checkpoints import Compared, compare_normals, compare_splats, curves
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.cli.pipeline import by_pipeline
+from fieldwatch.base import output_path, whole_file, write_file
+from fieldwatch.cli.compare_checkpoints import Compared, curves
+from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.options import options_of
 from fieldwatch.cli.training import check_writable
+from fieldwatch.record import Terminal
+from fieldwatch.registry import owner_of
 from fieldwatch.run import Device
 
 FINDINGS = 1
 
 
-def rank(folder: Path, device: Device, resolution: int | None, place: Path | None, *, as_json: bool) -> int:
+def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_json: bool) -> int:
     """Rank the checkpoints of a run, write table and curves, and say which to use.
 
     Args:
         folder: the run.
         device: where to draw.
-        resolution: nodes of the meshes along a side; None takes the run's own.
+        chosen: the command line, with the further flags of pipelines.
         place: the folder for the files; None is the run's products/compare.
         as_json: print the answer for a script.
 
@@ -35,15 +37,16 @@ def rank(folder: Path, device: Device, resolution: int | None, place: Path | Non
     Raises:
         BadInput: the run cannot be read, has no checkpoint, or the files cannot be written.
     """
-    if resolution is not None and not 8 <= resolution <= 512:
-        raise BadInput(f"--resolution is {resolution}: wanted 8 to 512 nodes along a side of the box")
-    compare = by_pipeline(folder, {"normals": compare_normals, "splats": compare_splats})
-    out = place or folder / "products" / "compare"
-    console = Console(stderr=as_json)
+    with reading_input():
+        pipeline = owner_of(folder, "rank")
+    options = options_of(chosen, pipeline)
+    compare = pipeline.load("rank")
+    out = place or output_path(folder, "products", "compare")
+    console = Terminal(stderr=as_json)
     with reading_input():
         check_writable(out)
         with console.status("looking at the checkpoints") as status:
-            found = compare(folder, device, resolution, lambda step: status.update(f"step {step}"))
+            found = compare(folder, device, options, lambda step: status.update(f"step {step}"))
         files = write_files(found, out)
     places = {name: path.absolute() for name, path in files.items()}
     best = found.rows[0]
@@ -77,20 +80,18 @@ def table_of(found: Compared) -> Table:
 
 def write_files(found: Compared, folder: Path) -> dict[str, Path]:
     """Write the table and the curves; returns them by what they are."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = [row.flat() for row in found.rows]
-    with (folder / "checkpoints.csv").open("w", newline="", encoding="utf-8") as file:
+    table_file = output_path(folder, "checkpoints.csv")
+    with whole_file(table_file) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     table: dict[str, Any] = {"ranked_by": found.ranked_by, "best": found.rows[0].step, "checkpoints": rows}
-    (folder / "checkpoints.json").write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
-    Image.fromarray(curves(found)).save(folder / "checkpoints.png")
-    return {
-        "table": folder / "checkpoints.csv",
-        "json": folder / "checkpoints.json",
-        "curves": folder / "checkpoints.png",
-    }
+    data = orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n"
+    drawing = output_path(folder, "checkpoints.png")
+    with whole_file(drawing) as draft:
+        Image.fromarray(curves(found)).save(draft, "PNG")
+    return {"table": table_file, "json": write_file(output_path(folder, "checkpoints.json"), data), "curves": drawing}
 
 
 def _written(value: float | None, form: str) -> str:

@@ -7,8 +7,9 @@ from typing import Literal
 
 import tyro
 
+from fieldwatch.cli.commands import all_commands, runner_of
 from fieldwatch.cli.completion_scripts import bash_script, fish_script, zsh_script
-from fieldwatch.cli.completion_table import stored_flags
+from fieldwatch.cli.completion_table import flags_of, stored_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +34,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch completion", args=arguments)
     script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[chosen.shell]
-    sys.stdout.write(script(stored_flags()))
+    commands = all_commands()
+    flags = stored_flags()
+    for name in commands.keys() - flags.keys():  # of pipelines that came with other packages
+        flags[name] = flags_of(runner_of(name))
+    take_runs = [name for name, command in commands.items() if command.takes_run]
+    sys.stdout.write(script({name: flags[name] for name in commands}, take_runs))
     return 0

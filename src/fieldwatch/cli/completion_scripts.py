@@ -4,17 +4,11 @@ Names of folders reach the shell's answer as they are, never through an expansio
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fieldwatch.cli.completion_table import Flag
 
 SHELLS = ("bash", "zsh", "fish")
-TAKE_RUNS = (
-    "resume", "report", "watch", "memory", "growth", "health", "infer video", "infer splats", "infer normals",
-    "mesh extract", "mesh refine", "mesh texture", "export", "compare", "eval", "tensorboard",
-)  # fmt: skip
-"""Commands whose first word is a run folder."""
-
 Flags = Mapping[str, Sequence[Flag]]
 
 _BASH = r"""# Tab completion of fieldwatch in bash; written by: fieldwatch completion bash
@@ -126,25 +120,30 @@ end
 """
 
 
-def bash_script(flags: Flags) -> str:
-    """The script for bash."""
-    return _filled(_BASH, flags)
+def bash_script(flags: Flags, take_runs: Collection[str]) -> str:
+    """The script for bash.
+
+    Args:
+        flags: by command.
+        take_runs: commands whose first word is a run folder.
+    """
+    return _filled(_BASH, flags, take_runs)
 
 
-def zsh_script(flags: Flags) -> str:
-    """The script for zsh."""
-    return _filled(_ZSH, flags)
+def zsh_script(flags: Flags, take_runs: Collection[str]) -> str:
+    """The script for zsh; arguments as of `bash_script`."""
+    return _filled(_ZSH, flags, take_runs)
 
 
-def fish_script(flags: Flags) -> str:
-    """The script for fish."""
+def fish_script(flags: Flags, take_runs: Collection[str]) -> str:
+    """The script for fish; arguments as of `bash_script`."""
     lines = [_FISH]
     lines += [f"complete -c fieldwatch -n __fieldwatch_first -f -a '{word}'" for word in _first(flags)]
     for group, words in _second(flags).items():
         lines.append(f"complete -c fieldwatch -n '__fieldwatch_after {group}' -f -a '{' '.join(words)}'")
     for command, some in flags.items():
         at = f"complete -c fieldwatch -n '__fieldwatch_at {command}'"
-        if command in TAKE_RUNS:
+        if command in take_runs:
             lines.append(f"{at} -a '(__fieldwatch_runs)'")
         lines += [f"{at} {_fish_flag(flag)}" for flag in some if _plain(flag.name)]
     return "\n".join(lines) + "\n"
@@ -157,11 +156,11 @@ def _fish_flag(flag: Flag) -> str:
     return {"nothing": name, "path": f"{name} -r -F", "value": f"{name} -x"}[flag.takes]
 
 
-def _filled(text: str, flags: Flags) -> str:
-    return text.replace("__SHARED__", _shared_functions(flags)).replace("__FIRST__", " ".join(_first(flags)))
+def _filled(text: str, flags: Flags, take_runs: Collection[str]) -> str:
+    return text.replace("__SHARED__", _shared_functions(flags, take_runs)).replace("__FIRST__", " ".join(_first(flags)))
 
 
-def _shared_functions(flags: Flags) -> str:
+def _shared_functions(flags: Flags, take_runs: Collection[str]) -> str:
     """What bash and zsh say alike: words for a command, for a flag."""
     second = {group: " ".join(words) for group, words in _second(flags).items()}
     names = {command: " ".join(flag.name for flag in some if _plain(flag.name)) for command, some in flags.items()}
@@ -171,7 +170,7 @@ def _shared_functions(flags: Flags) -> str:
         for flag in some
         if flag.takes != "nothing" and _plain(flag.name)
     }
-    runs = "|".join(f"'{command}'" for command in TAKE_RUNS)
+    runs = "|".join(f"'{command}'" for command in take_runs)
     asked = f"_fieldwatch_takes_runs() {{\n  case $1 in {runs}) return 0 ;; esac\n  return 1\n}}\n"
     return "\n".join([_function("second", second), _function("flags", names), _function("values", values), asked])
 

@@ -1,19 +1,20 @@
 """``fieldwatch doctor``: what machine this is, what is installed, what a data set holds and what is wrong with it."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
-from fieldwatch.cli.doctor_data import Kind, kind_of, report_of
+from fieldwatch.cli.doctor_data import AUTO, data_kinds, kind_of
 from fieldwatch.cli.doctor_machine import describe_machine, print_machine
-from fieldwatch.cli.doctor_normals import NormalOptions
 from fieldwatch.cli.doctor_report import DataReport, print_report
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.cli.opening import refuse_set
+from fieldwatch.cli.options import extended, group_field, refuse_changed
+from fieldwatch.cli.run_flags import refuse_set
+from fieldwatch.record import Terminal
+from fieldwatch.registry import resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,8 @@ class Arguments:
 
     Example: fieldwatch doctor --data diligent/bear --picture bear.png
 
-    --data is recognised by what is in it: normal maps (with cameras_sphere.npz, or own captures with COLMAP's model),
-    photos with cameras (COLMAP, transforms.json), frames (a folder of pictures, a video file), Gaussians (PLY, 3DGS
-    folder). It is read as the training would read it, and nothing is written but the picture that was asked for.
+    --data is recognized by what is in it: --kind lists what the installed pipelines know. It is read as the training
+    would read it, and nothing is written but the picture that was asked for.
 
     Of the machine: cores, memory, disk, GPU and driver, torch's build, kernels, extras and programs with what they
     bring, limits, the clock, and whether runs can be written here.
@@ -37,65 +37,58 @@ class Arguments:
 
     data: Path | None = None
     """A folder or file; without it, the machine is looked at."""
-    kind: Literal["auto", "normals", "photos", "frames", "gaussians"] = "auto"
-    """What the data are; auto recognises them."""
-    picture: Path | None = None
-    """Write a contact sheet of normal maps: normals, outline of the mask (white), of the visual hull (red)."""
-    axes: Literal["opengl", "opencv", "auto"] | None = None
-    """Of normals in the files; by the layout, if not given."""
-    normals: str | None = None
-    """Name of the folder of normals, where there are several."""
-    exclude: tuple[str, ...] = ()
-    """Views of normal maps to leave out: numbers or names."""
-    fill_holes: bool = False
-    """Add holes of masks to them where there are normals in the holes."""
     json: bool = False
     """Print what was found as JSON, and nothing else on standard output."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch doctor", args=arguments)
+    kinds = data_kinds()
+    options = {name: resolve(kind.options) for name, kind in kinds.items() if kind.options}
+    about_kind = tyro.conf.arg(help="What the data are; auto recognizes them.")
+    choice = Annotated[Literal[(AUTO, *kinds)], about_kind]  # pyright: ignore[reportInvalidTypeForm]  the choices are known when it runs
+    flags = extended(Arguments, options, [("kind", choice, field(default=AUTO))])
+    chosen = tyro.cli(flags, prog="fieldwatch doctor", args=arguments, config=(tyro.conf.OmitArgPrefixes,))
     if chosen.data is None:
-        others = ("kind", "picture", "axes", "normals", "exclude", "fill_holes")
-        refuse_set(chosen, others, "it is about a data set, and --data is not given")
+        refuse_set(chosen, ("kind",), "it is about a data set, and --data is not given")
+        _refuse_options(chosen, options, "it is about a data set, and --data is not given")
         machine = describe_machine()
         if chosen.json:
             print_json(asdict(machine))
         else:
-            print_machine(Console(highlight=False), machine)
+            print_machine(Terminal(highlight=False), machine)
         return 1 if machine.ill else 0
-    report = _look(chosen, chosen.data.expanduser())
+    report = _examined(chosen, chosen.data.expanduser(), options)
     if chosen.json:
         print_json(asdict(report))
     else:
-        console = Console(highlight=False)
+        console = Terminal(highlight=False)
         print_report(console, report)
-        if chosen.picture is not None:
-            print_places(console, {"picture": chosen.picture.expanduser().absolute()})
+        if report.files:
+            print_places(console, {name: path.absolute() for name, path in report.files.items()})
     return 1 if report.ill else 0
 
 
-def _look(chosen: Arguments, path: Path) -> DataReport:
-    """Read the data; what is wrong with the folder itself ends the command.
+def _refuse_options(chosen: Any, names: Iterable[str], why: str) -> None:
+    for name in names:
+        options = getattr(chosen, group_field(name), None)
+        if options is not None:
+            refuse_changed(options, why)
+
+
+def _examined(chosen: Any, path: Path, options: Mapping[str, type]) -> DataReport:
+    """Read and check the data.
 
     Raises:
-        BadInput: it cannot be read, or is of no known kind.
+        BadInput: they cannot be read, or are of no known kind.
     """
     try:
-        kind: Kind = kind_of(path) if chosen.kind == "auto" else chosen.kind
-        if kind != "normals":
-            only = ("picture", "axes", "normals", "exclude", "fill_holes")
-            refuse_set(chosen, only, f"it is about normal maps, and {path} holds {kind}")
-        options = NormalOptions(
-            axes=chosen.axes,
-            normals=chosen.normals,
-            exclude=tuple(int(one) if one.isdecimal() else one for one in chosen.exclude),
-            fill_holes=chosen.fill_holes,
-            picture=chosen.picture,
-        )
+        kind = kind_of(path) if chosen.kind == AUTO else data_kinds()[chosen.kind]
+        others = [name for name in options if name != kind.name]
+        for name in others:
+            _refuse_options(chosen, [name], f"it is about {data_kinds()[name].title}, and {path} holds {kind.name}")
         with reading_input():
-            return report_of(path, kind, options)
+            return resolve(kind.report)(path, getattr(chosen, group_field(kind.name), None))
     except PermissionError as error:
         raise _closed(error, path) from error
     except BadInput as error:

@@ -1,6 +1,6 @@
 """What is wrong with a machine for training, and what to do about it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fieldwatch.cli.doctor_report import DataFinding
@@ -13,13 +13,16 @@ DRIVERS = {"11": 450, "12": 525, "13": 580}
 """The first driver for Linux that runs programs of each major version of CUDA (CUDA compatibility, NVIDIA)."""
 
 
-def checked(machine: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[DataFinding, ...]:
+def checked(
+    machine: Mapping[str, Any], software: Mapping[str, Any], others: Iterable[DataFinding] = ()
+) -> tuple[DataFinding, ...]:
     """Everything that is wrong, the gravest first."""
     found = [
         *about_the_gpu(machine, software),
         *about_what_is_installed(software),
         *about_room(machine),
         *about_runs(machine),
+        *others,
     ]
     order = ("error", "warning", "note")
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
@@ -45,14 +48,7 @@ def about_the_gpu(machine: Mapping[str, Any], software: Mapping[str, Any]) -> It
 
 
 def about_what_is_installed(software: Mapping[str, Any]) -> Iterator[DataFinding]:
-    """Kernels and the tab."""
-    if not software["native_kernels"]:
-        yield DataFinding(
-            name="kernels",
-            severity="warning",
-            message=f"the native kernels are not available: {software['native_kernels_reason']}",
-            remedy="install a C compiler (gcc or clang): without them a CPU trains splats and normals far slower",
-        )
+    """TensorBoard's tab."""
     if not software["tensorboard_tab"]:
         yield DataFinding(
             name="tab",

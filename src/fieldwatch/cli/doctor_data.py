@@ -1,83 +1,54 @@
-"""Recognises what kind of data a path holds."""
+"""Recognizes what kind of data a path holds: each installed pipeline knows its own."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from fieldwatch.cli.doctor_frames import frames_report, gaussians_report
-from fieldwatch.cli.doctor_normals import NormalOptions, normals_report
-from fieldwatch.cli.doctor_photos import PICTURES, has_colmap, has_transforms, photos_report
-from fieldwatch.cli.doctor_report import DataReport
 from fieldwatch.cli.ending import BadInput
-from fieldwatch.data import normal_layout
+from fieldwatch.registry import DataKind, resolve, working_pipelines
 
-Kind = Literal["normals", "photos", "frames", "gaussians"]
-
-_MAPS = {"normal_camera_space_GT", "normal_camera_space_sdmunips", "normal_camera_space", "normals", "normal"}
-_MASKS = {"mask", "masks"}
-_WANTED = (
-    "normal maps (cameras_sphere.npz with normal_camera_space_GT/ and mask/; or normals/, masks/ and COLMAP's "
-    "sparse/0/), photos with cameras (images/ and sparse/0/; or transforms.json), frames (pictures, or a video file), "
-    "or Gaussians (a .ply, or point_cloud/iteration_N/)"
-)
+AUTO = "auto"
 
 
-def kind_of(path: Path) -> Kind:
-    """Return what a path holds, by the names of what is in it.
+def data_kinds() -> dict[str, DataKind]:
+    """Return the kinds of data that installed pipelines check, by name."""
+    return {kind.name: kind for pipeline in working_pipelines()[0] for kind in pipeline.data}
+
+
+def kind_of(path: Path) -> DataKind:
+    """Return what a path holds; the pipelines look at the names of what is in it.
 
     Raises:
-        BadInput: nothing is there, or nothing that is known; the message says what was found and what was wanted.
+        BadInput: nothing is there, or nothing that is known; the message says what was found and what was expected.
         PermissionError: the folder may not be read.
     """
-    if path.is_file():
-        return _kind_of_file(path)
-    if not path.is_dir():
-        raise BadInput(f"{path} does not exist: give a folder or a file, holding {_WANTED}")
-    names = sorted(entry.name for entry in path.iterdir())
-    if normal_layout(path) is not None or (not _MASKS.isdisjoint(names) and not _MAPS.isdisjoint(names)):
-        return "normals"
-    if any(entry.name.startswith("iteration_") for entry in path.glob("point_cloud/*")):
-        return "gaussians"
-    if has_transforms(path) or has_colmap(path):
-        return "photos"
-    if any(Path(name).suffix.lower() in PICTURES and not name.startswith(".") for name in names):
-        return "frames"
-    raise BadInput(_unknown(path, names))
+    if not path.exists():
+        raise BadInput(f"{path} does not exist: give a folder or a file, holding {_wanted()}")
+    kind = _most_certain(path)
+    if kind is not None:
+        return kind
+    raise BadInput(_unknown(path, sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []))
 
 
-def report_of(path: Path, kind: Kind, options: NormalOptions) -> DataReport:
-    """Read and check data of a kind; errors of its reader pass."""
-    if kind == "normals":
-        return normals_report(path, options)
-    readers = {"photos": photos_report, "frames": frames_report, "gaussians": gaussians_report}
-    return readers[kind](path)
+def _most_certain(path: Path) -> DataKind | None:
+    certain = [(resolve(kind.recognize)(path), kind) for kind in data_kinds().values()]
+    certainty, kind = max(certain, key=lambda pair: pair[0], default=(0, None))
+    return kind if certainty > 0 else None
 
 
-def _kind_of_file(path: Path) -> Kind:
-    ending = path.suffix.lower()
-    if ending == ".ply":
-        return "gaussians"
-    if ending == ".json":
-        return "photos"
-    if ending in PICTURES | {".npz", ".npy", ".exr", ".bin", ".txt"}:
-        raise BadInput(f"{path} is one file of a data set: give the folder that holds the whole set, {_WANTED}")
-    if ending in {".obj", ".glb"}:
-        raise BadInput(f"{path} is a mesh: `fieldwatch mesh quality {path}` says how good it is")
-    return "frames"
+def _wanted() -> str:
+    *others, last = [kind.wanted for kind in data_kinds().values()] or ["data of an installed pipeline"]
+    return ", ".join(others) + (" or " if others else "") + last
 
 
 def _unknown(path: Path, names: Sequence[str]) -> str:
     if "run.json" in names:
         return f"{path} is a run, not data: `fieldwatch health {path}` says what is wrong with it"
+    if path.is_file():
+        return f"{path} is a file of no known kind: give {_wanted()}"
     found = ", ".join(names[:10]) + (f", ... ({len(names)})" if len(names) > 10 else "")
     if not names:
-        return f"{path} is empty: give a folder or a file, holding {_WANTED}"
-    below = next((path / name for name in names if (path / name).is_dir() and _is_known(path / name)), None)
+        return f"{path} is empty: give a folder or a file, holding {_wanted()}"
+    folders = (path / name for name in names if (path / name).is_dir())
+    below = next((folder for folder in folders if _most_certain(folder) is not None), None)
     hint = f"did you mean {below}? Else give" if below else "give"
-    return f"{path} holds nothing that is known (found: {found}): {hint} {_WANTED}"
-
-
-def _is_known(path: Path) -> bool:
-    """Whether a folder below would be known, by a quick look."""
-    has_pictures = any(entry.suffix.lower() in PICTURES for entry in path.iterdir())
-    return normal_layout(path) is not None or has_transforms(path) or has_colmap(path) or has_pictures
+    return f"{path} holds nothing that is known (found: {found}): {hint} {_wanted()}"

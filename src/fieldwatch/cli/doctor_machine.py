@@ -17,9 +17,9 @@ from rich.text import Text
 
 from fieldwatch.cli.doctor_checks import checked, gibibytes
 from fieldwatch.cli.doctor_places import look_at_places
-from fieldwatch.cli.doctor_report import DataFinding, print_checks
+from fieldwatch.cli.doctor_report import DataFinding, MachineCheck, print_checks
 from fieldwatch.monitor import Gpu, read_machine
-from fieldwatch.render import native_available
+from fieldwatch.registry import pipeline_names, resolve, working_pipelines
 
 
 class Library(NamedTuple):
@@ -31,18 +31,13 @@ class Library(NamedTuple):
 
 
 LIBRARIES = (
-    Library("av", "video files, EXR, 16-bit PNG", "pip install av"),
     Library("tensorboard", "dashboards", "pip install tensorboard"),
-    Library("xatlas", "texture atlases", "pip install xatlas"),
     Library("nvidia-ml-py", "GPU readings", "pip install nvidia-ml-py"),
-    Library("transformers", "CLIP as a teacher and for search", "pip install 'fieldwatch[clip]'"),
-    Library("gsplat", "splats on a GPU", "pip install 'fieldwatch[gpu]'"),
     Library("wandb", "Weights & Biases", "pip install 'fieldwatch[wandb]'"),
     Library("mlflow-skinny", "MLflow", "pip install 'fieldwatch[mlflow]'"),
     Library("ray", "many scenes at once", "pip install 'fieldwatch[ray]'"),
-    Library("open3d", "another Poisson reconstruction, by choice", "pip install open3d"),
 )
-"""The ones that people ask about: our own needs that are native, and what is optional."""
+"""What the toolkit itself can use; pipelines name theirs in `Pipeline.libraries`."""
 
 PROGRAMS = {
     "colmap": "poses of own photos",
@@ -66,6 +61,7 @@ class MachineReport:
         libraries: version of each one, None where it is not installed.
         programs: path of each one, None where it is not found.
         findings: what is wrong or missing, and what to do; the gravest first.
+        checks: what the pipelines look at.
     """
 
     machine: Mapping[str, Any]
@@ -73,6 +69,7 @@ class MachineReport:
     libraries: Mapping[str, str | None]
     programs: Mapping[str, str | None]
     findings: tuple[DataFinding, ...]
+    checks: tuple[MachineCheck, ...] = ()
 
     @property
     def ill(self) -> bool:
@@ -85,7 +82,7 @@ def describe_machine() -> MachineReport:
     seen = read_machine(settle=0.0)
     limit = memory_limit()
     total = seen.cpu.memory_total_bytes
-    fast, why = native_available()
+    checks = pipeline_checks()
     place = Path.cwd()
     machine = {
         "host": seen.host,
@@ -107,19 +104,59 @@ def describe_machine() -> MachineReport:
         "torch_build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only",
         "torch_threads": torch.get_num_threads(),
         "torch_sees_gpu": torch.cuda.is_available(),
-        "native_kernels": fast,
-        "native_kernels_reason": why or None,
+        "pipelines": list(pipeline_names()),
         "tensorboard_tab": "fieldwatch" in metadata.entry_points(group="tensorboard_plugins").names,
     }
-    libraries = {each.package: installed(each.package) for each in LIBRARIES}
+    for check in checks:
+        software.update(check.facts)
+    wanted = libraries_here()
+    libraries = {each.package: installed(each.package) for each in wanted}
+    others = [*broken_pipelines(), *(finding for check in checks for finding in check.findings)]
     programs = {name: shutil.which(name) for name in PROGRAMS}
     return MachineReport(
         machine=machine,
         software=software,
         libraries=libraries,
         programs=programs,
-        findings=checked(machine, software),
+        findings=checked(machine, software, others),
+        checks=tuple(checks),
     )
+
+
+def libraries_here() -> tuple[Library, ...]:
+    """Return the libraries that the toolkit and the installed pipelines can use."""
+    theirs = (Library(*one) for pipeline in working_pipelines()[0] for one in pipeline.libraries)
+    return tuple(dict.fromkeys((*LIBRARIES, *theirs)))
+
+
+def pipeline_checks() -> list[MachineCheck]:
+    """Have the installed pipelines look at this machine; a check that several share is made once."""
+    references = dict.fromkeys(each.machine_check for each in working_pipelines()[0] if each.machine_check)
+    return [resolve(reference)() for reference in references]
+
+
+def broken_pipelines() -> list[DataFinding]:
+    """Report packages whose pipeline cannot be used, and that there is no pipeline at all."""
+    working, broken = working_pipelines()
+    found = [
+        DataFinding(
+            name="pipelines",
+            severity="error",
+            message=str(error),
+            remedy="repair or uninstall the package that offers it",
+        )
+        for error in broken.values()
+    ]
+    if not working and not broken:
+        found.append(
+            DataFinding(
+                name="pipelines",
+                severity="error",
+                message="no pipeline is installed: the installed package is older than its source",
+                remedy="install the package again: pip install -e . (or make env)",
+            )
+        )
+    return found
 
 
 def installed(package: str) -> str | None:
@@ -187,10 +224,11 @@ def print_machine(console: Console, report: MachineReport) -> None:
     build = f"{software['torch']} ({software['torch_build']}, {software['torch_threads']} threads)"
     table.add_row("python", Text(f"{software['python']}, fieldwatch {software['fieldwatch']}"))
     table.add_row("torch", Text(build))
-    reason = f"no: {software['native_kernels_reason']}"
-    table.add_row("kernels", Text("native, built" if software["native_kernels"] else reason))
+    table.add_row("pipelines", Text(", ".join(software["pipelines"]) or "none"))
+    for check in report.checks:
+        table.add_row(check.label, Text(check.text))
     table.add_row("tab", Text("in TensorBoard" if software["tensorboard_tab"] else "not in TensorBoard"))
-    for library in LIBRARIES:
+    for library in libraries_here():
         there = report.libraries[library.package]
         table.add_row(library.package, Text(f"{there or 'not installed: ' + library.remedy}  ({library.purpose})"))
     for name, purpose in PROGRAMS.items():

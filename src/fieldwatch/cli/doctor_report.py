@@ -1,7 +1,7 @@
 """What the doctor says about a data set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,23 @@ class DataFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineCheck:
+    """What a pipeline found on this machine.
+
+    Attributes:
+        facts: for ``--json``, by name.
+        label: of its line in the table.
+        text: that line.
+        findings: what is wrong.
+    """
+
+    facts: Mapping[str, Any]
+    label: str
+    text: str
+    findings: tuple[DataFinding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataReport:
     """What a data set holds.
 
@@ -43,6 +60,7 @@ class DataReport:
         notes: what was done while reading.
         findings: the gravest first.
         command: what takes it.
+        files: what was written, by what it is.
     """
 
     path: Path
@@ -51,6 +69,7 @@ class DataReport:
     notes: tuple[str, ...]
     findings: tuple[DataFinding, ...]
     command: str
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     @property
     def ill(self) -> bool:
@@ -74,7 +93,7 @@ def print_report(console: Console, report: DataReport) -> None:
 def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
     """Show what checks found."""
     if not findings:
-        console.print("[green]healthy[/]: no check found anything")
+        console.print("[green]healthy[/]: no check found anything", markup=True)
     for finding in findings:
         head = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.name}")
         console.print(head, soft_wrap=True)

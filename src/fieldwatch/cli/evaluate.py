@@ -1,17 +1,23 @@
-"""``fieldwatch eval RUN``: how good a checkpoint is, as tables, pictures and JSON."""
+"""``fieldwatch eval RUN``: how good a checkpoint is, as tables, files and JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+import orjson
+from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.evaluate_normals import evaluate_normals
-from fieldwatch.cli.evaluate_splats import evaluate_splats
-from fieldwatch.cli.evaluate_video import evaluate_video
-from fieldwatch.cli.opening import RunFlags, refuse_set
-from fieldwatch.cli.pipeline import by_pipeline
+from fieldwatch.base import output_path, write_file
+from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.opening import open_stored
+from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.cli.quality import quality_of
+from fieldwatch.cli.run_flags import RunFlags
+from fieldwatch.cli.training import check_writable
+from fieldwatch.record import Terminal
+from fieldwatch.registry import EvaluationRequest, Pipeline, Scores, owner_of
+
+METRICS = "metrics"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,27 +26,65 @@ class Arguments(RunFlags):
 
     Example: fieldwatch eval runs/bunny --checkpoint best
 
-    Of a video: quality of every patch and frame, of places between the patches, a report and a map of the embeddings,
-    the worst frames as pictures. Of splats and refined meshes: quality of every photo, drawings of them with their
-    errors. Of normals: angular errors of every view, trained on and held out, poses, and the mesh where the true one is
-    known. All write CSV and metrics.json. The run itself is not changed.
+    The pipeline that trained the run says what is measured; tables and pictures go to the folder, metrics.json with
+    them. The run itself is not changed.
     """
 
     out: Path | None = None
     """Where the files go; default RUN/products/eval-<step>."""
-    positions_frames: int = 10
-    """Video: frames, evenly spaced, at which places between the patches are scored too; 0 for none."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch eval", args=arguments)
-    if chosen.positions_frames < 0:
-        raise BadInput(f"--positions-frames is {chosen.positions_frames}: wanted a number of frames, 0 for none")
-    pipeline = by_pipeline(chosen.run, {name: name for name in ("video", "splats", "refined", "normals")})
-    if pipeline == "video":
-        return evaluate_video(chosen, chosen.out, chosen.positions_frames)
-    refuse_set(chosen, ("positions_frames",), f"{chosen.run} holds {pipeline}, which has no frames")
-    if pipeline == "normals":
-        return evaluate_normals(chosen, chosen.out)
-    return evaluate_splats(chosen, chosen.out)
+    chosen = parse_with_options(Arguments, "evaluate_options", "fieldwatch eval", arguments)
+    with reading_input():
+        pipeline = owner_of(chosen.run, "evaluate")
+        options = options_of(chosen, pipeline)
+        config = pipeline.stored_config(chosen.run)
+    console = Terminal(stderr=chosen.json)
+    scores = evaluate(pipeline, chosen, config, options, console)
+    files = {name: path.absolute() for name, path in with_metrics(scores, chosen).items()}
+    if chosen.json:
+        about = {"run": chosen.run, "step": scores.step, METRICS: scores.metrics}
+        print_json({**about, **scores.details, "files": files})
+        return 0
+    told = f", {scores.headline}" if scores.headline else ""
+    console.print(f"{chosen.run}, step {scores.step}{told}", soft_wrap=True, markup=False)
+    for part in scores.shown or (quality_of(pipeline, scores.metrics),):
+        console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+    print_places(console, files)
+    return 0
+
+
+def evaluate(pipeline: Pipeline, chosen: Arguments, config: object, options: object, console: Terminal) -> Scores:
+    """Have the pipeline evaluate a checkpoint.
+
+    Raises:
+        BadInput: there is no such checkpoint, its data cannot be read, or nothing can be written.
+    """
+    function = pipeline.load("evaluate")
+
+    def answer(folder: Path, which: object) -> Scores:
+        check_writable(chosen.out or output_path(folder, "products"))
+        request = EvaluationRequest(
+            run=folder,
+            config=config,
+            checkpoint=which,  # pyright: ignore[reportArgumentType]  open_stored has read it
+            device=chosen.device,
+            out=chosen.out,
+            options=options,
+            console=console,
+        )
+        return function(request)
+
+    return open_stored(answer, chosen.run, chosen.checkpoint)
+
+
+def with_metrics(scores: Scores, chosen: Arguments) -> Mapping[str, Path]:
+    """Return the files of an evaluation; writes the metrics where the pipeline has not."""
+    if METRICS in scores.files:
+        return scores.files
+    folder = chosen.out or output_path(chosen.run, "products", f"eval-{scores.step}")
+    told = {"step": scores.step, METRICS: scores.metrics, **scores.details}
+    data = orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+    return {**scores.files, METRICS: write_file(output_path(folder, "metrics.json"), data)}

@@ -1,11 +1,12 @@
 """``fieldwatch export RUN --to parquet/csv/tensorboard``: the record of any run, for other tools; without torch."""
 
 import shlex
+import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from fieldwatch.base import output_path
 from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.record import Terminal
 from fieldwatch.record.exports import Target, export_record
 
 
@@ -22,9 +23,11 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
     Raises:
         BadInput: there is no run, nothing was recorded, the folder is there, or pyarrow is not installed.
     """
-    place = out or run / "products" / f"record-{to}"
+    place = out or output_path(run, "products", f"record-{to}")
     with reading_input():
         written = export_record(run, to, place, overwrite=overwrite)
+    for damage in written.damage:
+        sys.stderr.write(f"damaged: {damage.message}\n")
     if json:
         print_json(
             {
@@ -37,7 +40,7 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
             }
         )
         return 0
-    console = Console()
+    console = Terminal()
     for table, rows in written.rows.items():
         metrics = f" of {written.columns[table]:,} metrics" if table in written.columns else ""
         console.print(f"{table}: {rows:,} rows{metrics}")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import orjson
 import tyro
-from rich.console import Console
 from rich.live import Live
 
 from fieldwatch.cli.ending import BadInput, print_json
 from fieldwatch.monitor import Machine, MachineReader, line, picture, read_machine
+from fieldwatch.record import Terminal
 
 SHORTEST = 0.1
 
@@ -55,11 +55,11 @@ def _show_once(machine: Machine, *, as_json: bool) -> None:
     if as_json:
         print_json(machine.as_json())
     else:
-        Console(highlight=False).print(picture(machine, rows=sys.maxsize))
+        Terminal(highlight=False).print(picture(machine, rows=sys.maxsize))
 
 
 def _watch(interval: float, *, as_json: bool) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     with MachineReader() as reader:
         reader.read()  # CPU shares begin here
         time.sleep(min(interval, 0.25))

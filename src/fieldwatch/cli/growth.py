@@ -8,7 +8,8 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.cli.ending import print_json, print_places, reading_input
-from fieldwatch.record import EVENTS, JOURNAL, read_manifest
+from fieldwatch.record import EVENTS, JOURNAL, Terminal, read_manifest
+from fieldwatch.registry import population_of
 from fieldwatch.report.growth import (
     LedgerEntry,
     chosen_entries,
@@ -20,7 +21,7 @@ from fieldwatch.report.growth import (
 )
 
 LEGEND = """
-left: Gaussians. loss, allocated MiB: means of 20 steps after against 20 before.
+left: {population}. loss, allocated MiB: means of 20 steps after against 20 before.
 PSNR, dB: of the same steps, each photo against its own last visit.
 back: steps until a fall of over 1 dB was made up; never: not within 200.
 Of two events in one step the second has what came after.
@@ -29,7 +30,7 @@ Of two events in one step the second has what came after.
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """List every growth, prune and reset of a run: Gaussians, loss, PSNR and memory before and after.
+    """List every growth, prune and reset of a run: size, loss, PSNR and memory before and after.
 
     Example: fieldwatch growth runs/bunny --csv growth.csv
 
@@ -55,17 +56,18 @@ def run(arguments: Sequence[str]) -> int:
         if chosen.csv is not None:
             write_csv(entries, chosen.csv)
     totals = totals_of(entries)
+    population = population_of(chosen.run)
     if chosen.json:
         events = [asdict(entry) | {"lasting": entry.lasting} for entry in entries]
         print_json({"run": chosen.run, "totals": asdict(totals), "events": events, "csv": chosen.csv})
         return 0
-    console = Console()
+    console = Terminal()
     if entries:
-        _print(console, entries, chosen.run, everything=chosen.all)
-        console.print(totals_text(totals), highlight=False)
+        _print(console, entries, chosen.run, population, everything=chosen.all)
+        console.print(totals_text(totals, population), highlight=False)
     else:
         console.print(
-            f"{chosen.run}: no growth, prune or reset is on record: the number of Gaussians never changed",
+            f"{chosen.run}: no growth, prune or reset is on record: the number of {population} never changed",
             soft_wrap=True,
             highlight=False,
             markup=False,
@@ -75,9 +77,11 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _print(console: Console, entries: Sequence[LedgerEntry], folder: Path, *, everything: bool) -> None:
+def _print(
+    console: Console, entries: Sequence[LedgerEntry], folder: Path, population: str, *, everything: bool
+) -> None:
     shown = list(entries) if everything else chosen_entries(entries)
     more = f", {len(shown)} of them shown (--all shows all)" if len(shown) < len(entries) else ""
     console.print(f"{folder}: {len(entries)} events{more}", soft_wrap=True, highlight=False, markup=False)
     console.print(ledger_table(shown), highlight=False)
-    console.print(LEGEND, style="dim", highlight=False)
+    console.print(LEGEND.format(population=population), style="dim", highlight=False)

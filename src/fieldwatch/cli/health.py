@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 from rich.text import Text
 
 from fieldwatch.cli.ending import print_findings, print_json, reading_input
-from fieldwatch.cli.pipeline import pipeline_of, rules_of
+from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import examine, exit_code
-from fieldwatch.monitor import read_post_mortems
-from fieldwatch.record import read_manifest
+from fieldwatch.monitor import read_post_mortems, state_of
+from fieldwatch.record import Terminal, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,8 @@ class Arguments:
 
     Example: fieldwatch health runs/bunny --json
 
-    Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 3 when the run had to stop.
+    Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 3 when the run diverged, failed or was
+    killed.
     """
 
     run: tyro.conf.Positional[Path]
@@ -34,17 +34,19 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch health", args=arguments)
     with reading_input():
-        manifest = read_manifest(chosen.run)
-        findings = examine(chosen.run, rules_of(pipeline_of(chosen.run)))
+        read_manifest(chosen.run)
+        findings = examine(chosen.run, rules_of_run(chosen.run))
         deaths = read_post_mortems(chosen.run)
+    state = state_of(chosen.run)
     if chosen.json:
         found = [finding.as_event() for finding in findings]
-        print_json({"run": chosen.run, "state": manifest.state, "findings": found, "post_mortems": deaths})
+        facts = {"run": chosen.run, "state": state.word, "detail": state.detail, "resume": state.resume}
+        print_json({**facts, "findings": found, "post_mortems": deaths})
     else:
-        console = Console()
-        console.print(f"{chosen.run}: {manifest.state}")
+        console = Terminal()
+        console.print(Text(f"{chosen.run}: {state}"), soft_wrap=True)
         print_findings(console, findings)
         for death in deaths:
             what = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
             console.print(Text(f"died of {what} ({death['place']})"), soft_wrap=True)
-    return exit_code(findings, stopped=manifest.state == "diverged")
+    return exit_code(findings, stopped=state.broken)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.health import exit_code
+from fieldwatch.record import Terminal
 from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
 from fieldwatch.report.ranks import RANKS, ranks_table, read_ranks
 from fieldwatch.report.snapshot import read_snapshot, snapshot_json, snapshot_table, write_view
@@ -41,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch memory", args=arguments)
     if not chosen.inputs:
         raise BadInput("no input was named: give a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
-    console = Console(stderr=chosen.json)
+    console = Terminal(stderr=chosen.json)
     with reading_input():
         paths = [_found(console, name) for name in chosen.inputs]
         snapshots = [_is_pickle(path) for path in paths]

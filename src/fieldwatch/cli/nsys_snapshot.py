@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import tyro
-from rich.console import Console
 
 from fieldwatch.cli.ending import BadInput, print_json, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.monitor.nsight import SESSION, device_line, report_file, start_line, stop_line, whose
+from fieldwatch.record import Terminal
 
 LONGEST = 3600.0
 WRITING = 60.0
@@ -64,8 +64,8 @@ def run(arguments: Sequence[str]) -> int:
         print_json({"pid": chosen.pid, "report": report, "statistics": [asdict(table) for table in tables]})
         return 0
     if not chosen.device:
-        print_statistics(Console(highlight=False), tables)
-    print_places(Console(highlight=False), {"report": report, "timeline": f"nsys-ui {report}"})
+        print_statistics(Terminal(highlight=False), tables)
+    print_places(Terminal(highlight=False), {"report": report, "timeline": f"nsys-ui {report}"})
     return 0
 
 

@@ -13,10 +13,12 @@ from types import FrameType
 import psutil
 import tyro
 from rich.console import Console
+from rich.text import Text
 
 from fieldwatch.cli.ending import BadInput, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.monitor.nsight import Capture, report_file, training_line
+from fieldwatch.record import Terminal
 
 FOUND_NOTHING = 1
 
@@ -25,7 +27,7 @@ FOUND_NOTHING = 1
 class Arguments:
     """Run a command under Nsight Systems; its exit code is passed on.
 
-    Example: fieldwatch nsys train --steps 1000 1020 -- fieldwatch train video --data clip.mp4
+    Example: fieldwatch nsys train --steps 1000 1020 -- fieldwatch train NAME --data INPUT
 
     Without a flag everything is recorded, which makes large reports. --steps and --on-finding need a fieldwatch run in
     the command (or one that calls cudaProfilerStart itself). With --on-request nothing is recorded until
@@ -49,13 +51,10 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch nsys train", args=words[:border])
     command = words[border + 1 :]
     _check(command)
-    try:
-        session = f"fieldwatch-{os.getpid()}" if chosen.on_request else ""
-        capture = Capture(steps=chosen.steps, on_finding=chosen.on_finding, session=session)
-    except ValueError as error:
-        raise BadInput(str(error)) from error
+    session = f"fieldwatch-{os.getpid()}" if chosen.on_request else ""
+    capture = Capture(steps=chosen.steps, on_finding=chosen.on_finding, session=session)
     nsys = required_nsys()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     if session:
         console.print(f"To record some seconds: fieldwatch nsys snapshot --seconds 30 {os.getpid()}")
         return _run(nsys, capture, Path(), command)
@@ -66,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(command: Sequence[str]) -> None:
     if not command:
-        raise BadInput("no command was given: write it after --, e.g. fieldwatch nsys train -- fieldwatch train video")
+        raise BadInput("no command was given: write it after --, e.g. fieldwatch nsys train -- fieldwatch train NAME")
     if shutil.which(command[0]) is None:
         raise BadInput(f"there is no program {command[0]!r}: write the whole command after --, program first")
 
@@ -106,8 +105,8 @@ def _tell(console: Console, nsys: str, capture: Capture, report: Path, code: int
             if capture.ranged
             else "see what nsys said above"
         )
-        console.print(f"[bold red]No report was written[/]: {why}")
+        console.print(Text.assemble(("No report was written", "bold red"), f": {why}"))
         return code or FOUND_NOTHING
-    print_statistics(Console(highlight=False), statistics(nsys, report))
+    print_statistics(Terminal(highlight=False), statistics(nsys, report))
     print_places(console, {"report": report, "timeline": f"nsys-ui {report}"})
     return code

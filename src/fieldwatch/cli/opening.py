@@ -1,31 +1,13 @@
 """Opening what was trained: a run folder at one of its checkpoints."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import tyro
-
-from fieldwatch.checkpoint import CheckpointError, Which
+from fieldwatch.checkpoint import StoredStateError, Which
 from fieldwatch.cli.ending import BadInput, reading_input
-from fieldwatch.run import Device
 
 Stored = TypeVar("Stored")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFlags:
-    """What every command has that opens a run."""
-
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
-    checkpoint: str = "best"
-    """best (by held-out PSNR, or by the mean angular error), last, or a step."""
-    device: Device = "auto"
-    """Where to draw."""
-    json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
 
 
 def which_checkpoint(text: str) -> Which:
@@ -51,24 +33,7 @@ def open_stored(open_run: Callable[[Path, Which], Stored], folder: Path, checkpo
     try:
         with reading_input():
             return open_run(folder, which)
-    except CheckpointError as error:
+    except StoredStateError as error:
         unranked = which == "best" and "metric" in str(error)
         message = f"{error}; no evaluation has ranked them: use --checkpoint last" if unranked else str(error)
         raise BadInput(message) from error
-
-
-def refuse_set(chosen: Any, names: Sequence[str], why: str) -> None:
-    """Refuse flags that are set and mean nothing here.
-
-    Args:
-        chosen: the command's arguments; a dataclass.
-        names: of fields that have to stand at their default.
-        why: they mean nothing.
-
-    Raises:
-        BadInput: names the first flag that is set.
-    """
-    usual = {each.name: each.default for each in fields(chosen)}
-    for name in names:
-        if getattr(chosen, name) != usual[name]:
-            raise BadInput(f"--{name.replace('_', '-')} {getattr(chosen, name)}: {why}; leave the flag out")

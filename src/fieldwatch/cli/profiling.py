@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from fieldwatch.cli.ending import BadInput
+from fieldwatch.record import ProfileNames
 from fieldwatch.run import Profile
 
 SWITCH = "--profile-tensors"
@@ -23,8 +24,8 @@ class ProfileFlags:
     profiles/. Off: only what was allocated, and the peak, of every step."""
     profile_window: tuple[int, int] | None = None
     """Only from step FIRST to step LAST (0-based, both included)."""
-    profile_names: Literal["TensorProfiling", "Memory"] = "TensorProfiling"
-    """What the tags begin with: the names of either of the original guides."""
+    profile_names: ProfileNames = "TensorProfiling"
+    """What the tags begin with."""
     profile_large_mb: int = 100
     """From how many MiB on a tensor is listed by itself."""
     profile_activations: bool = True
@@ -36,23 +37,20 @@ class ProfileFlags:
         """Return the profile that was asked for; None for none.
 
         Raises:
-            BadInput: a flag that needs another, or a number that makes no sense.
+            InputError: a flag that needs another, or a number that makes no sense.
         """
         if self.profile_tensors is None and self.profile_window is not None:
             raise BadInput(f"--profile-window needs {SWITCH}: give both, or leave the window out")
         if self.profile_tensors is None and not self.snapshot_at:
             return None
-        try:
-            return Profile(
-                interval=self.profile_tensors or 0,
-                window=self.profile_window,
-                names=self.profile_names,
-                large_mb=self.profile_large_mb,
-                activations=self.profile_activations,
-                snapshot_at=self.snapshot_at,
-            )
-        except ValueError as error:
-            raise BadInput(str(error)) from error
+        return Profile(
+            interval=self.profile_tensors or 0,
+            window=self.profile_window,
+            names=self.profile_names,
+            large_mb=self.profile_large_mb,
+            activations=self.profile_activations,
+            snapshot_at=self.snapshot_at,
+        )
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fieldwatch.record import Block
+from fieldwatch.record import DISK_EVENTS, DISK_FULL, Block
 
 
 class ProgressBar:
@@ -24,6 +24,7 @@ class ProgressBar:
     def __init__(self, total: int, shown: Mapping[str, str], console: Console) -> None:
         self._shown = shown
         self._last: dict[str, float] = {}
+        self._note = ""
         self._total = total
         self._progress = Progress(
             BarColumn(bar_width=12),
@@ -43,14 +44,22 @@ class ProgressBar:
         if block.axis == "step":
             self._advance(int(block.steps[-1]) + 1, int(block.steps[0]))
 
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Say for as long as the disk is full that it is."""
+        if event["kind"] in DISK_EVENTS:
+            self._note = "disk full, rows wait" if event["kind"] == DISK_FULL else ""
+            self._show()
+
+    def _show(self) -> None:
+        known = [text.format(_short(self._last[name])) for name, text in self._shown.items() if name in self._last]
+        self._progress.update(self._task, values=" ".join([self._note, *known] if self._note else known))
+
     def _advance(self, done: int, first: int) -> None:
         if self._started_at is None:  # a resumed run: what was done before says nothing about the speed
             self._started_at = first
             self._progress.reset(self._task, total=self._total, completed=first)
-        values = " ".join(
-            text.format(_short(self._last[name])) for name, text in self._shown.items() if name in self._last
-        )
-        self._progress.update(self._task, completed=done, values=values)
+        self._progress.update(self._task, completed=done)
+        self._show()
 
     def __enter__(self) -> Self:
         """Start drawing."""

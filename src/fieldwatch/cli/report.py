@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.text import Text
 
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.record import Terminal
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import is_page, write_page
 
@@ -74,7 +74,7 @@ def _check(path: Path) -> None:
 
 
 def _tell(account: dict[str, Any], path: Path) -> None:
-    console = Console()
+    console = Terminal()
     verdict = account["verdict"]
     shown = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
     console.print(Text(shown, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)

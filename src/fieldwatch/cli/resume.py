@@ -3,23 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import tyro
-from rich.console import Console
+from rich.text import Text
 
-from fieldwatch.cli.ending import print_findings, print_json, print_places, reading_input
-from fieldwatch.cli.front import Front
-from fieldwatch.cli.fronts import front_of
-from fieldwatch.cli.pipeline import rules_of
+from fieldwatch.base import printable
+from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
+from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import train_and_tell
-from fieldwatch.health import examine, exit_code
-from fieldwatch.record import read_history, read_manifest
+from fieldwatch.health import examine, training_exit_code
+from fieldwatch.record import Terminal, read_history, read_manifest
+from fieldwatch.registry import Pipeline, owner_of
+from fieldwatch.run import Reach
 
 TRACES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
-"""What each extra sink left in the folder of a run that was started with it."""
+"""What each extra sink leaves in the folder of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,25 @@ class Arguments:
     Example: fieldwatch resume runs/bunny
 
     Everything is taken from the run folder. A run that is finished is left alone: its findings are shown again.
+
+    Exits as `fieldwatch train` does: 0 (finished; warnings are printed), 1 (finished with an error among the findings,
+    or with a warning and --strict), 2 (bad input), 3 (diverged or failed).
     """
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
     profile: ProfileFlags = field(default_factory=ProfileFlags)
     watch: WatchFlags = field(default_factory=WatchFlags)
+    mirror: str = ""
+    """Copy every checkpoint to this URL; without it, the one that you gave when you started the run."""
+    csv: bool = False
+    """Write metrics.csv; without it, if the run was started so by you."""
+    wandb: bool = False
+    """Log to Weights & Biases; without it, if the run was started so by you."""
+    mlflow: bool = False
+    """Log to MLflow; without it, if the run was started so by you."""
+    strict: bool = False
+    """Exit with 1 for warnings, too."""
     json: bool = False
     """Print the outcome as JSON at the end, and nothing else on standard output."""
 
@@ -44,48 +57,79 @@ def run(arguments: Sequence[str]) -> int:
     words = spelled_out(arguments)
     chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
     profile = chosen.profile.chosen()
-    front = front_of(chosen.run)
     with reading_input():
-        config, preset = front.stored_config(chosen.run), front.stored_preset(chosen.run)
+        pipeline = owner_of(chosen.run)
+        config = pipeline.stored_config(chosen.run)
+        preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
-        if state != "finished":
-            front.check_resumable(chosen.run, config)
+        check_resumable = pipeline.load("check_resumable")
+        if state != "finished" and check_resumable is not None:
+            check_resumable(chosen.run, config)
     if state == "finished":
-        return tell_finished(front, chosen.run, as_json=chosen.json)
+        return tell_finished(pipeline, chosen.run, as_json=chosen.json, strict=chosen.strict)
+    sinks, notes = sinks_of(chosen)
+    for note in notes:
+        Terminal(stderr=True).print(Text(printable(note, keep=""), "yellow"), soft_wrap=True)
     return train_and_tell(
-        front,
+        pipeline,
         config,
         chosen.run,
         preset=preset,
         resume="must",
-        extra_sinks=[name for name, trace in TRACES.items() if (chosen.run / trace).exists()],
+        extra_sinks=sinks,
         as_json=chosen.json,
         profile=profile,
         hang_timeout=chosen.watch.timeout,
+        mirror=chosen.mirror,
+        strict=chosen.strict,
     )
 
 
-def tell_finished(front: Front[Any], folder: Path, *, as_json: bool) -> int:
+def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
+    """Return the extra sinks of a resumed run, and lines about the others that the folder suggests and the mirror.
+
+    On are those that a flag names, and those that this user started the run with: not what a folder from elsewhere
+    names or contains.
+    """
+    with reading_input():
+        stored = Reach.stored(chosen.run)
+    wanted = [name for name in TRACES if getattr(chosen, name) or (stored.own and name in stored.sinks)]
+    notes = [
+        f"{chosen.run} suggests the sink {name}, which you did not choose on this machine: it stays off; --{name} "
+        "turns it on"
+        for name, trace in TRACES.items()
+        if name not in wanted and (name in stored.sinks or (chosen.run / trace).exists())
+    ]
+    if stored.own and stored.mirror and not chosen.mirror:
+        notes.append(f"every checkpoint is copied to the mirror {stored.mirror}")
+    return wanted, notes
+
+
+def tell_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: bool) -> int:
     """Say that there is nothing to do, how good the run was, and what the rules find in it.
 
     Returns:
-        0 without findings above a note, else 1.
+        0, or 1 with an error among the findings (with ``strict`` also with a warning).
     """
     with reading_input():
-        findings, metrics = examine(folder, rules_of(front.name)), last_metrics(folder, front.measured)
+        findings = examine(folder, pipeline.load("rules"))
+        metrics = last_metrics(folder, pipeline.measured)
+    code = training_exit_code(findings, strict=strict)
     if as_json:
         found = [finding.as_event() for finding in findings]
-        print_json({"run": folder, "exit_code": exit_code(findings), "metrics": metrics, "findings": found})
-        return exit_code(findings)
-    console = Console()
+        about = {"run": folder, "exit_code": code, "metrics": metrics, "counted": count(findings)}
+        print_json({**about, "findings": found})
+        return code
+    console = Terminal()
     console.print(
-        f"{folder} is finished: there is nothing to resume. For more steps, train with {front.longer} into a new run."
+        f"{folder} is finished: there is nothing to resume. For more steps, train with {pipeline.longer} into a new "
+        "run."
     )
     if metrics:
-        console.print(front.quality(metrics))
+        console.print(quality_of(pipeline, metrics))
     print_findings(console, findings)
     print_places(console, {"run folder": folder.absolute(), "log": folder.absolute() / "log.txt"})
-    return exit_code(findings)
+    return code
 
 
 def last_metrics(folder: Path, beginnings: tuple[str, ...]) -> Mapping[str, float]:

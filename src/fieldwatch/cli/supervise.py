@@ -1,18 +1,21 @@
 """``--supervise``: a small parent, without torch, that starts the training, watches it, and starts it again."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fieldwatch.base import InputError, printable
 from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.flags import dashed
-from fieldwatch.monitor import Supervisor
+from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, say_end
 
 FLAG = "--supervise"
-COMMANDS = ("train video", "train splats", "train normals", "resume")
-"""The commands that can be supervised."""
+LIMIT = "--restarts-per-hour"
+RESUME = "resume"
+TRAIN = "train "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +24,23 @@ class WatchFlags:
 
     supervise: bool = False
     """Train in a process of its own, and start it again from the last good checkpoint after a crash, a kill or a hang.
-    Every start that ended badly is in RUN/crash/attempts.jsonl; 3 restarts without a new step end it (exit code 4)."""
+    Every start that ended badly is in RUN/crash/attempts.jsonl; 3 restarts without a new step end it (exit code 4).
+    What passes by itself, such as a full disk or input that is not mounted yet, is waited for."""
+    restarts_per_hour: int = PER_HOUR
+    """With --supervise: how often the training may be started again within an hour, even if each start gets further."""
     hang_timeout: float | None = None
     """Seconds without a sign of life in the loop after which it counts as hung: the stacks of all threads go to
     RUN/black_box/stacks.txt, and a supervised training is started again. Default: 20 times what each part of a step
     usually takes, at least a minute; 0 never."""
+
+    def __post_init__(self) -> None:
+        """Check the limit.
+
+        Raises:
+            InputError: it is negative.
+        """
+        if self.restarts_per_hour < 0:
+            raise BadInput(f"--restarts-per-hour {self.restarts_per_hour}: expected 0 or more")
 
     @property
     def timeout(self) -> float | Literal["auto"] | None:
@@ -40,8 +55,8 @@ class WatchFlags:
 
 
 def is_supervised(name: str, arguments: Sequence[str]) -> bool:
-    """Whether this command line asks for a supervisor."""
-    return name in COMMANDS and FLAG in arguments
+    """Whether this command line asks for a supervisor: a training, or the resumption of one."""
+    return (name == RESUME or name.startswith(TRAIN)) and FLAG in arguments
 
 
 def supervise(name: str, arguments: Sequence[str]) -> int:
@@ -51,20 +66,67 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
         The exit code of the last of them; 128 + the signal when stopped; 4 when restarts brought no new step.
     """
     words = [word for word in arguments if word != FLAG]
+    had_checkpoint = False
 
     def command(folder: Path | None) -> list[str]:
-        rest = words if folder is None or name == "resume" else going_on(words, folder)
+        nonlocal had_checkpoint
+        if folder is not None:
+            had_checkpoint = had_checkpoint or last_checkpoint(folder) is not None
+        rest = words if folder is None or name == RESUME else going_on(words, folder, must=had_checkpoint)
         return [sys.executable, "-m", "fieldwatch", *name.split(), *rest]
 
     def tell(line: str) -> None:
-        sys.stderr.write(f"fieldwatch {name} {FLAG}: {line}\n")
+        sys.stderr.write(printable(f"fieldwatch {name} {FLAG}: {line}\n"))
         sys.stderr.flush()
 
-    return Supervisor(command, tell=tell).run()
+    return Supervisor(command, tell=tell, per_hour=limit_of(words)).run()
 
 
-def going_on(words: Sequence[str], folder: Path) -> list[str]:
-    """The same command line, to go on with the run that it began in this folder."""
+def limit_of(words: Sequence[str]) -> int:
+    """The value of --restarts-per-hour; one that is no count is refused by the training itself."""
+    values = [value for flag, value in _pairs(words) if dashed(flag) == LIMIT]
+    return int(values[-1]) if values and values[-1].isdecimal() else PER_HOUR
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Flags with their values, written as one word or as two."""
+    for place, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        yield flag, value if equals else " ".join(words[place + 1 : place + 2])
+
+
+@contextmanager
+def last_words() -> Iterator[None]:
+    """Tell the supervisor, if there is one, what ends this command: only what is refused here is the user's to mend."""
+    try:
+        yield
+    except SystemExit as ending:
+        if ending.code:
+            say_end(ending, refused=_is_of_the_parser(ending))
+        raise
+    except BaseException as error:
+        say_end(error, refused=isinstance(error, InputError))
+        raise
+
+
+def _is_of_the_parser(ending: SystemExit) -> bool:
+    """Whether the parser of the flags ended the process: it has printed what it refuses."""
+    at = ending.__traceback__
+    while at is not None:
+        if str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "tyro":
+            return True
+        at = at.tb_next
+    return False
+
+
+def going_on(words: Sequence[str], folder: Path, *, must: bool = False) -> list[str]:
+    """The same command line, to go on with the run that it began in this folder.
+
+    Args:
+        words: of the first start.
+        folder: the run's.
+        must: whether the run had a checkpoint: then it is continued or refused, and never begun anew.
+    """
     kept: list[str] = []
     rest = list(words)
     while rest:
@@ -74,4 +136,4 @@ def going_on(words: Sequence[str], folder: Path) -> list[str]:
             del rest[: 0 if equals else 1]
         else:
             kept.append(word)
-    return [*kept, "--resume", "auto", "--out", str(folder)]
+    return [*kept, "--resume", "must" if must else "auto", "--out", str(folder)]

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from fieldwatch.checkpoint import StopRequest
 from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
-from fieldwatch.cli.fronts import FRONTS
 from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
 from fieldwatch.cli.train_many_view import Told, print_plan
 from fieldwatch.many import (
@@ -29,9 +28,8 @@ from fieldwatch.many import (
     write_summary,
 )
 from fieldwatch.monitor import read_machine
-
-MEASURED = {name: front.measured for name, front in FRONTS.items()}
-"""By pipeline, how the tags of its measures of quality begin."""
+from fieldwatch.record import Terminal
+from fieldwatch.registry import find_pipeline, installed_pipelines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,8 @@ class Arguments:
     checked before anything starts. Ctrl-C, or a kill: all scenes save and end, and the same command goes on.
 
     Runs go to OUT/SCENE; OUT/report.html, summary.json and summary.csv compare them; OUT/console holds what they
-    printed, OUT/many.jsonl what was done. Exit code: 0 all healthy, 1 some with findings, 3 some failed, 130 stopped.
+    printed, OUT/many.jsonl what was done. Exit code: 0 all finished (warnings are
+    shown), 1 some with an error among their findings (--strict: or a warning), 3 some failed, 130 stopped.
     """
 
     plan: tyro.conf.Positional[Path]
@@ -62,6 +61,8 @@ class Arguments:
     """Seconds a process has for saving when it is told to end."""
     dry_run: bool = False
     """Check everything, print the plan, and start nothing."""
+    strict: bool = False
+    """Exit with 1 for warnings, too."""
     json: bool = False
     """Print the outcome as JSON at the end, and nothing else on standard output."""
 
@@ -69,9 +70,9 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch train-many", args=arguments)
-    console = Console(stderr=chosen.json)
+    console = Terminal(stderr=chosen.json)
     with reading_input():
-        scenes = read_plan(chosen.plan)
+        scenes = read_plan(chosen.plan, trainable())
     for scene in scenes:
         check_scene(scene)
     out = chosen.out or Path("runs") / "many" / chosen.plan.stem
@@ -90,19 +91,26 @@ def run(arguments: Sequence[str]) -> int:
         raise BadInput(str(error)) from error
 
 
+def trainable() -> tuple[str, ...]:
+    """Return the pipelines that `fieldwatch train` begins with."""
+    return tuple(each.name for each in installed_pipelines() if not each.trained_by)
+
+
 def train(chosen: Arguments, driver: Driver, console: Console) -> int:
     """Train, compare, and tell.
 
     Returns:
-        0 all healthy, 1 some with findings, 3 some failed, 130 or 143 when it was stopped.
+        0 all finished, 1 some with errors among their findings, or with warnings and ``--strict``, 3 some failed, 130
+        or 143 when it was stopped.
     """
     with StopRequest() as stop, Told(console) as told:
         driver.run(lambda: stop.requested is not None, told)
-        code = stop.exit_code or driver.exit_code()
+        code = stop.exit_code or driver.exit_code(strict=chosen.strict)
     out = driver.out
-    places = write_summary(out, driver.standings, MEASURED, code)
+    measured = {name: find_pipeline(name).measured for name in {each.scene.pipeline for each in driver.standings}}
+    places = write_summary(out, driver.standings, measured, code)
     if chosen.json:
-        found = [scene_summary(each, MEASURED[each.scene.pipeline]) for each in driver.standings]
+        found = [scene_summary(each, measured[each.scene.pipeline]) for each in driver.standings]
         without = [{name: value for name, value in scene.items() if name != "curve"} for scene in found]
         print_json({"out": out, "exit_code": code, "scenes": without, "files": dict(places)})
     told.ending(driver.standings)

@@ -1,29 +1,14 @@
 """Whether a plan can be done: each scene's flags by its pipeline's own parser, its input, and room for it."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
-from fieldwatch.cli import train_normals, train_splats, train_video
 from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.cli.train import parse
 from fieldwatch.many import LEDGER, Capacity, Scene, changed_scenes, read_ledger
-
-INPUTS = ("data", "conf", "images", "masks", "checkpoint-path")
-"""Flags that name what has to be there."""
-
-
-def _normals_config(words: Sequence[str]) -> Any:
-    return train_normals.parse(words).arguments.config
-
-
-PARSERS: dict[str, Callable[[Sequence[str]], Any]] = {
-    "video": train_video.parse,
-    "splats": train_splats.parse,
-    "normals": _normals_config,
-}
-"""What reads the flags of each pipeline, as `fieldwatch train` does."""
+from fieldwatch.registry import find_pipeline
 
 
 def check_scene(scene: Scene) -> None:
@@ -32,7 +17,8 @@ def check_scene(scene: Scene) -> None:
     Raises:
         BadInput: names the scene and the key.
     """
-    for key in INPUTS:
+    pipeline = find_pipeline(scene.pipeline)
+    for key in pipeline.inputs:
         for word in scene.flags.get(key, ()):
             path = Path(word.partition("=")[2])
             if not path.exists():
@@ -53,7 +39,7 @@ def refusal(scene: Scene, words: Sequence[str]) -> str:
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
-            PARSERS[scene.pipeline](words)
+            parse(find_pipeline(scene.pipeline), words)
     except BadInput as error:
         return str(error)
     except SystemExit as ended:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fieldwatch.many import Scene, Standing
 
-COLOURS = {"healthy": "green", "findings": "yellow", "stopped": "yellow", "running": "cyan"}
+COLOURS = {"healthy": "green", "warnings": "yellow", "findings": "bold yellow", "stopped": "yellow", "running": "cyan"}
 FAILED = "bold red"
 ROWS = 40
 """Scenes shown while they are trained; what is done gives way to what is not."""

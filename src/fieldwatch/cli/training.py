@@ -4,128 +4,184 @@ import os
 import shlex
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
 from rich.text import Text
 
-from fieldwatch import ConfigMismatch, Diverged
-from fieldwatch.checkpoint import CheckpointError, FolderInUseError
-from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
-from fieldwatch.cli.front import Config, Front, Job
+from fieldwatch import Diverged
+from fieldwatch.base import InputError, output_path
+from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.progress import ProgressBar
-from fieldwatch.record import MEMORY_LOG, Sink, plain
+from fieldwatch.cli.quality import quality_of
+from fieldwatch.health import training_exit_code
+from fieldwatch.monitor import say_end
+from fieldwatch.record import MEMORY_LOG, Sink, Terminal, holds_run, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
-from fieldwatch.run import HangTimeout, Outcome, Profile, RankLost, Ranks, RunChoices, check_folder, default_sinks
+from fieldwatch.registry import Job, Pipeline
+from fieldwatch.run import (
+    HangTimeout,
+    Outcome,
+    Profile,
+    RankLost,
+    Ranks,
+    RunChoices,
+    check_folder,
+    default_sinks,
+    leave_crash_outside,
+)
 
 _EXTRA: dict[str, Callable[[Path], Sink]] = {
-    "csv": lambda folder: Csv(folder / "metrics.csv"),
-    "wandb": lambda folder: Wandb(folder / "wandb"),
-    "mlflow": lambda folder: MLflow(f"sqlite:///{(folder / 'mlflow.db').absolute()}"),
+    "csv": lambda folder: Csv(output_path(folder, "metrics.csv")),
+    "wandb": lambda folder: Wandb(output_path(folder, "wandb")),
+    "mlflow": lambda folder: MLflow(f"sqlite:///{output_path(folder, 'mlflow.db').absolute()}"),
 }
 EXTRA_SINKS = tuple(_EXTRA)
 FAILED = 3
 
 
 def train_and_tell(  # noqa: PLR0913  one argument per flag
-    front: Front[Config],
-    config: Config,
+    pipeline: Pipeline,
+    config: Any,
     folder: Path,
     *,
-    preset: Config | None,
-    resume: Literal["auto", "never", "must"],
+    preset: Any,
+    resume: Literal["auto", "never", "must", "start-over"],
     extra_sinks: Sequence[str] = (),
     as_json: bool = False,
     profile: Profile | None = None,
     hang_timeout: HangTimeout = "auto",
     mirror: str = "",
+    strict: bool = False,
+    notes: Sequence[str] = (),
 ) -> int:
     """Train, then say what the rules found and where everything is.
 
     Returns:
-        0 healthy, 1 findings above a note, 3 diverged or failed; 130, 143, 138 or 129 by exception when interrupted.
+        0 finished, 1 finished with an error among the findings (with ``strict`` also with a warning), 3 diverged or
+        failed; 130, 143, 138 or 129 by exception when interrupted.
 
     Raises:
-        BadInput: the input, or the run folder, is not usable; nothing was written.
+        InputError: the input, or the run folder, is not usable; before the first step nothing was written.
     """
     ranks = Ranks.of_process()
-    console = Console(stderr=as_json, quiet=not ranks.is_first)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    console = Terminal(stderr=as_json, quiet=not ranks.is_first)
+    threads = getattr(config, "threads", 0)
+    if threads:
+        torch.set_num_threads(threads)
+
+    def train() -> int:
+        job = prepared(pipeline, config, folder, resume, profile)
+        job = replace(job, notes=(*notes, *job.notes))
+        print_beginning(console, getattr(config, "name", pipeline.name), job, folder)
+        bar = ProgressBar(job.total, job.shown, console)
+
+        def every_sink(place: Path) -> list[Sink]:
+            return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
+
+        how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, hang_timeout=hang_timeout)
+        how["mirror"], how["sink_names"] = mirror, tuple(extra_sinks)
+        with bar:
+            outcome = job.train(folder, how)
+        code = training_exit_code(outcome.findings, strict=strict)
+        if as_json and ranks.is_first:
+            print_json(summary(outcome, code))
+        print_ending(console, outcome, pipeline, job)
+        return code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
+
+    return ending_told(train, folder, console if ranks.is_first else Terminal(stderr=True))
+
+
+def prepared(
+    pipeline: Pipeline,
+    config: Any,
+    folder: Path,
+    resume: Literal["auto", "never", "must", "start-over"],
+    profile: Profile | None,
+) -> Job:
+    """Read and check all input, before anything is written.
+
+    Raises:
+        InputError: the input, or the run folder, is not usable.
+    """
     with reading_input():
         check_folder(folder, plain(config), resume)
         check_writable(folder)
-        job = front.prepare(config)
+        job = pipeline.load("prepare")(config)
+        check_apart(folder, config)
         check_snapshots(profile, job.device)
-    print_beginning(console, config.name, job, folder)
-    bar = ProgressBar(job.total, job.shown, console)
-
-    def every_sink(place: Path) -> list[Sink]:
-        return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
-
-    how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, hang_timeout=hang_timeout)
-    how["mirror"] = mirror
-    outcome: Outcome[Any] | None = None
-    with Failure(console if ranks.is_first else Console(stderr=True)), bar:
-        outcome = job.train(folder, how)
-    if outcome is None:
-        return FAILED
-    if as_json and ranks.is_first:
-        print_json(summary(outcome))
-    print_ending(console, outcome, front, job)
-    return outcome.exit_code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
+    return job
 
 
-class Failure:
-    """Shows what ended a run badly, so that the command can end with its exit code."""
+def ending_told(train: Callable[[], int], folder: Path, console: Console) -> int:
+    """Run a training and show what ended it badly; interruptions and errors of input go on their way.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    Returns:
+        Its exit code; 3 when it diverged or failed.
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        """Turn user errors into :class:`BadInput`, show all others whole; interruptions go on their way."""
-        if isinstance(error, ConfigMismatch | FolderInUseError | CheckpointError):
-            raise BadInput(str(error)) from error
-        if not isinstance(error, Exception):
-            return False
-        if not isinstance(error, Diverged | RankLost):
+    Raises:
+        InputError: the user can mend it; the command line shows the message alone.
+    """
+    try:
+        return train()
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001  process border: shown whole, kept in the run folder, and an exit code
+        say_end(error)
+        leave_crash_outside(error, folder)
+        if not isinstance(error, Diverged | RankLost):  # these two are no bugs, and their messages say all
             traceback.print_exception(error)
-        self._console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
+        console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
         for note in getattr(error, "__notes__", ()):
-            self._console.print(Text(note), soft_wrap=True)
-        return True
+            console.print(Text(note), soft_wrap=True)
+        return FAILED
 
 
-def check_snapshots(profile: Profile | None, device: torch.device) -> None:
+def check_snapshots(profile: Profile | None, device: str) -> None:
     """Refuse allocator snapshots where there is no allocator to write one.
 
     Raises:
-        ValueError: the device is no GPU.
+        InputError: the device is no GPU.
     """
-    if profile is not None and profile.snapshot_at and device.type != "cuda":
-        raise ValueError(
+    if profile is not None and profile.snapshot_at and not device.startswith("cuda"):
+        raise InputError(
             f"--snapshot-at needs a GPU, and this run trains on {device}: leave it out, or use --device cuda"
         )
+
+
+def check_apart(folder: Path, config: object) -> None:
+    """Refuse a new run folder that is, or lies in, a folder of its own input: inputs are only ever read.
+
+    A run that is there already goes on where it is; a refinement lies in the folder of the run that it refines.
+
+    Raises:
+        InputError: names both.
+    """
+    if holds_run(folder) or not is_dataclass(config):
+        return
+    for field in fields(config):
+        given = getattr(config, field.name)
+        if field.name == "cache" or not isinstance(given, Path) or not given.is_dir() or holds_run(given):
+            continue
+        if folder.resolve().is_relative_to(given.resolve()):
+            raise InputError(
+                f"the run folder {folder} lies in the input folder {given}, which is not written to: give another "
+                "folder with --out"
+            )
 
 
 def check_writable(folder: Path) -> None:
     """Refuse a place where nothing can be written, before any work is done.
 
     Raises:
-        PermissionError: names the nearest folder that exists.
+        InputError: names the nearest folder that exists.
     """
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(
-            f"cannot write into {nearest}: choose another run folder with --out, or change its rights"
-        )
+        raise InputError(f"cannot write into {nearest}: choose another run folder with --out, or change its rights")
 
 
 def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None:
@@ -137,22 +193,23 @@ def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None
         console.print(Text(f"  note: {note}"))
 
 
-def summary(outcome: Outcome[Any]) -> dict[str, Any]:
-    """The outcome for a script."""
+def summary(outcome: Outcome[Any], code: int) -> dict[str, Any]:
+    """The outcome for a script; ``code`` is the command's exit code."""
     files = {name: path.absolute() for name, path in outcome.products.items()}
     return {
         "run": outcome.folder,
-        "exit_code": outcome.exit_code,
+        "exit_code": code,
         "metrics": outcome.metrics,
+        "counted": count(outcome.findings),
         "findings": [finding.as_event() for finding in outcome.findings],
         **({"files": files} if files else {}),
     }
 
 
-def print_ending(console: Console, outcome: Outcome[Any], front: Front[Any], job: Job) -> None:
+def print_ending(console: Console, outcome: Outcome[Any], pipeline: Pipeline, job: Job) -> None:
     """Say how good it became, beside what needs no training, what was found, and where everything is."""
     if outcome.metrics:
-        console.print(front.quality({**outcome.metrics, **job.references}))
+        console.print(quality_of(pipeline, {**outcome.metrics, **job.references}))
     print_findings(console, outcome.findings)
     folder = outcome.folder.absolute()
     run = shlex.quote(str(outcome.folder))
@@ -163,8 +220,9 @@ def print_ending(console: Console, outcome: Outcome[Any], front: Front[Any], job
         **{name.replace("_", " "): path.absolute() for name, path in outcome.products.items()},
         "look at it": f"fieldwatch tensorboard {run}",
         "one page": f"fieldwatch report {run}",
-        "evaluate": f"fieldwatch eval {run}",
     }
+    if pipeline.evaluate:
+        places["evaluate"] = f"fieldwatch eval {run}"
     if (folder / MEMORY_LOG).exists():
         places["memory"] = f"fieldwatch memory {run}"
     print_places(console, places)

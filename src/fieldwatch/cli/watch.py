@@ -19,7 +19,7 @@ from rich.text import Text
 from fieldwatch.cli.ending import BadInput, print_json, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.monitor.watch import View, Watcher, newest_run, watch_picture
-from fieldwatch.record import read_manifest
+from fieldwatch.record import Terminal, read_manifest
 
 LATEST = "latest"
 RUNS = Path("runs")
@@ -90,10 +90,10 @@ def _folder(chosen: Arguments) -> Path:
 
 
 def _watch(watcher: Watcher, chosen: Arguments) -> int:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if chosen.once or chosen.json or not console.is_terminal or console.is_dumb_terminal:
         view = watcher.look()
-        while view.state.word == "waiting":
+        while view.state.word == "not started":
             time.sleep(chosen.interval)
             view = watcher.look()
         if chosen.json:

@@ -5,7 +5,7 @@ from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe
 from fieldwatch.guard.spikes import Spikes
 from fieldwatch.guard.state import name_poisoned, rate_tensors, state_sizes, usable
 from fieldwatch.guard.trouble import Rollback, Trouble
-from fieldwatch.guard.update import forget_steps, guarded_step
+from fieldwatch.guard.update import forget_steps, guarded_step, prefer_fused
 from fieldwatch.guard.verdict import Diverged, Verdict
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "forget_steps",
     "guarded_step",
     "name_poisoned",
+    "prefer_fused",
     "rate_tensors",
     "state_sizes",
     "usable",

@@ -53,5 +53,5 @@ def _refuse_unknown(clip: Mapping[str, float], norms: Mapping[str, Tensor]) -> N
     unknown = sorted(clip.keys() - norms.keys())
     if unknown:
         raise ValueError(
-            f"clip names group {unknown[0]!r}, but the watched groups are {sorted(norms)}: run.watch(...) it first"
+            f"clip names group {unknown[0]!r}, but the watched groups are {sorted(norms)}: run.track(...) it first"
         )

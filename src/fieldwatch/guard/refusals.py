@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldwatch.record import Block
+from fieldwatch.record import Block, tags
 
 REFUSED = "Guard/refused"
 SKIPPED = "Guard/skipped"
@@ -42,7 +42,9 @@ class Refusals:
 
     def restart(self, count: int) -> None:
         """Begin a segment after so many refusals."""
-        self.count, self._streak, self.diverged = count, None, None
+        self.count = count
+        self._streak = None
+        self.diverged = None
 
     def __call__(self, block: Block) -> None:
         """Read one block."""
@@ -75,11 +77,11 @@ class Refusals:
 def culprit(block: Block, row: int) -> dict[str, list[str]]:
     """Which loss terms, parameter groups, learning rates and samples of a row were not finite."""
     bad = [name for name, ok in zip(block.columns, np.isfinite(block.values[row]), strict=True) if not ok]
-    terms = [name.removeprefix("Loss/component_") for name in bad if name.startswith("Loss/component_")]
-    groups = [name[len("Gradients/") : -len("_norm")] for name in bad if _is_group_norm(name)]
-    rates = [name.removeprefix("LearningRate/") for name in bad if name.startswith("LearningRate/")]
+    terms = list(tags.COMPONENT.parts(bad))
+    groups = list(tags.GROUP_NORM.parts(bad))
+    rates = list(tags.LEARNING_RATE.parts(bad))
     samples = list(block.samples[row]) if block.samples else []
-    guilty = [samples[int(name.split("/")[1])] for name in bad if name.startswith("Sample/")]
+    guilty = [samples[place] for name in bad if (place := tags.sample_place(name)) is not None]
     return {"terms": terms, "groups": groups, "rates": rates, "samples": guilty or samples}
 
 
@@ -88,7 +90,3 @@ def describe(event: Mapping[str, Any]) -> str:
     kinds = {"term": "terms", "group": "groups", "learning rate": "rates", "sample": "samples"}
     parts = [f"{kind} {', '.join(event[key])}" for kind, key in kinds.items() if event.get(key)]
     return "; ".join(parts) or "the total loss"
-
-
-def _is_group_norm(name: str) -> bool:
-    return name.startswith("Gradients/") and name.endswith("_norm") and name != "Gradients/total_norm"

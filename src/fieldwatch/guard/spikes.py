@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
 from fieldwatch.guard.trouble import Rollback, Trouble
-from fieldwatch.record import Block
+from fieldwatch.record import Block, tags
 
 WINDOW = 64
 """Good steps in the running median of a term."""
@@ -24,7 +24,6 @@ TO_SIGMA = 1.4826
 """A median absolute deviation of noise times this is its standard deviation."""
 RESTARTS = ("reset", "prune", "grid_rebuilt", "phase")
 """Events after which a loss is another one on purpose: usual values are learned anew."""
-TERM, WEIGHT, TOTAL, GRADIENT = "Loss/component_", "Loss/weight_", "Loss/total", "Gradients/total_norm"
 
 _Floats = NDArray[np.float64]
 
@@ -52,7 +51,8 @@ class Spikes:
     """
 
     def __init__(self, options: Rollback, state: Mapping[str, Any] | None = None) -> None:
-        self._options, state = options, state or {}
+        self._options = options
+        state = state or {}
         self.trouble: Trouble | None = None
         self._windows = {name: np.array(values, np.float64) for name, values in state.get("windows", {}).items()}
         self._usual = {name: _Usual(*pair) for name, pair in state.get("usual", {}).items()}
@@ -127,9 +127,12 @@ class Spikes:
         """How many times its usual value the loss of each row is; 0 where it is within the noise or not judged."""
         judged = [name for name in values if name in self._usual]
         count = len(next(iter(values.values())))
-        now, usual, noise = np.zeros(count), np.zeros(count), np.zeros(count)
+        now = np.zeros(count)
+        usual = np.zeros(count)
+        noise = np.zeros(count)
         for name in judged:
-            weight, known = weights[name], self._usual[name]
+            weight = weights[name]
+            known = self._usual[name]
             now += weight * values[name]
             usual += weight * known.value
             noise += np.abs(weight) * known.deviation
@@ -144,12 +147,15 @@ class Spikes:
         for at in np.flatnonzero(counts):
             row = rows.start + int(at)
             if not high[at]:
-                self._high, self._worst = 0, 0.0
+                self._high = 0
+                self._worst = 0.0
                 continue
             if not self._high:
-                self._first, self._whose = int(block.steps[row]), _samples(block, row)
+                self._first = int(block.steps[row])
+                self._whose = _samples(block, row)
             began[at] = self._first
-            self._high, self._worst = self._high + 1, max(self._worst, float(ratio[at]))
+            self._high += 1
+            self._worst = max(self._worst, float(ratio[at]))
             if self._high == self._options.patience:
                 self._tell(self._first, int(block.steps[row]), self._words())
         return began
@@ -159,23 +165,24 @@ class Spikes:
         return f"{high}, for {self._high} steps in a row from step {self._first}{self._whose} on"
 
     def _read_gradient(self, block: Block, rows: slice, counts: NDArray[np.bool_], began: NDArray[np.int64]) -> None:
-        norms = _column(block, rows, GRADIENT)
-        usual = self._usual.get(GRADIENT)
+        norms = _column(block, rows, tags.TOTAL_NORM)
+        usual = self._usual.get(tags.TOTAL_NORM)
         calm = counts & np.isfinite(norms) & (norms > 0)
         if usual is not None and usual.value > 0:
             surging = calm & (norms > self._options.surge * usual.value)
             for at in np.flatnonzero(surging)[:1]:
                 row = rows.start + int(at)
-                step, times = int(block.steps[row]), norms[at] / usual.value
+                step = int(block.steps[row])
+                times = norms[at] / usual.value
                 cause = f"the gradient was {times:.3g} times its usual norm at step {step}{_samples(block, row)}"
                 self._tell(int(began[at]), step, cause)
             calm &= ~surging & (began == block.steps[rows])
-        self._extend(GRADIENT, norms[calm])
+        self._extend(tags.TOTAL_NORM, norms[calm])
 
     def _read_state(self, block: Block) -> None:
         """State that was finite when it was looked at last, and is not now."""
         for place, name in enumerate(block.columns):
-            if name not in (MOMENTS, BUFFERS) and not (name.startswith("Parameters/") and name.endswith("_mean")):
+            if name not in (MOMENTS, BUFFERS) and tags.PARAMETER_MEAN.part(name) is None:
                 continue
             for step, value in zip(block.steps.tolist(), block.values[:, place].tolist(), strict=True):
                 if np.isfinite(value):
@@ -198,22 +205,25 @@ class Spikes:
     def _forget(self) -> None:
         self._windows.clear()
         self._usual.clear()
-        self._high, self._worst = 0, 0.0
+        self._high = 0
+        self._worst = 0.0
 
 
 def _usual(window: _Floats) -> _Usual:
-    ranked, middle = np.sort(window), len(window) // 2
+    ranked = np.sort(window)
+    middle = len(window) // 2
     value = float(ranked[middle])
     return _Usual(value, float(np.sort(np.abs(ranked - value))[middle]))
 
 
 def _terms(block: Block, rows: slice) -> tuple[dict[str, _Floats], dict[str, _Floats]]:
     """Values and weights of the terms by column; of the total alone where no terms were recorded."""
-    names = [name for name in block.columns if name.startswith(TERM)]
-    if not names and TOTAL in block.columns:
-        names = [TOTAL]
-    values = {name: _column(block, rows, name) for name in names}
-    weights = {name: _column(block, rows, WEIGHT + name.removeprefix(TERM), missing=1.0) for name in names}
+    terms = tags.COMPONENT.parts(block.columns)
+    if not terms and tags.TOTAL in block.columns:
+        values = {tags.TOTAL: _column(block, rows, tags.TOTAL)}
+        return values, {tags.TOTAL: np.ones_like(values[tags.TOTAL])}
+    values = {name: _column(block, rows, name) for name in terms.values()}
+    weights = {name: _column(block, rows, tags.WEIGHT.tag(term), missing=1.0) for term, name in terms.items()}
     return values, weights
 
 
@@ -231,4 +241,4 @@ def _samples(block: Block, row: int) -> str:
 def _owner(name: str) -> str:
     if name == MOMENTS:
         return "the optimizers' moments"
-    return "the buffers" if name == BUFFERS else f"the parameters of group '{name[len('Parameters/') : -len('_mean')]}'"
+    return "the buffers" if name == BUFFERS else f"the parameters of group '{tags.PARAMETER_MEAN.part(name)}'"

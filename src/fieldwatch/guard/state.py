@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-MOMENTS, BUFFERS = "Guard/moments", "Guard/buffers"
+MOMENTS = "Guard/moments"
+BUFFERS = "Guard/buffers"
 _norms: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
 """The fused call that torch's own gradient clipping uses."""
 NAMED = 4

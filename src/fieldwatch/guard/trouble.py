@@ -27,7 +27,7 @@ class Rollback:
     It goes back when a loss is far above its usual value for many steps in a row (its usual value: the running medians
     of its terms over the last 64 good steps, under the weights of the step); when one gradient is so large that the
     optimizer's moments remember it for thousands of steps; when parameters, moments or buffers turn non-finite; and
-    when ``Run(max_refusals=...)`` updates in a row were refused. The updates of the bad steps are skipped when these
+    when ``Guard(max_refusals=...)`` updates in a row were refused. The updates of the bad steps are skipped when these
     steps come again: the run is then, bit for bit, the run in which they were skipped from the start.
 
     Args:

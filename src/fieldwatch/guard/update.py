@@ -1,7 +1,9 @@
 """An optimizer step that does not happen when the step is bad: parameters, moments and counters stay as they were."""
 
+import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,38 +13,95 @@ from torch.optim import Optimizer
 
 _stepped: weakref.WeakKeyDictionary[Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
 """Per optimizer, the parameters (by id) that it has stepped before, so whose state exists."""
+_FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+"""The optimizers of torch with a fused implementation for CUDA that honors ``found_inf``."""
 
 
 def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step the optimizer, unless ``refused`` is 1.
 
-    Fused optimizers skip by themselves (``found_inf``), without a host read. Others step, and every parameter and state
-    tensor is chosen anew by ``torch.where``, without a host read. Where neither can be, the flag is read and the step
-    called or not: at a parameter's very first step, which makes its state (a fused SGD that skips it would keep an
-    uninitialised momentum), and for state kept as Python numbers or on another device.
+    On a CPU the flag is read (under a microsecond) and the step is made or not. On a GPU reading it would make the host
+    wait, so fused optimizers skip by themselves (``found_inf``), and of all others every parameter and state tensor is
+    copied and chosen by ``torch.where``. Where neither is possible the flag is read on a GPU too: at a parameter's very
+    first step, which creates its state (a fused SGD that skips it would keep an uninitialized momentum), and for state
+    that is kept as Python numbers or on another device.
 
     Args:
         optimizer: any optimizer whose ``step`` needs no closure.
         refused: 1.0 to leave everything untouched, 0.0 to step; on the parameters' device.
 
+    Raises:
+        TypeError: the optimizer's ``step`` needs a closure (LBFGS).
+
     Source: the AMP convention of torch's fused optimizers (``found_inf``), used without loss scaling.
     """
-    if _first_of_any(optimizer):
-        _reading(optimizer, refused)
-    elif getattr(optimizer, "_step_supports_amp_scaling", False):
-        _fused(optimizer, refused)
+    if _needs_closure(type(optimizer)):
+        raise TypeError(
+            f"step.update(...) cannot guard {type(optimizer).__name__}: its step() expects a closure that runs the "
+            "model several times; call optimizer.step(closure) yourself, without step.update(...)"
+        )
+    if reading_is_free(refused) or _first_of_any(optimizer):
+        step_if_allowed(optimizer, refused)
+    elif skips_by_itself(optimizer):
+        step_with_found_inf(optimizer, refused)
     elif _choosable(optimizer, refused):
-        _choosing(optimizer, refused)
+        step_and_choose(optimizer, refused)
     else:
-        _reading(optimizer, refused)
+        step_if_allowed(optimizer, refused)
+
+
+def reading_is_free(flag: Float[Tensor, ""]) -> bool:
+    """Whether the host can read the flag without waiting for a device."""
+    return flag.device.type == "cpu"
 
 
 def forget_steps() -> None:
-    """Take every optimizer for new: their state was put back, to before some of it existed perhaps."""
+    """Treat every optimizer as new: its state was restored, perhaps to a moment before some of it existed."""
     _stepped.clear()
 
 
-def _fused(optimizer: Optimizer, refused: Tensor) -> None:
+def skips_by_itself(optimizer: Optimizer) -> bool:
+    """Whether the optimizer leaves everything untouched when ``found_inf`` is 1, without a host read."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def prefer_fused(optimizer: Optimizer) -> bool:
+    """Switch an optimizer to its fused implementation, if it has one and nobody chose otherwise.
+
+    A fused optimizer skips a bad step on the device; any other pays for a copy of all that it touches at every step.
+    ``fused=False`` and ``foreach=True`` count as a choice and stay. Existing state is kept; step counters move to their
+    parameter's device, where the fused kernels expect them.
+
+    Args:
+        optimizer: of torch; any other stays as it is.
+
+    Returns:
+        Whether it was switched.
+    """
+    if type(optimizer) not in _FUSED or skips_by_itself(optimizer):
+        return False
+    if not all(_may_be_fused(group) for group in optimizer.param_groups):
+        return False
+    for group in (*optimizer.param_groups, optimizer.defaults):
+        group["fused"] = True
+        group["foreach"] = False
+    optimizer._step_supports_amp_scaling = True  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue]  as torch's constructors set it
+    for parameter, state in optimizer.state.items():
+        if isinstance(state.get("step"), Tensor):
+            state["step"] = state["step"].to(device=parameter.device, dtype=torch.float32)
+    return True
+
+
+def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
+    """Read the flag, and step unless it is 1."""
+    if not bool(refused):
+        optimizer.step()
+        if not reading_is_free(refused):  # else nobody asks whether this is a first step
+            _stepped[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
+
+
+def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
+    """Step a fused optimizer, which skips by itself; no host read."""
     optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]  torch reads these two off the object
     optimizer.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]
     try:
@@ -51,7 +110,8 @@ def _fused(optimizer: Optimizer, refused: Tensor) -> None:
         del optimizer.grad_scale, optimizer.found_inf  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _choosing(optimizer: Optimizer, refused: Tensor) -> None:
+def step_and_choose(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
+    """Step, then put back a copy of everything if the flag is 1; no host read."""
     with torch.no_grad():
         slots = list(_touched(optimizer))
         before = [container[key].clone() for container, key in slots]
@@ -61,10 +121,15 @@ def _choosing(optimizer: Optimizer, refused: Tensor) -> None:
             container[key].copy_(torch.where(keep, old, container[key]))
 
 
-def _reading(optimizer: Optimizer, refused: Tensor) -> None:
-    if not bool(refused):
-        optimizer.step()
-        _stepped[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
+@cache
+def _needs_closure(kind: type[Optimizer]) -> bool:
+    closure = inspect.signature(kind.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _may_be_fused(group: Mapping[str, Any]) -> bool:
+    chosen = group["fused"] is False or group["foreach"] is True
+    return not chosen and not group["differentiable"] and all(one.is_floating_point() for one in group["params"])
 
 
 def _first_of_any(optimizer: Optimizer) -> bool:

@@ -174,7 +174,8 @@ def _torch(size: int, text: str) -> Request:
     """Read the rest of what torch's allocator says about a device."""
     said = {name: _bytes(match.groups()) for name, part in _PARTS.items() if (match := part.search(text))}
     gpu = _GPU.search(text)
-    allocated, reserved = said.get("allocated"), said.get("reserved")
+    allocated = said.get("allocated")
+    reserved = said.get("reserved")
     if reserved is None and allocated is not None and "idle" in said:
         reserved = allocated + said["idle"]
     total = said.get("total")

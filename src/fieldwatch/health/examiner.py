@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from fieldwatch.base import MissingPathError
 from fieldwatch.health.finding import Finding, Severity, graver
 from fieldwatch.health.rule import Rule
 from fieldwatch.health.window import LOOKBACK
-from fieldwatch.record import Block, History, read_blocks, read_events
+from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
 
 _Key = tuple[str, str, int]
-_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Examiner:
@@ -63,10 +63,12 @@ class Examiner:
             number = step // self.every
             if self._looked is not None and number > self._looked + 1:
                 yield _rows(block, start, at), True
-                start, self._looked = at, number - 1
+                start = at
+                self._looked = number - 1
             if (step + 1) % self.every == 0 and self._looked != number:
                 yield _rows(block, start, at + 1), True
-                start, self._looked = at + 1, number
+                start = at + 1
+                self._looked = number
             elif self._looked is None:
                 self._looked = number - 1
         if start < len(block):
@@ -93,15 +95,15 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
         All findings, in the order in which the live run made them.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
-        CorruptRecord: journal or events cannot be read.
+        MissingPathError: the folder does not exist.
     """
     if not Path(folder).is_dir():
-        raise FileNotFoundError(
-            f"no run folder at {folder}: give the folder of a run, as `fieldwatch train` printed it"
-        )
-    examiner, history, findings = Examiner(rules, every=every), History(), list[Finding]()
-    events = deque(sorted(_lasting_events(folder), key=lambda event: event["step"]))
+        raise MissingPathError(f"no run folder at {folder}: give the folder of a run, as `fieldwatch train` printed it")
+    examiner = Examiner(rules, every=every)
+    history = History()
+    findings = list[Finding]()
+    damage = DamageTally()
+    events = deque(sorted(_lasting_events(folder, damage), key=lambda event: event["step"]))
 
     def look(until: float) -> None:
         while events and events[0]["step"] < until:
@@ -110,24 +112,27 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
             findings.append(finding)
             history.add_event(finding.as_event())
 
-    for block in read_blocks(folder):
+    for block in read_blocks(folder, damage):
         for part, due in examiner.parts(block):
             history.extend(part)
             if due:
                 look((history.step // every + 1) * every)
+    if holds_run(Path(folder)):
+        note_damage(Path(folder), damage)
+    events.extend(damage.events(history.step))
     look(float("inf"))
     return findings
 
 
-def _lasting_events(folder: Path | str) -> Iterator[dict[str, Any]]:
+def _lasting_events(folder: Path | str, damage: DamageTally) -> Iterator[dict[str, Any]]:
     """Yield the events of a run, without the findings: those are made anew."""
-    return (event for event in read_events(folder) if event["kind"] != "finding")
+    return (event for event in read_events(folder, damage) if event["kind"] != "finding")
 
 
 def _ask(rule: Rule, history: History) -> Sequence[Finding]:
     try:
         return _as_findings(rule(history))
-    except _FAULTS as fault:
+    except Exception as fault:  # noqa: BLE001  code of strangers: a rule that fails is a finding, and training goes on
         name = getattr(rule, "__name__", type(rule).__name__)
         text = f"the rule itself failed: {type(fault).__name__}: {fault}."
         remedy = "Correct the rule, or take it out of the run's rules; the other rules go on."

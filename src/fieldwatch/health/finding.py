@@ -1,8 +1,10 @@
 """A finding: what a rule saw, since which step, and what to do about it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
+
+from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
 _RANKS: tuple[Severity, ...] = get_args(Severity)
@@ -53,13 +55,13 @@ class Finding:
         """Read a finding back from a JSON object such as its event; other keys are left alone.
 
         Raises:
-            ValueError: a key is missing, or a value is not possible.
+            InputError: a key is missing, or a value is not possible.
         """
         missing = [key for key in _REQUIRED if key not in event]
         if missing:
-            raise ValueError(f"a finding event lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
+            raise InputError(f"a finding event lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
         if event["severity"] not in _RANKS:
-            raise ValueError(f"a finding event has severity {event['severity']!r}: wanted one of {', '.join(_RANKS)}")
+            raise InputError(f"a finding event has severity {event['severity']!r}: wanted one of {', '.join(_RANKS)}")
         texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
         texts |= {key: str(event.get(key, "")) for key in ("subject", "action")}
         limit = event.get("limit")
@@ -75,6 +77,16 @@ class Finding:
         """Return the finding on one line."""
         about = f" [{self.subject}]" if self.subject else ""
         return f"{self.severity}: {self.rule}{about} at step {self.step}: {self.message} {self.remedy}"
+
+
+def findings_among(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield the findings among some events; an event that is no finding of ours is left out."""
+    for event in events:
+        if event.get("kind") == "finding":
+            try:
+                yield Finding.from_json(event)
+            except (TypeError, ValueError):
+                continue
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
@@ -96,6 +108,20 @@ def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:
     if stopped:
         return 3
     return 0 if worst(findings) in (None, "note") else 1
+
+
+def training_exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:
+    """Return the exit status of a training that came to its end, so that ``train ... && next ...`` goes on.
+
+    Args:
+        findings: all findings of the run.
+        strict: whether a warning counts as an error does.
+
+    Returns:
+        1 with an error among the findings, or with a warning where ``strict``; else 0.
+    """
+    counted = ("warning", "error") if strict else ("error",)
+    return int(worst(findings) in counted)
 
 
 def graver(one: Severity, other: Severity) -> bool:

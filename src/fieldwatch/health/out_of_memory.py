@@ -7,8 +7,11 @@ from typing import Literal
 from fieldwatch.health.allocation import MIB, DeviceMemory, shown
 
 Reason = Literal["impossible request", "another process", "fragmentation", "exhaustion"]
-_SMALL, _MIDDLE = MIB, 10 * MIB
-_SMALL_SEGMENT, _MIDDLE_SEGMENT, _ROUND = 2 * MIB, 20 * MIB, 2 * MIB
+_SMALL = MIB
+_MIDDLE = 10 * MIB
+_SMALL_SEGMENT = 2 * MIB
+_MIDDLE_SEGMENT = 20 * MIB
+_ROUND = 2 * MIB
 _ABSURD = 16
 _OTHERS_COUNT = 256 * MIB
 
@@ -82,7 +85,8 @@ def _segment(request: int) -> int:
 
 
 def _impossible(request: int, device: DeviceMemory) -> Verdict:
-    whole, times = shown(device.total), request / device.total
+    whole = shown(device.total)
+    times = request / device.total
     if request > _ABSURD * device.total:
         why = "such a size is no need but a mistake: a corrupt count, a negative number read as unsigned"
     else:
@@ -97,7 +101,8 @@ def _impossible(request: int, device: DeviceMemory) -> Verdict:
 
 
 def _crowded(request: int, device: DeviceMemory, missing: int) -> Verdict:
-    held, whole = shown(device.foreign), shown(device.total)
+    held = shown(device.foreign)
+    whole = shown(device.total)
     held = f"other processes hold {held} of {whole}, this one {shown(device.reserved)}"
     message = f"{shown(request)} were requested"
     if missing:

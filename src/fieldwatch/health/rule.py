@@ -18,7 +18,15 @@ class HealthRule(ABC):
     """Base of the rules that come with the toolkit.
 
     A rule holds thresholds only, never state: the same history always gives the same findings, and there is
-    nothing to resume. The first line of a rule's docstring says what it sees.
+    nothing to resume. The first line of a rule's docstring says what it sees. Its thresholds are fields declared by
+    :func:`~fieldwatch.health.threshold`; a rule with other thresholds for other metrics is a subclass that
+    ``reported_as`` the first one.
+
+    Attributes:
+        severity: how bad a finding is, unless the rule decides it for each.
+        remedy: what to do about a finding.
+        general: whether ``GENERAL`` has the rule; False for one that needs to know a run's metrics.
+        reported_as: the name that findings carry; empty for the class's own.
 
     Raises:
         ValueError: a threshold is negative or not finite, or a patience, window or count below 1.
@@ -26,6 +34,8 @@ class HealthRule(ABC):
 
     severity: ClassVar[Severity] = "warning"
     remedy: ClassVar[str] = ""
+    general: ClassVar[bool] = True
+    reported_as: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Check the thresholds."""
@@ -41,7 +51,7 @@ class HealthRule(ABC):
     @property
     def name(self) -> str:
         """The rule's name, as findings carry it."""
-        return type(self).__name__
+        return self.reported_as or type(self).__name__
 
     @abstractmethod
     def __call__(self, history: History) -> tuple[Finding, ...]:

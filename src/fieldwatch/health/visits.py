@@ -50,11 +50,14 @@ class Visits:
 
     def against_own_past(self) -> NDArray[np.float64]:
         """Return each loss divided by the median of the same sample's last three; NaN where it has no three."""
-        values, owners = self.values, self.owners
+        values = self.values
+        owners = self.owners
         ratios = np.full(len(values), np.nan)
         if len(values) <= _PAST:
             return ratios
-        one, two, three = values[2:-1], values[1:-2], values[:-3]
+        one = values[2:-1]
+        two = values[1:-2]
+        three = values[:-3]
         middle = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
         usable = owners[_PAST:] == owners[:-_PAST]
         usable &= np.isfinite(values[_PAST:]) & np.isfinite(middle) & (middle > 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.record import History, Series
+from fieldwatch.record import History, Series, tags
 
 LOOKBACK = 64
 
@@ -125,11 +125,13 @@ def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: i
         return means
     finite = np.isfinite(values)
     if finite.all():
-        sums, width = _running_sum(values), min(width, number)
+        sums = _running_sum(values)
+        width = min(width, number)
         means[lag + least : lag + width] = sums[least:width] / np.arange(least, width)
         means[lag + width :] = (sums[width:number] - sums[: number - width]) / width
         return means
-    sums, counts = _running_sum(np.where(finite, values, 0.0)), _running_sum(finite)
+    sums = _running_sum(np.where(finite, values, 0.0))
+    counts = _running_sum(finite)
     ends = np.arange(least, number)
     starts = np.maximum(ends - width, 0)
     known = counts[ends] - counts[starts]
@@ -175,9 +177,4 @@ def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64]
 
 def named(history: History, prefix: str, suffix: str = "") -> dict[str, str]:
     """Return the recorded metrics between a prefix and a suffix: what stands between them -> the full name."""
-    ends = len(suffix)
-    return {
-        name[len(prefix) : len(name) - ends]: name
-        for name in history.names()
-        if name.startswith(prefix) and name.endswith(suffix) and len(name) > len(prefix) + ends
-    }
+    return tags.Family(prefix, suffix).parts(history.names())

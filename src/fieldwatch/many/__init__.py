@@ -9,7 +9,7 @@ from fieldwatch.many.on_ray import NoRay, RayExecutor
 from fieldwatch.many.one_try import attempt
 from fieldwatch.many.order import Capacity, Ended, Executor, Order, capacity_here
 from fieldwatch.many.page import scenes_page
-from fieldwatch.many.plan import PIPELINES, PlanError, read_plan
+from fieldwatch.many.plan import PlanError, read_plan
 from fieldwatch.many.processes import ProcessExecutor
 from fieldwatch.many.run_folder import Live, RunSummary, read_run
 from fieldwatch.many.scene import Scene
@@ -18,7 +18,6 @@ from fieldwatch.many.verdict import State, Try
 
 __all__ = [
     "LEDGER",
-    "PIPELINES",
     "Capacity",
     "Driver",
     "Ended",

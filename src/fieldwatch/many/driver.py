@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
+from fieldwatch.base import output_path
 from fieldwatch.many.ledger import Ledger, Past
 from fieldwatch.many.order import Ended, Executor, Order
 from fieldwatch.many.run_folder import Live, last_start
 from fieldwatch.many.scene import Scene
 from fieldwatch.many.verdict import FAILED, State, Try, judge
+from fieldwatch.monitor import PER_HOUR, NamedPaths, Restarts
 
-LONGEST_PAUSE: Final = 60.0
 _GIBIBYTE: Final = 2**30
 _LOOK_EVERY: Final = 0.2
 
@@ -28,8 +29,9 @@ class Standing:
         console: file of what its processes printed.
         state: now.
         tries: those that ended, of earlier starts of the driver too.
-        spent: crashes in this start of the driver.
+        restarts: those of this start of the driver; None before the first crash.
         live: the run while it is trained.
+        paths: the inputs that its command names.
         earlier: whether an earlier start of the driver finished it.
     """
 
@@ -38,8 +40,9 @@ class Standing:
     console: Path
     state: State = "waiting"
     tries: list[Try] = field(default_factory=list[Try])
-    spent: int = 0
+    restarts: Restarts | None = None
     live: Live
+    paths: NamedPaths
     earlier: bool = False
     not_before: float = 0.0
     began: float = 0.0
@@ -63,7 +66,7 @@ class Driver:
         ledger: open.
         place: the folder in which their processes start.
         grace: seconds a process has for saving when it is told to end.
-        pause: seconds before a scene is tried again; doubled each time, to a minute at most.
+        pause: seconds before a scene is tried again; doubled each time within an hour, to a minute at most.
         program: words before ``train``; ``-m fieldwatch``.
     """
 
@@ -79,9 +82,14 @@ class Driver:
         pause: float = 1.0,
         program: tuple[str, ...] = ("-m", "fieldwatch"),
     ) -> None:
-        self.out, self._executor, self._ledger = out.absolute(), executor, ledger
-        self._place, self._grace, self._pause, self._program = place, grace, pause, program
-        (self.out / "console").mkdir(parents=True, exist_ok=True)
+        self.out = out.absolute()
+        self._executor = executor
+        self._ledger = ledger
+        self._place = place
+        self._grace = grace
+        self._pause = pause
+        self._program = program
+        output_path(self.out, "console").mkdir(parents=True, exist_ok=True)
         for left in self.out.glob(".stop-*"):
             left.unlink()
         self._stop_file = self.out / f".stop-{uuid.uuid4().hex[:12]}"
@@ -111,21 +119,23 @@ class Driver:
             self._executor.close()
             self._stop_file.unlink(missing_ok=True)
 
-    def exit_code(self) -> int:
-        """0 all healthy, 1 some with findings, 3 some failed (the others are done)."""
+    def exit_code(self, *, strict: bool = False) -> int:
+        """0 all finished without errors, 1 some with errors (``strict``: or warnings), 3 some failed."""
+        counted = {"findings", "warnings"} if strict else {"findings"}
         states = {standing.state for standing in self.standings}
-        return 3 if states & FAILED else 1 if "findings" in states else 0
+        return 3 if states & FAILED else 1 if states & counted else 0
 
     def _standing(self, scene: Scene, past: Past) -> Standing:
-        folder = self.out / scene.name
+        folder = output_path(self.out, scene.name)
         done = past.done and last_start(folder) is not None
         return Standing(
             scene=scene,
             folder=folder,
-            console=self.out / "console" / f"{scene.name}.txt",
+            console=output_path(self.out, "console", f"{scene.name}.txt"),
             state=past.tries[-1].state if done else "waiting",
             tries=list(past.tries),
             live=Live(folder),
+            paths=NamedPaths(scene.command(folder)),
             earlier=done,
         )
 
@@ -136,10 +146,13 @@ class Driver:
                 self._order(standing)
 
     def _order(self, standing: Standing) -> None:
-        scene, number = standing.scene, len(standing.tries) + 1
+        scene = standing.scene
+        number = len(standing.tries) + 1
         start = last_start(standing.folder)
-        standing.starts, standing.began = (start[0] if start else 0), time.time()
+        standing.starts = start[0] if start else 0
+        standing.began = time.time()
         standing.printed = _size(standing.console)
+        standing.paths.look()
         standing.state = "queued"
         self._ledger.began(scene, number)
         self._executor.start(
@@ -164,13 +177,13 @@ class Driver:
         """Note how a try ended, and decide what becomes of the scene."""
         standing = self._by_name[order.scene]
         standing.live.look()
-        state, cause = judge(order, ended, standing.began)
+        state, death = judge(order, ended, standing.began, standing.paths)
         start = last_start(standing.folder)
         begun = start is not None and start[0] > standing.starts
         one = Try(
             number=order.number,
             state=state,
-            cause=cause,
+            cause=death.detail,
             code=ended.code,
             seconds=round(ended.seconds, 3),
             first=start[1] if start is not None and begun else None,
@@ -179,13 +192,23 @@ class Driver:
         standing.tries.append(one)
         self._ledger.ended(order.scene, one)
         standing.state = state
-        if state == "crashed" and standing.spent < standing.scene.retries:
-            pause = min(self._pause * 2**standing.spent, LONGEST_PAUSE)
-            standing.spent, standing.not_before, standing.state = (
-                standing.spent + 1,
-                time.monotonic() + pause,
-                "waiting",
-            )
+        if state == "crashed":
+            self._try_again(standing, passes=death.passes(at_start=not begun))
+
+    def _try_again(self, standing: Standing, *, passes: bool) -> None:
+        """Order another try after a pause, if one is left; a cause that passes costs none, but each hour has its limit.
+
+        Args:
+            standing: of the scene; its last try crashed.
+            passes: whether the cause is likely to pass.
+        """
+        limit = standing.scene.retries
+        restarts = standing.restarts = standing.restarts or Restarts(
+            in_a_row=limit + 1, per_hour=max(limit, PER_HOUR), pause=self._pause
+        )
+        if (limit or passes) and not restarts.died(progress=False, passes=passes):
+            standing.not_before = time.monotonic() + restarts.restart()
+            standing.state = "waiting"
 
     def _look(self) -> None:
         for standing in self.standings:

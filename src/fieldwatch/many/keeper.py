@@ -2,7 +2,8 @@
 
 Run as a file, by the interpreter alone: `python -I keeper.py GRACE WORD...`. Standard input is a pipe that nobody
 writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
-SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output.
+SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output, with
+what it said through the channel of its own that `fieldwatch.monitor.Supervised` describes.
 """
 
 import ctypes
@@ -24,28 +25,63 @@ def main(grace: float, command: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # the pipe says when it is over
     began = time.monotonic()
     start = prepare_child if sys.platform == "linux" else default_signals
+    channel, theirs = os.pipe()
+    os.set_blocking(channel, False)
+    supervised = {"supervisor": os.getpid(), "attempt": 0, "channel": theirs, "ends_hangs": False}
     with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
         command,
+        env={**os.environ, "FIELDWATCH_SUPERVISED": json.dumps(supervised)},
+        pass_fds=(theirs,),
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.buffer,
         stderr=sys.stderr.buffer,
         preexec_fn=start,  # noqa: PLW1509  this process has one thread
     ) as child:
+        os.close(theirs)
         tell(pid=child.pid)
-        asked = wait_for(child, grace)
-    tell(code=child.returncode, asked=asked, seconds=round(time.monotonic() - began, 3), pid=child.pid)
+        said = Said(channel)
+        asked = wait_for(child, grace, said)
+        said.hear()
+    facts = {"code": child.returncode, "asked": asked, "seconds": round(time.monotonic() - began, 3), "pid": child.pid}
+    tell(**facts, said=said.text())
     return 0
 
 
-def wait_for(child: subprocess.Popen[bytes], grace: float) -> bool:
+class Said:
+    """What the training writes into its channel.
+
+    Args:
+        channel: descriptor of the pipe's end for reading; reading does not wait.
+    """
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self._raw = b""
+
+    def hear(self) -> None:
+        """Take what is new, so that the training never waits for room in the pipe."""
+        try:
+            while new := os.read(self._channel, 65536):
+                self._raw = (self._raw + new)[-65536:]
+        except BlockingIOError:
+            return
+
+    def text(self) -> str:
+        """All of it, at most the last 64 KiB."""
+        return self._raw.decode("ascii", "backslashreplace")
+
+
+def wait_for(child: subprocess.Popen[bytes], grace: float, said: Said) -> bool:
     """Wait for the child's end; True where it had to be told to end."""
     deadline = float("inf")
     asked = False
     while child.poll() is None:
+        said.hear()
         if asked:
             time.sleep(LOOK_EVERY)
         elif select.select([sys.stdin], [], [], LOOK_EVERY)[0] and not os.read(sys.stdin.fileno(), 1):
-            asked, deadline = True, time.monotonic() + grace
+            asked = True
+            deadline = time.monotonic() + grace
             child.terminate()
         if time.monotonic() > deadline:
             child.kill()

@@ -11,6 +11,7 @@ from typing import Any, Final, Self, final
 
 import orjson
 
+from fieldwatch.base import InputError
 from fieldwatch.many.scene import Scene
 from fieldwatch.many.verdict import DONE, Try
 from fieldwatch.record import LineFile, read_lines
@@ -19,7 +20,7 @@ LEDGER: Final = "many.jsonl"
 """Its name, in the folder of all scenes."""
 
 
-class OutInUse(RuntimeError):  # noqa: N818  says what is the matter
+class OutInUse(InputError, RuntimeError):  # noqa: N818  says what is the matter
     """Another driver works in the folder."""
 
 
@@ -59,7 +60,7 @@ class Ledger:
     def __enter__(self) -> Self:
         """Take the folder."""
         self._out.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._out / ".many.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(self._out / ".many.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
@@ -96,7 +97,8 @@ def read_ledger(path: Path) -> Mapping[str, Past]:
     words: dict[str, tuple[str, ...]] = {}
     tries: dict[str, dict[int, Try]] = {}
     for _, line in read_lines(path):
-        kind, scene = line.get("kind"), line.get("scene", "")
+        kind = line.get("kind")
+        scene = line.get("scene", "")
         if kind == "try":
             words[scene] = (line["pipeline"], *line["words"])
             unseen = Try(number=line["number"], state="stopped", cause="the driver ended during it")

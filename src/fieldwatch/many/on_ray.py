@@ -9,14 +9,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
 
+from fieldwatch.base import InputError
 from fieldwatch.many.one_try import attempt
 from fieldwatch.many.order import Capacity, Ended, Order, capacity_here
 
 OBJECT_STORE_BYTES: Final = 100_000_000
 """Nothing large travels through Ray: an order goes out and an end comes back."""
+LOOPBACK: Final = "127.0.0.1"
+CLUSTERS: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's own switch for "this machine may be part of a cluster". While it is on, which it is on Linux, Ray replaces a
+loopback address by the machine's address and every server of Ray listens on all interfaces. Ray reads it once, when it
+is imported."""
 
 
-class NoRay(RuntimeError):  # noqa: N818  says what is missing
+class NoRay(InputError, RuntimeError):  # noqa: N818  says what is missing
     """Ray is not installed, or no cluster answers at the address."""
 
 
@@ -25,21 +31,24 @@ class RayExecutor:
     """Tries scenes as Ray tasks, each with its own resources; whoever dies is reported and not tried again by Ray.
 
     Args:
-        address: of a cluster; None starts Ray on this machine alone, on 127.0.0.1, without dashboard.
+        address: of a cluster; None starts Ray on this machine alone, without dashboard. All its servers then listen on
+            127.0.0.1 only.
         cpus: processors to use on this machine; None for all that this process may use.
 
     Raises:
-        NoRay: it is not installed, or no cluster answers.
+        NoRay: it is not installed, no cluster answers, or it would listen on other addresses than 127.0.0.1.
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
-        self._ray = load_ray()
+        self._ray = load_ray(alone=address is None)
         self._temporary = None if address else Path(tempfile.mkdtemp(prefix="fw-ray-", dir="/tmp"))
         self._local = address is None
         try:
             self._ray.init(**self._options(address, cpus))
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise NoRay(f"Ray at {address or 'this machine'} does not answer: {error}") from error
+        if self._local:
+            self._refuse_other_addresses()
         self._attempt: Any = self._ray.remote(attempt)
         self._pending: dict[Any, tuple[Order, float]] = {}
 
@@ -51,7 +60,7 @@ class RayExecutor:
             "num_cpus": int(capacity_here(cpus, 0, 0).cpus),
             "include_dashboard": False,
             "object_store_memory": OBJECT_STORE_BYTES,
-            "_node_ip_address": "127.0.0.1",
+            "_node_ip_address": LOOPBACK,
             "_temp_dir": str(self._temporary),
             **quiet,
         }
@@ -88,9 +97,28 @@ class RayExecutor:
         """Wait for what runs (the driver has told it to stop), then leave Ray."""
         while self._pending:
             self.wait(1.0)
+        self._leave_ray()
+
+    def _leave_ray(self) -> None:
+        """Leave Ray; a local one ends, and its files go."""
         self._ray.shutdown()
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _refuse_other_addresses(self) -> None:
+        """Shut Ray down if it did not take the loopback address: its servers would listen on all interfaces.
+
+        Raises:
+            NoRay: names the address.
+        """
+        addresses = {str(node["NodeManagerAddress"]) for node in self._ray.nodes()}
+        if addresses != {LOOPBACK}:
+            self._leave_ray()
+            raise NoRay(
+                f"expected Ray to listen on {LOOPBACK} only, got {', '.join(sorted(addresses))}: Ray was imported with "
+                f"{CLUSTERS} switched on, or this version of Ray does not know it. Train with --ray off (plain "
+                "processes), or start a cluster yourself and give its address with --ray ADDRESS"
+            )
 
     def _fetch(self, reference: Any) -> tuple[Order, Ended]:
         order, began = self._pending.pop(reference)
@@ -102,13 +130,18 @@ class RayExecutor:
             return order, Ended(code=None, seconds=time.monotonic() - began, cause=cause)
 
 
-def load_ray() -> ModuleType:
+def load_ray(*, alone: bool) -> ModuleType:
     """Import Ray, which then reports to nobody.
+
+    Args:
+        alone: whether Ray is for this machine only, and has to stay on its loopback address.
 
     Raises:
         NoRay: it is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if alone:
+        os.environ[CLUSTERS] = "0"
     try:
         import ray  # noqa: PLC0415  optional
     except ImportError as error:

@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
+from fieldwatch.base import open_for_append
 from fieldwatch.many.order import TRY_LINE, Ended, Order
+from fieldwatch.monitor import read_channel
 
 LOOK_EVERY: Final = 0.1
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
@@ -30,7 +32,7 @@ def attempt(order: Order) -> Ended:
         holder = f"another process still writes into {order.folder} after {order.grace:g} s: is it trained twice?"
         return Ended(code=None, seconds=order.grace, cause=holder)
     kills_before = _oom_kills()
-    with order.console.open("ab") as console:
+    with open_for_append(order.console) as console:
         began = datetime.now(UTC).isoformat(timespec="seconds")
         console.write(f"{TRY_LINE} {order.number}, {began}: {' '.join(order.command)}\n".encode())
         console.flush()
@@ -42,7 +44,8 @@ def attempt(order: Order) -> Ended:
 
 def _watch(order: Order, console: IO[bytes]) -> Ended:
     line = [sys.executable, "-I", str(_KEEPER), str(order.grace), sys.executable, *order.command]
-    began, asked = time.monotonic(), ""
+    began = time.monotonic()
+    asked = ""
     deadline = float("inf") if order.timeout is None else began + order.timeout
     with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
         line,
@@ -69,9 +72,11 @@ def _told(lines: bytes, asked: str, seconds: float) -> Ended:
     facts: dict[str, Any] = {}
     for line in lines.splitlines(keepends=True):
         facts |= json.loads(line) if line.endswith(b"\n") else {}
-    code, pid = facts.get("code"), facts.get("pid", 0)
+    code = facts.get("code")
+    pid = facts.get("pid", 0)
     cause = "" if code is not None else "the process that watched it was killed"
-    return Ended(code=code, asked=asked, seconds=seconds, cause=cause, pid=pid)
+    _, words = read_channel(str(facts.get("said", "")).encode().split(b"\n"))
+    return Ended(code=code, asked=asked, seconds=seconds, cause=cause, pid=pid, words=words)
 
 
 def _environment(order: Order) -> Mapping[str, str]:

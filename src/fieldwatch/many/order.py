@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
+from fieldwatch.monitor import LastWords
+
 TRY_LINE: Final = "--- try"
 """How the line begins that stands above what each try printed."""
 
@@ -17,7 +19,7 @@ class Order:
     Attributes:
         scene: its name.
         number: of the try, from 1.
-        command: words for `python`, e.g. ``-m fieldwatch train video``.
+        command: words for `python`, e.g. ``-m fieldwatch train NAME``.
         folder: the run folder.
         console: file that takes what the process prints.
         stop_file: when it exists, the process saves and ends.
@@ -55,6 +57,7 @@ class Ended:
         seconds: how long it took.
         cause: what is known besides; empty for nothing.
         pid: of the training process; 0 where it is not known.
+        words: why the process itself said that it ends; None where it said nothing.
     """
 
     code: int | None
@@ -62,6 +65,7 @@ class Ended:
     seconds: float = 0.0
     cause: str = ""
     pid: int = 0
+    words: LastWords | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

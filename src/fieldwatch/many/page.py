@@ -8,8 +8,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-_GOOD, _BAD = frozenset({"healthy"}), frozenset({"crashed", "refused", "diverged"})
-_WIDTH, _HEIGHT = 160, 36
+_GOOD = frozenset({"healthy", "warnings"})
+_BAD = frozenset({"crashed", "refused", "diverged"})
+_WIDTH = 160
+_HEIGHT = 36
 
 Summary = Mapping[str, Any]
 
@@ -112,9 +114,13 @@ def _curve(points: Sequence[Sequence[float]]) -> str:
     """The loss over the steps, from its least to its greatest value."""
     if len(points) < 2:
         return "-"
-    (left, right), values = (points[0][0], points[-1][0]), [value for _, value in points]
-    low, high = min(values), max(values)
-    across, up = _WIDTH / ((right - left) or 1), (_HEIGHT - 4) / ((high - low) or 1)
+    left = points[0][0]
+    right = points[-1][0]
+    values = [value for _, value in points]
+    low = min(values)
+    high = max(values)
+    across = _WIDTH / ((right - left) or 1)
+    up = (_HEIGHT - 4) / ((high - low) or 1)
     path = " ".join(f"{(step - left) * across:.1f},{_HEIGHT - 2 - (value - low) * up:.1f}" for step, value in points)
     label = f"loss from {values[0]:.4g} to {values[-1]:.4g}"
     return (

@@ -3,14 +3,12 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
+from fieldwatch.base import LONGEST_NAME, InputError, output_name
 from fieldwatch.many.scene import Scene
-
-PIPELINES: Final = ("video", "splats", "normals")
-"""What `fieldwatch train` trains."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TAKEN: Final = frozenset({"console", "many.jsonl", "report.html", "summary.json", "summary.csv"})
@@ -19,14 +17,18 @@ _OURS: Final = frozenset({"out", "resume", "json", "supervise"})
 _FEW_WORDS: Final = frozenset({"name", "pipeline", "env", *_NUMBERS})
 
 
-class PlanError(ValueError):
+class PlanError(InputError):
     """The plan cannot be used: the message says which scene and key, what was wanted and what to do."""
 
 
-def read_plan(path: Path) -> tuple[Scene, ...]:
+def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[Scene, ...]:
     """Read a plan: ``[defaults]``, ``[defaults.PIPELINE]`` and one ``[[scene]]`` each; flags are not judged here.
 
     A scene's own keys win over those of its pipeline's defaults, and those over the defaults of all.
+
+    Args:
+        path: the file.
+        pipelines: names that `fieldwatch train` knows.
 
     Raises:
         PlanError: no TOML, no scene, a name that is missing, taken or no folder name, or a value no flag can have.
@@ -42,30 +44,36 @@ def read_plan(path: Path) -> tuple[Scene, ...]:
     tables = stored.get("scene", [])
     if not isinstance(tables, list) or not tables:
         raise PlanError(f"{path} names no scene: write one [[scene]] each, with a name and a pipeline")
-    general, special = _defaults(path, stored.get("defaults", {}))
-    scenes = tuple(_scene(number, table, general, special) for number, table in enumerate(tables, start=1))
+    general, special = _defaults(path, stored.get("defaults", {}), pipelines)
+    scenes = tuple(_scene(number, table, general, special, pipelines) for number, table in enumerate(tables, start=1))
     _refuse_twins(scenes)
     return scenes
 
 
-def _defaults(path: Path, table: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _defaults(path: Path, table: Any, pipelines: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What holds for all scenes, and what for those of one pipeline."""
     if not isinstance(table, dict):
         raise PlanError(f"{path}: defaults is {table!r}: wanted a table, [defaults] with key = value lines below it")
     table = cast("dict[str, Any]", table)
-    special = {name: value for name, value in table.items() if name in PIPELINES and isinstance(value, dict)}
+    special = {name: value for name, value in table.items() if name in pipelines and isinstance(value, dict)}
     general = {_key(name): value for name, value in table.items() if name not in special}
     return general, {name: {_key(key): each for key, each in value.items()} for name, value in special.items()}
 
 
-def _scene(number: int, table: Any, general: Mapping[str, Any], special: Mapping[str, Mapping[str, Any]]) -> Scene:
+def _scene(
+    number: int,
+    table: Any,
+    general: Mapping[str, Any],
+    special: Mapping[str, Mapping[str, Any]],
+    pipelines: Sequence[str],
+) -> Scene:
     if not isinstance(table, dict):
         raise PlanError(f"scene {number} is {table!r}: wanted a table, [[scene]] with key = value lines below it")
     own = {_key(name): value for name, value in cast("dict[str, Any]", table).items()}
     name = _name(number, own)
     pipeline = own.get("pipeline", general.get("pipeline"))
-    if pipeline not in PIPELINES:
-        raise PlanError(f"scene {name!r}: pipeline is {pipeline!r}: wanted one of {', '.join(PIPELINES)}")
+    if not isinstance(pipeline, str) or pipeline not in pipelines:
+        raise PlanError(f"scene {name!r}: pipeline is {pipeline!r}: wanted one of {', '.join(pipelines)}")
     values = {**general, **special.get(pipeline, {}), **own}
     env = {**general.get("env", {}), **special.get(pipeline, {}).get("env", {}), **own.get("env", {})}
     ours = _OURS & values.keys()
@@ -82,10 +90,10 @@ def _scene(number: int, table: Any, general: Mapping[str, Any], special: Mapping
 
 def _name(number: int, table: Mapping[str, Any]) -> str:
     name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _TAKEN:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or output_name(name) != name or name in _TAKEN:
         raise PlanError(
             f"scene {number}: name is {name!r}: wanted a folder name of letters, digits, '.', '_' and '-' that begins "
-            f"with a letter or digit and is none of {', '.join(sorted(_TAKEN))}"
+            f"with a letter or digit, at most {LONGEST_NAME} bytes long, and is none of {', '.join(sorted(_TAKEN))}"
         )
     return name
 
@@ -108,7 +116,8 @@ def _number(scene: str, key: str, value: Any) -> Any:
     Raises:
         PlanError: it is none, or out of its bounds.
     """
-    whole, least = key == "retries", {"cpus": 0.01, "timeout": 1e-3}.get(key, 0)
+    whole = key == "retries"
+    least = {"cpus": 0.01, "timeout": 1e-3}.get(key, 0)
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value < least:
         unit = {"memory": " of GiB", "timeout": " of seconds"}.get(key, "")

@@ -57,7 +57,8 @@ class ProcessExecutor:
         while self._waiting and self._left.fits(self._waiting[0]):
             order = self._waiting.pop(0)
             self._left = self._left.without(order)
-            given, self._gpus = self._gpus[: int(order.gpus)], self._gpus[int(order.gpus) :]
+            given = self._gpus[: int(order.gpus)]
+            self._gpus = self._gpus[int(order.gpus) :]
             thread = threading.Thread(target=self._do, args=(order, given), name=order.scene)
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             thread.start()

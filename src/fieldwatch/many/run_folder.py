@@ -8,9 +8,9 @@ from typing import Any, Final, final
 import numpy as np
 import orjson
 
-from fieldwatch.health import Finding
-from fieldwatch.monitor import LatestValues
-from fieldwatch.record import JOURNAL, CorruptRecord, NotARun, read_events, read_history, read_manifest
+from fieldwatch.health import Finding, findings_among
+from fieldwatch.monitor import LatestValues, StateWord, state_of
+from fieldwatch.record import DAMAGED, JOURNAL, NotARun, read_events, read_history, read_manifest
 
 LOSS: Final = "Loss/total"
 _CURVE_POINTS: Final = 120
@@ -21,7 +21,7 @@ class RunSummary:
     """What a run folder holds when nobody writes into it.
 
     Attributes:
-        state: as run.json says; empty where there is no run.
+        state: how it stands, in a word; see `state_of`.
         steps: done; None where none was.
         total: steps that were planned; None where it is not recorded.
         training_seconds: over all its parts.
@@ -31,7 +31,7 @@ class RunSummary:
         damage: why something of it cannot be read; empty where all can.
     """
 
-    state: str = ""
+    state: StateWord = "not started"
     steps: int | None = None
     total: int | None = None
     training_seconds: float = 0.0
@@ -49,33 +49,31 @@ def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
         measured: how the tags of its measures of quality begin.
     """
     if not (folder / JOURNAL).exists():
-        return RunSummary(state=run_state(folder), metrics={})
-    try:
-        history = read_history(folder)
-        events = list(read_events(folder))
-        findings = tuple(Finding.from_json(event) for event in events if event["kind"] == "finding")
-    except (CorruptRecord, ValueError) as error:
-        return RunSummary(state=run_state(folder), metrics={}, damage=str(error))
+        return RunSummary(state=state_of(folder).word, metrics={})
+    history = read_history(folder)
+    events = list(read_events(folder))
+    findings = tuple(findings_among(events))
+    damage = "; ".join(str(event.get("message")) for event in history.events(DAMAGED))
     names = [name for name in history.names() if name.startswith(measured)]
+    if LOSS not in history:
+        return RunSummary(state=state_of(folder).word, metrics={}, damage=damage)
     loss = history[LOSS]
     known = len(loss) > 0
     return RunSummary(
-        state=run_state(folder),
+        state=state_of(folder).word,
         steps=int(loss.steps[-1]) + 1 if known else None,
         total=_planned(events),
         training_seconds=float(loss.seconds[-1]) if known else 0.0,
         metrics={name: float(history[name].values[-1]) for name in names},
         findings=findings,
         curve=_thinned(loss.steps, loss.values) if known else (),
+        damage=damage,
     )
 
 
-def run_state(folder: Path) -> str:
-    """How a run stands, in run.json's word; empty where there is none."""
-    try:
-        return read_manifest(folder).state
-    except NotARun:
-        return ""
+def has_warnings(folder: Path) -> bool:
+    """Whether the rules found something above a note."""
+    return any(event["kind"] == "finding" and event.get("severity") != "note" for event in _events(folder))
 
 
 def last_start(folder: Path) -> tuple[int, int] | None:
@@ -119,10 +117,7 @@ class Live:
 
 
 def _events(folder: Path) -> list[dict[str, Any]]:
-    try:
-        return list(read_events(folder))
-    except CorruptRecord:
-        return []
+    return list(read_events(folder))
 
 
 def _planned(events: list[dict[str, Any]]) -> int | None:
@@ -132,7 +127,8 @@ def _planned(events: list[dict[str, Any]]) -> int | None:
 
 def _thinned(steps: Any, values: Any) -> tuple[tuple[float, float], ...]:
     finite = np.isfinite(values)
-    steps, values = steps[finite], values[finite]
+    steps = steps[finite]
+    values = values[finite]
     chosen = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(len(steps), _CURVE_POINTS)).round().astype(int))
     return tuple((float(steps[i]), float(values[i])) for i in chosen) if len(steps) else ()
 

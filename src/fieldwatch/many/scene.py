@@ -15,7 +15,7 @@ class Scene:
 
     Attributes:
         name: of the scene and of its run folder.
-        pipeline: ``video``, ``splats`` or ``normals``.
+        pipeline: name of an installed pipeline.
         flags: every other key of the scene with its words on the command line, in the plan's order.
         cpus: processors it takes; its tensor operations get as many threads.
         gpus: GPUs it takes; a share of one on Ray only.

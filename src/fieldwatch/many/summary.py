@@ -2,14 +2,13 @@
 
 import csv
 import io
-import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from fieldwatch.base import spreadsheet_cell, write_file
 from fieldwatch.many.driver import Standing
 from fieldwatch.many.page import scenes_page
 from fieldwatch.many.run_folder import json_of, read_run
@@ -31,6 +30,7 @@ def scene_summary(standing: Standing, measured: tuple[str, ...]) -> dict[str, An
         "scene": standing.scene.name,
         "pipeline": standing.scene.pipeline,
         "state": standing.state,
+        "run_state": found["state"],
         "finished_earlier": standing.earlier,
         "command": " ".join(("fieldwatch", *standing.scene.command(standing.folder))),
         "run": str(standing.folder),
@@ -79,26 +79,11 @@ def summary_table(scenes: Sequence[Mapping[str, Any]]) -> str:
         causes = " | ".join(one["cause"] for one in scene["tries"] if one["cause"])
         facts = {**scene, "tries": len(scene["tries"]), "causes": causes}
         facts["resumed_from"] = " ".join(str(step) for step in scene["resumed_from"])
-        own = [_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]
-        values = [_cell(scene["metrics"].get(name)) for name in metrics]
+        own = [spreadsheet_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]
+        values = [spreadsheet_cell(scene["metrics"].get(name)) for name in metrics]
         writer.writerow([*own, len(scene["findings"]), *values, scene["run"]])
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value[:1] in "=+-@" and not _is_number(value):
-        return "'" + value  # else a spreadsheet takes it for a formula
-    return "" if value is None else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return not math.isnan(float(text)) or bool(text)
-    except ValueError:
-        return False
-
-
 def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(data)
-    draft.replace(path)
+    write_file(path, data)

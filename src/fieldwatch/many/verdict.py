@@ -7,15 +7,18 @@ from typing import Any, Final, Literal
 import orjson
 
 from fieldwatch.many.order import TRY_LINE, Ended, Order
-from fieldwatch.many.run_folder import run_state
-from fieldwatch.monitor import STOPS, signal_name
+from fieldwatch.many.run_folder import has_warnings
+from fieldwatch.monitor import STOPS, Death, NamedPaths, cause_of_status, signal_name, state_of
 
-State = Literal["waiting", "queued", "running", "healthy", "findings", "refused", "diverged", "crashed", "stopped"]
-"""How a scene stands; a try ends in one of the last six."""
+State = Literal[
+    "waiting", "queued", "running", "healthy", "warnings", "findings", "refused", "diverged", "crashed", "stopped"
+]
+"""How a scene stands; a try ends in one of the last seven."""
 
-DONE: Final = frozenset({"healthy", "findings"})
+DONE: Final = frozenset({"healthy", "warnings", "findings"})
 FAILED: Final = frozenset({"refused", "diverged", "crashed"})
-_BY_CODE: Final[dict[int, State]] = {0: "healthy", 1: "findings", 2: "refused"}
+FAILED_CODE: Final = 3
+"""Exit code of a training that diverged or failed."""
 _TOLD_TO_END: Final = frozenset(128 + number for number in STOPS)
 _LAST_BYTES: Final = 1 << 14
 
@@ -47,37 +50,56 @@ class Try:
         return asdict(self)
 
 
-def judge(order: Order, ended: Ended, began: float) -> tuple[State, str]:
-    """What a try came to, and why.
+def judge(order: Order, ended: Ended, began: float, paths: NamedPaths) -> tuple[State, Death]:
+    """What a try came to, and why, by the causes that a supervisor names.
 
     Args:
         order: what was asked for.
         ended: how it ended.
         began: when, in seconds since 1970.
+        paths: the inputs that the command names, as they were before the try.
     """
-    if ended.code in (0, 1):
-        return _BY_CODE[ended.code], ""
+    finished = Death(cause="finished", detail="")
+    if ended.code == 0:
+        return ("warnings" if has_warnings(order.folder) else "healthy"), finished
+    if ended.code == 1 and state_of(order.folder).word == "finished":
+        return "findings", finished
     if ended.asked == "stop":
-        return "stopped", "" if ended.code in (*_TOLD_TO_END, None) else _cause(order, ended, began)
-    if ended.code == 2:
-        return "refused", _last_words(order.console)
-    if ended.code == 3 and run_state(order.folder) == "diverged":
-        return "diverged", _crash_report(order.folder, began) or _last_words(order.console)
-    return "crashed", _cause(order, ended, began)
+        quiet = ended.code in (*_TOLD_TO_END, None)
+        return "stopped", Death(cause="interrupted", detail="" if quiet else _cause(order, ended, began, paths).detail)
+    death = _cause(order, ended, began, paths)
+    if death.cause == "bad-input":
+        return "refused", death
+    if ended.code == FAILED_CODE and state_of(order.folder).word == "diverged":
+        words = _crash_report(order.folder, began) or _last_words(order.console)
+        return "diverged", Death(cause="diverged", detail=words)
+    return "crashed", death
 
 
-def _cause(order: Order, ended: Ended, began: float) -> str:
-    """Why a process ended that did not finish, in one line."""
+def _cause(order: Order, ended: Ended, began: float, paths: NamedPaths) -> Death:
+    """Why a process ended that did not finish: one word, and one line."""
     if ended.asked == "timeout":
-        return f"took longer than its timeout of {order.timeout:g} s"
+        return Death(cause="hang", detail=f"took longer than its timeout of {order.timeout:g} s")
     if ended.code is None:
-        return ended.cause or "nobody lived to see how it ended"
+        return Death(cause="killed", detail=ended.cause or "nobody lived to see how it ended")
     if ended.code < 0:
-        return f"killed by {signal_name(-ended.code)}" + (f": {ended.cause}" if ended.cause else "")
+        more = f": {ended.cause}" if ended.cause else ""
+        return Death(cause=cause_of_status(ended.code).cause, detail=f"killed by {signal_name(-ended.code)}{more}")
     if ended.code - 128 in STOPS:
-        return f"told to end by {signal_name(ended.code - 128)} from elsewhere; it saved"
+        detail = f"told to end by {signal_name(ended.code - 128)} from elsewhere; it saved"
+        return Death(cause="interrupted", detail=detail)
+    return _cause_of_code(order, ended, began, paths)
+
+
+def _cause_of_code(order: Order, ended: Ended, began: float, paths: NamedPaths) -> Death:
+    """Why a process ended with an exit code of its own: what it said to its keeper, else what it wrote or printed."""
+    if ended.words is not None:
+        judged = paths.judge(ended.words)
+        if judged.cause == "bad-input":
+            return judged
+        return Death(cause=judged.cause, detail=f"exit code {ended.code}: {judged.detail}")
     words = _crash_report(order.folder, began) or _last_words(order.console)
-    return f"exit code {ended.code}: {words}"
+    return Death(cause="left", detail=f"exit code {ended.code}: {words}")
 
 
 def _crash_report(folder: Path, began: float) -> str:

@@ -6,7 +6,7 @@ from fieldwatch.measure.capacity import process_capacity
 from fieldwatch.measure.census import Census, SavedTensors, take_census
 from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
 from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
-from fieldwatch.measure.gradients import MAX_TAG, TOTAL_TAG, GradientNorms, gradient_norms, largest_gradient
+from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
 from fieldwatch.measure.out_of_memory import OutOfMemory, OutOfMemoryBell, OutOfMemoryWatch, on_out_of_memory
 from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
 from fieldwatch.measure.peaks import Peaks
@@ -17,8 +17,6 @@ from fieldwatch.measure.terms import Phase, Term, Terms, Window
 from fieldwatch.measure.watched import Owner, Watched
 
 __all__ = [
-    "MAX_TAG",
-    "TOTAL_TAG",
     "AllocatorCounters",
     "AllocatorHistory",
     "Census",

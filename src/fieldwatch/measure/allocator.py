@@ -71,7 +71,8 @@ class PeakMeter:
     def take(self) -> tuple[Counts, int]:
         """The counts of this moment and the peak since the last call, in bytes."""
         counts = self.fold()
-        peak, self._step_peak = self._step_peak, 0
+        peak = self._step_peak
+        self._step_peak = 0
         return counts, peak
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from fieldwatch.measure.norms import norm
 from fieldwatch.measure.terms import Terms
 from fieldwatch.measure.watched import Watched
+from fieldwatch.record import tags
 
 
 def attribute_terms(
@@ -60,8 +61,8 @@ def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
         return {}
     lengths = {term: norm(pull) for term, pull in by_term.items()}
     whole = torch.stack([*lengths.values()]).sum().clamp_min(1e-30)
-    found = {f"Gradients/share_{group}_{term}": length / whole for term, length in lengths.items()}
+    found = {tags.GRADIENT_SHARE.tag(f"{group}_{term}"): length / whole for term, length in lengths.items()}
     for a, b in combinations(by_term, 2):
         length = (lengths[a] * lengths[b]).clamp_min(1e-30)
-        found[f"Gradients/cosine_{group}_{a}_{b}"] = torch.dot(by_term[a], by_term[b]) / length
+        found[tags.COSINE.tag(f"{group}_{a}_{b}")] = torch.dot(by_term[a], by_term[b]) / length
     return found

@@ -54,7 +54,8 @@ def _address_space(resident: int) -> Iterator[int]:
 def _rooms(resident: int, cgroups: Path, membership: Path) -> Iterator[int]:
     """What each limited group leaves to the process: the limit without what the group's other members use."""
     for folder, names in _groups(cgroups, membership):
-        limit, usage = _number(folder / names.limit), _number(folder / names.usage)
+        limit = _number(folder / names.limit)
+        usage = _number(folder / names.usage)
         if limit is not None and usage is not None:
             others = max(0, usage - _cache(folder / "memory.stat", names.cache) - resident)
             yield max(0, limit - others)

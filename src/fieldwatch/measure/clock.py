@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from fieldwatch.record import tags
+
 Item = TypeVar("Item")
 
 UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
@@ -124,7 +126,8 @@ class Clock:
             ValueError: there is nothing to iterate over.
         """
         while True:
-            iterator, count = iter(source), 0
+            iterator = iter(source)
+            count = 0
             while True:
                 with self.span("data"):
                     batch = next(iterator, _END)
@@ -137,7 +140,7 @@ class Clock:
 
     def add(self, name: str, milliseconds: float) -> None:
         """Count time that was measured elsewhere."""
-        tag = f"Time/{name}"
+        tag = tags.SPAN.tag(name)
         self._milliseconds[tag] = self._milliseconds.get(tag, 0.0) + milliseconds
 
     def add_events(self, name: str, first: torch.cuda.Event, last: torch.cuda.Event) -> None:
@@ -149,7 +152,8 @@ class Clock:
         while self._waiting and self._waiting[0][2].query():
             name, first, last = self._waiting.popleft()
             self.add(name, first.elapsed_time(last))
-        taken, self._milliseconds = self._milliseconds, {}
+        taken = self._milliseconds
+        self._milliseconds = {}
         return taken
 
 
@@ -159,7 +163,8 @@ class Span:
     __slots__ = ("_clock", "_first", "_listener", "_name", "_ranges", "_started")
 
     def __init__(self, clock: Clock, name: str) -> None:
-        self._clock, self._name = clock, name
+        self._clock = clock
+        self._name = name
 
     def __enter__(self) -> None:
         clock = self._clock

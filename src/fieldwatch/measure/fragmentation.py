@@ -88,7 +88,8 @@ def fragmentation(
     Returns:
         The parts. What a backend does not count (it stays 0 there) is left out of the sum's parts, not guessed.
     """
-    allocated, reserved = _current(stats, "allocated_bytes"), _current(stats, "reserved_bytes")
+    allocated = _current(stats, "allocated_bytes")
+    reserved = _current(stats, "reserved_bytes")
     active = max(_current(stats, "active_bytes"), allocated)
     reserved = max(reserved, active)
     not_returnable = min(_current(stats, "inactive_split_bytes"), reserved - active)
@@ -105,11 +106,16 @@ def fragmentation(
     )
 
 
-def fragmentation_of(device: torch.device) -> Fragmentation:
+def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = None) -> Fragmentation:
     """Take the memory of a device's allocator apart at this moment; on a CPU, that of the C library's heap.
 
     The heap knows neither requests nor waiting streams, and lists no pieces: these parts are None or 0. What it can
     give back is the top of the heap.
+
+    Args:
+        device: whose memory.
+        known: allocated and reserved bytes of a CPU's heap that were read at this moment already, so that the parts
+            add up to them. On CUDA the allocator's own books say the same again.
     """
     if device.type == "cuda":
         index = numbered(device).index
@@ -117,9 +123,10 @@ def fragmentation_of(device: torch.device) -> Fragmentation:
         stats = torch.cuda.memory_stats_as_nested_dict(index)
         return fragmentation(stats, current_segments() if native else (), device=index)
     reading = heap().read()
-    idle = max(0, reading.reserved - reading.allocated)
+    allocated, reserved = known or (reading.allocated, reading.reserved)
+    idle = max(0, reserved - allocated)
     return Fragmentation(
-        allocated=reading.allocated,
+        allocated=allocated,
         awaiting_stream=0,
         not_returnable=idle - min(idle, reading.trimmable),
         returnable=min(idle, reading.trimmable),

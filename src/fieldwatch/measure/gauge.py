@@ -60,7 +60,9 @@ class CudaGauge:
         stats: Callable[[int], Mapping[str, Any]] = torch.cuda.memory_stats_as_nested_dict,
         reset: Callable[[int], Any] = torch.cuda.reset_peak_memory_stats,
     ) -> None:
-        self._index, self._stats, self._reset = index, stats, reset
+        self._index = index
+        self._stats = stats
+        self._reset = reset
         self._in_use = False
 
     def read(self) -> Counts:

@@ -9,9 +9,6 @@ from torch import Tensor
 from fieldwatch.measure.norms import largest_entries, norm, norms
 from fieldwatch.measure.watched import Watched
 
-MAX_TAG = "Gradients/max"
-TOTAL_TAG = "Gradients/total_norm"
-
 
 class GradientNorms(NamedTuple):
     """L2 norms of the gradients of one step, as device scalars; groups without any gradient are absent."""

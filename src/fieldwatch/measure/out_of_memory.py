@@ -5,7 +5,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -45,7 +44,8 @@ class OutOfMemoryWatch:
 
     def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemoryWatch"], None]) -> None:
         self.failures: list[Exception] = []
-        self._callback, self._detach = callback, detach
+        self._callback = callback
+        self._detach = detach
 
     def detach(self) -> None:
         """Never call this callback again."""
@@ -53,32 +53,20 @@ class OutOfMemoryWatch:
 
     def call(self, event: OutOfMemory) -> None:
         """Call the callback; what it raises is kept and printed, for torch must get to raise its own error."""
-        with _Contained(self.failures):
+        try:
             self._callback(event)
+        except Exception as error:  # noqa: BLE001  code of strangers, called by torch's allocator: torch raises its own
+            self.failures.append(error)
+            sys.stderr.write(
+                "fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n"
+            )
+            traceback.print_exception(error)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.detach()
-
-
-@dataclass
-class _Contained:
-    """Keeps and prints an exception, and lets the block end as if there were none."""
-
-    failures: list[Exception]
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self.failures.append(error)
-        sys.stderr.write("fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n")
-        traceback.print_exception(error)
-        return True
 
 
 def _attach_to_torch(observer: Observer) -> None:

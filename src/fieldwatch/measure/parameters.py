@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fieldwatch.measure.norms import norm
 from fieldwatch.measure.watched import Watched
+from fieldwatch.record import tags
 
 
 def parameter_statistics(watched: Watched) -> dict[str, Tensor]:
@@ -22,7 +23,8 @@ def parameter_statistics(watched: Watched) -> dict[str, Tensor]:
             entries = _joined(watched.read(name)).float()
             mean = entries.mean()
             std = norm(entries - mean) / math.sqrt(max(entries.numel() - 1, 1))  # on a CPU 30 times as fast as std_mean
-            found[f"Parameters/{name}_mean"], found[f"Parameters/{name}_std"] = mean, std
+            found[tags.PARAMETER_MEAN.tag(name)] = mean
+            found[tags.PARAMETER_STD.tag(name)] = std
     return found
 
 
@@ -52,7 +54,7 @@ class UpdateSizes:
                 if [p.shape for p in parameters] == shapes:
                     size = norm(before).clamp_min(1e-12)
                     moved = norm(torch.sub(_joined(parameters), before, out=before))  # the copy is not needed any more
-                    found[f"Gradients/update_ratio_{name}"] = moved / size
+                    found[tags.UPDATE_RATIO.tag(name)] = moved / size
             self._before.clear()
         return found
 

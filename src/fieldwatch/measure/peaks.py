@@ -45,7 +45,8 @@ class Peaks:
 
     def take(self) -> dict[str, int]:
         """Bytes by span since the last call; a span that is still open will be there next time."""
-        taken, self._peaks = self._peaks, {}
+        taken = self._peaks
+        self._peaks = {}
         return taken
 
 

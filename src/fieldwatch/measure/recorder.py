@@ -55,7 +55,8 @@ class Recorder:
             return self._ring
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
-        self._ring, self._settled = Ring(device), bool(device_values)
+        self._ring = Ring(device)
+        self._settled = bool(device_values)
         return self._ring
 
 

@@ -24,7 +24,8 @@ class _KeptOpen:
     """
 
     def __init__(self, path: Path, flags: int) -> None:
-        self._path, self._flags = path, flags
+        self._path = path
+        self._flags = flags
         self._open()
 
     def descriptor(self) -> int:

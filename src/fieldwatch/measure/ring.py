@@ -129,7 +129,8 @@ class Ring:
         self._handed_over = time.monotonic()
         if not self._lines:
             return None
-        lines, self._lines = self._lines, []
+        lines = self._lines
+        self._lines = []
         rows = self._values[: len(lines)]
         if self._stream is None:
             return RingTransfer(rows.clone(), lines)
@@ -161,7 +162,8 @@ class Ring:
         return rows[place]
 
     def _enlarge(self, count: int) -> None:
-        kept, self._width = self._values, self._width if count <= self._width else max(count, 2 * self._width)
+        kept = self._values
+        self._width = self._width if count <= self._width else max(count, 2 * self._width)
         self._values = self._fresh(2 * len(self._lines))
         self._values[: len(kept), : kept.shape[1]] = kept
         self._rows.clear()

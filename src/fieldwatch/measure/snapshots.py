@@ -53,7 +53,9 @@ class AllocatorHistory:
         if device.type != "cuda":
             self.refusal = f"no allocator snapshot on {device}: only torch's CUDA allocator writes one; train on a GPU"
         self.recording = False
-        self._record, self._dump, self._label = record, dump, label
+        self._record = record
+        self._dump = dump
+        self._label = label
         self._labels = SpanLabels(self._tell)
 
     def start(
@@ -116,6 +118,7 @@ class AllocatorHistory:
             return None
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}{_DRAFT}")
+        draft.unlink(missing_ok=True)  # a link from elsewhere would be written through
         try:
             self._dump(str(draft))
             draft.replace(path)
@@ -140,7 +143,8 @@ class AllocatorHistory:
 def _prune(newest: Path, keep: int) -> None:
     """Delete the oldest snapshots of this one's kind, and what a killed process left half written."""
     word, underscore, _ = newest.stem.partition("_")
-    kind, folder = glob.escape(word + underscore), newest.parent
+    kind = glob.escape(word + underscore)
+    folder = newest.parent
     for draft in folder.glob(f".{kind}*{SUFFIX}{_DRAFT}"):
         draft.unlink(missing_ok=True)
     others = [path for path in folder.glob(f"{kind}*{SUFFIX}") if path != newest and underscore]

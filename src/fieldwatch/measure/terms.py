@@ -1,9 +1,11 @@
 """Loss terms by name: each with its weight, each seen on its own, summed once."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -58,7 +60,7 @@ class Terms:
         ValueError: a value is not a scalar.
 
     Example:
-        >>> terms = Terms(colour=(1.0, torch.tensor(0.5)), eikonal=(0.1, torch.tensor(2.0)))
+        >>> terms = Terms(color=(1.0, torch.tensor(0.5)), eikonal=(0.1, torch.tensor(2.0)))
         >>> float(terms.total)
         0.699999988079071
     """
@@ -79,6 +81,35 @@ class Terms:
         if self._total is None:
             self._total = _weighted_sum(self._terms.values())
         return self._total
+
+    def detach(self) -> "Terms":
+        """Return the same terms without their graph."""
+        detached = Terms()
+        detached._terms = {
+            name: Term(weight.detach() if isinstance(weight, Tensor) else weight, value.detach())
+            for name, (weight, value) in self._terms.items()
+        }
+        return detached
+
+    @classmethod
+    def joined(cls, pieces: Sequence[tuple[float, "Terms"]]) -> "Terms":
+        """Return the terms of a batch from those of its pieces; without a graph.
+
+        A term that has one weight in all pieces keeps it, and its value is the mean by shares. Else its weight is the
+        sum of its weights in the pieces, each times the piece's share; its value is the mean of its values under these
+        weights, or by shares where its weight is 0 everywhere. So the total is the sum of the totals, each times its
+        share. A term that a piece lacks counts as 0 there.
+
+        Args:
+            pieces: the share of each piece in the batch, and its terms; shares add up to 1.
+        """
+        if len(pieces) == 1:
+            return pieces[0][1].detach()
+        found: dict[str, list[tuple[float, Term]]] = {}
+        for share, terms in pieces:
+            for name, term in terms.detach().items():
+                found.setdefault(name, []).append((share, term))
+        return cls(**{name: _joined(rows) for name, rows in found.items()})
 
     def __or__(self, other: "Terms") -> "Terms":
         """Join two sets of terms; a name in both is an error, since one would hide the other."""
@@ -117,6 +148,37 @@ def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
         case _:
             came = type(pair).__name__
             raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {came}: write {name}=(1.0, error)")
+
+
+def _joined(rows: Sequence[tuple[float, Term]]) -> Term:
+    """Join one term of several pieces, given with the share of each piece."""
+    shared = _weight_of_all(rows)
+    if shared is not None:
+        # Divided, not multiplied: a share of one third has been rounded already, three has not.
+        parts = [term.value / (1 / share) for share, term in rows]
+        return Term(shared, sum(parts[1:], start=parts[0]))
+    weights = [share * term.weight for share, term in rows]
+    weight: float | Tensor = sum(weights[1:], start=weights[0])
+    weighted = torch.stack([one * term.value for one, (_, term) in zip(weights, rows, strict=True)]).sum()
+    if isinstance(weight, float | int):
+        if weight:
+            return Term(weight, weighted / weight)
+        return Term(weight, _mean(rows))
+    return Term(weight, torch.where(weight == 0, _mean(rows), weighted / weight))
+
+
+def _weight_of_all(rows: Sequence[tuple[float, Term]]) -> float | None:
+    """Return the weight of a term that has the same one, known on the host, in all pieces of a batch; else None."""
+    _, (weight, _) = rows[0]
+    if isinstance(weight, Tensor) or not math.isclose(sum(share for share, _ in rows), 1):
+        return None
+    is_shared = all(share > 0 and not isinstance(own, Tensor) and own == weight for share, (own, _) in rows)
+    return weight if is_shared else None
+
+
+def _mean(rows: Sequence[tuple[float, Term]]) -> Tensor:
+    """Return the mean of a term's values by the shares of their pieces."""
+    return torch.stack([share * term.value for share, term in rows]).sum() / sum(share for share, _ in rows)
 
 
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:

@@ -54,7 +54,8 @@ class Watched:
         """Say which optimizers step, so that parameters nobody watches are counted too, under ``other``."""
         counts = [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
         if optimizers != self._optimizers or counts != self._counts:  # also where one was given more parameters
-            self._optimizers, self._counts = optimizers, counts
+            self._optimizers = optimizers
+            self._counts = counts
             self.rescan()
 
     def rescan(self) -> None:
@@ -103,6 +104,19 @@ class Watched:
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
             self.rescan()
             return self._gradients()
+
+    def clear_gradients(self) -> None:
+        """Set every gradient to None."""
+        try:
+            self._clear_gradients()
+        except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
+            self.rescan()
+            self._clear_gradients()
+
+    def _clear_gradients(self) -> None:
+        for slots in self._slots.values():
+            for container, key in slots:
+                container[key].grad = None
 
     def _nbytes(self) -> int:
         return sum(container[key].nbytes for slots in self._slots.values() for container, key in slots)

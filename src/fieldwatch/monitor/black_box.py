@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, cast, final
+from typing import Final, Literal, Self, cast, final, get_args
+
+from fieldwatch.base import open_for_update, output_path
 
 FOLDER: Final = "black_box"
 HEARTBEAT: Final = "heartbeat"
@@ -26,8 +28,13 @@ _IDENTITY: Final = struct.Struct("<8sqqd40s")
 _BEAT: Final = struct.Struct("<qddd32s")
 _SAVED: Final = struct.Struct("<q")
 _ENDING: Final = struct.Struct("<16s800s")
-_AT_BEAT, _AT_SAVED, _AT_ENDING = 128, 256, 320
+_AT_BEAT = 128
+_AT_SAVED = 256
+_AT_ENDING = 320
 _LOOKS: Final = 20
+_LARGEST_PID: Final = 1 << 22
+_LATEST: Final = 1e11
+"""Seconds since 1970, or since a machine was started, that no clock says before the year 5138."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +71,11 @@ class Heartbeat:
 
     @property
     def when(self) -> str:
-        """The last sign of life, ISO 8601 in UTC."""
-        return datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds")
+        """The last sign of life, ISO 8601 in UTC; a damaged time is named as it stands there."""
+        try:
+            return datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds")
+        except (ValueError, OverflowError, OSError):
+            return f"an unknown time ({self.time})"
 
 
 @final
@@ -81,10 +91,11 @@ class BlackBox:
     """
 
     def __init__(self, folder: Path, *, attempt: int = 0) -> None:
-        path = folder / FOLDER / HEARTBEAT
+        path = output_path(folder, FOLDER, HEARTBEAT)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{HEARTBEAT}-{os.getpid()}")
-        with draft.open("w+b") as file:
+        draft.unlink(missing_ok=True)  # of a process with the same number, or a link from elsewhere
+        with draft.open("x+b") as file:
             file.write(bytes(_SIZE))  # a hole in a file on a full disk would be a bus error
             file.flush()
             os.fsync(file.fileno())
@@ -122,10 +133,14 @@ class BlackBox:
 
 
 def read_black_box(folder: Path) -> Heartbeat | None:
-    """Read a run's black box, also while it is written; None where there is none, or none that can be read."""
+    """Read a run's black box, also while it is written; None where there is none, or none that can be read.
+
+    It has no checksum, since it is written at every step: what no process can have written counts as unreadable.
+    """
     page = b""
     for _ in range(_LOOKS):  # until nothing changed while it was read
-        before, page = page, _page(folder)
+        before = page
+        page = _page(folder)
         if page == before:
             break
     if len(page) != _SIZE or not page.startswith(_MAGIC):
@@ -133,6 +148,10 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     _, pid, attempt, started, boot = _IDENTITY.unpack_from(page)
     step, beat, wall, timeout, phase = _BEAT.unpack_from(page, _AT_BEAT)
     ending, cause = (_text(part) for part in _ENDING.unpack_from(page, _AT_ENDING))
+    saved = _SAVED.unpack_from(page, _AT_SAVED)[0]
+    possible = _is_time(started) and _is_time(wall) and _is_time(beat) and timeout > 0 and ending in get_args(Ending)
+    if not possible or not 0 < pid <= _LARGEST_PID or min(step, saved) < -1 or attempt < 0:
+        return None
     return Heartbeat(
         pid=pid,
         attempt=attempt,
@@ -143,7 +162,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
         time=wall,
         timeout=timeout,
         phase=_text(phase),
-        saved=_SAVED.unpack_from(page, _AT_SAVED)[0],
+        saved=saved,
         ending=cast("Ending", ending),
         cause=cause,
     )
@@ -151,7 +170,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
 
 def mark_told(folder: Path) -> None:
     """Note that the death of the process that wrote the black box has been told: nobody tells it again."""
-    with (folder / FOLDER / HEARTBEAT).open("r+b") as file:
+    with open_for_update(output_path(folder, FOLDER, HEARTBEAT)) as file:
         file.seek(_AT_ENDING)
         file.write(b"told".ljust(16, b"\0"))
         file.flush()
@@ -164,6 +183,11 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _is_time(seconds: float) -> bool:
+    """Whether a clock can say so; NaN is no time."""
+    return 0 <= seconds < _LATEST
 
 
 def _page(folder: Path) -> bytes:

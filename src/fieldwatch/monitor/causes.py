@@ -4,28 +4,44 @@ import errno
 import os
 import re
 import signal
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from fieldwatch.monitor.black_box import Ending, Heartbeat, boot_id
+from fieldwatch.base import InputError
+from fieldwatch.monitor.black_box import Heartbeat, boot_id
 from fieldwatch.monitor.processes import in_own_namespace
 
 Cause = Literal[
-    "finished", "exception", "diverged", "cuda", "memory", "disk", "interrupted", "bad-input", "killed", "oom-killer",
-    "segfault", "abort", "bus-error", "signal", "hang", "stopped", "power", "left",
+    "finished", "exception", "diverged", "cuda", "memory", "disk", "data", "interrupted", "bad-input", "killed",
+    "oom-killer", "segfault", "abort", "bus-error", "signal", "hang", "stopped", "power", "left",
 ]  # fmt: skip
 """One word for what ended a process; docs/reliability.md has a line about each."""
 
 NOT_RETRIED: Final = ("finished", "diverged", "interrupted", "bad-input")
+_PASSING: Final = ("disk", "data")
+"""Causes that pass without anything being changed in the training: a full disk, a folder that is not mounted yet."""
+_PASSING_AT_START: Final = (*_PASSING, "memory", "cuda")
+"""Before the first step another process may have the memory or the GPU; later the training most likely needs less."""
+BUSY: Final = ("all CUDA-capable devices are busy or unavailable", "CUDA-capable device(s) is/are busy or unavailable")
+"""Texts of CUDA errors while another process has the GPU for itself."""
+SHORTAGES: Final = ("can't allocate memory", "Cannot allocate memory", "CUDA error: out of memory")
+"""Texts of errors about memory that are raised as something else than a MemoryError."""
 STICKY: Final = (
     "illegal memory access", "device-side assert", "unspecified launch failure", "uncorrectable ECC", "ECC error",
     "misaligned address", "illegal instruction was encountered", "CUDA error: launch failed",
 )  # fmt: skip
 """Texts of CUDA errors after which only a new process can use the GPU again."""
-DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-_DISK_TEXT: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|os error 28")
+DISK_ERRORS: Final = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN,
+)  # fmt: skip
+"""Error numbers of a disk that is full or broken, and of a file server that is away."""
+_DISK_TEXT: Final = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|Stale file handle|os error 28"
+)
+_MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 _FATAL: Final[dict[int, tuple[Cause, str]]] = {
     signal.SIGSEGV: ("segfault", "segmentation fault"),
     signal.SIGABRT: ("abort", "aborted by native code (assertion, uncaught C++ exception, damaged heap)"),
@@ -61,38 +77,92 @@ class Death:
         """Whether starting anew may help."""
         return self.cause not in NOT_RETRIED
 
+    def passes(self, *, at_start: bool) -> bool:
+        """Whether the cause is likely to pass by itself, so that waiting helps.
+
+        Args:
+            at_start: whether the process died before its first step.
+        """
+        return self.cause in (_PASSING_AT_START if at_start else _PASSING)
+
     def __str__(self) -> str:
         return f"{self.cause}: {self.detail}"
 
 
 def cause_of_error(error: BaseException) -> Death:
     """Name the cause behind an exception: a full disk is one, whatever was raised on top of it."""
+    if isinstance(error, SystemExit):
+        return _of_exit(error)
     said = f"{type(error).__name__}: {error}".strip().removesuffix(":")
     chain = list(_chain(error))
     names = {kind.__name__ for one in chain for kind in type(one).__mro__}
+    numbers = {getattr(one, "errno", None) for one in chain}
     texts = " ".join(str(one) for one in chain)
     cause: Cause = "exception"
     if any(kind.__name__ == "Diverged" for kind in type(error).__mro__):
         cause = "diverged"
-    elif isinstance(error, KeyboardInterrupt | SystemExit):
+    elif isinstance(error, KeyboardInterrupt):
         cause = "interrupted"
-    elif any(text in texts for text in STICKY):
+    elif any(text in texts for text in (*STICKY, *BUSY)):
         cause = "cuda"
-    elif names & {"OutOfMemoryError", "MemoryError"} or "can't allocate memory" in texts:
+    elif names & {"OutOfMemoryError", "MemoryError"} or errno.ENOMEM in numbers or any(s in texts for s in SHORTAGES):
         cause = "memory"
-    elif any(getattr(one, "errno", None) in DISK_ERRORS for one in chain) or _DISK_TEXT.search(texts):
+    elif numbers & set(DISK_ERRORS) or _DISK_TEXT.search(texts):
         cause = "disk"
+    elif isinstance(error, InputError):
+        cause = "bad-input"
     return Death(cause=cause, detail=said)
 
 
-def cause_of_end(ending: Ending, error: BaseException | None) -> Death:
+def cause_of_end(error: BaseException | None) -> Death:
     """Name the cause of an end in order: a signal that was obeyed, an exception, or that all was done."""
-    if error is None:
-        return Death(cause="finished", detail="finished")
-    code = getattr(error, "code", None)
-    if ending == "interrupted" and isinstance(code, int) and code:
-        return cause_of_status(code)
-    return cause_of_error(error)
+    return Death(cause="finished", detail="finished") if error is None else cause_of_error(error)
+
+
+def last_words(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
+    """Name the cause of an exception that ends a process before it has a black box, or after it closed it.
+
+    Args:
+        error: what ends it.
+        refused: whether the command line called it an error of the user's input.
+
+    Returns:
+        The cause, and whether a file or folder was missing.
+    """
+    death = cause_of_error(error)
+    missing = any(
+        isinstance(one, FileNotFoundError | NotADirectoryError) or getattr(one, "errno", None) in _MISSING
+        for one in _chain(error)
+    )
+    if refused and death.cause in ("exception", "left", "bad-input"):
+        death = Death(cause="bad-input", detail=str(error))
+    return death, missing
+
+
+def asks_for_an_end(error: BaseException) -> bool:
+    """Whether an exception is somebody's wish to end: ctrl-C, an obeyed signal, a plain `sys.exit()`."""
+    if isinstance(error, SystemExit):
+        return not error.code or (isinstance(error.code, int) and error.code - 128 in STOPS)
+    return isinstance(error, KeyboardInterrupt)
+
+
+def as_cause(word: object) -> Cause | None:
+    """A cause by its word; None for anything else."""
+    return _WORDS.get(word) if isinstance(word, str) else None
+
+
+def _of_exit(error: SystemExit) -> Death:
+    """Name what `sys.exit` means: a signal that was obeyed, a wish, or a library that gave up in the middle."""
+    if not asks_for_an_end(error):
+        return Death(cause="left", detail=f"sys.exit({error.code!r}) was called{_raised_at(error)}")
+    if error.code:
+        return cause_of_status(int(error.code))
+    return Death(cause="interrupted", detail=f"sys.exit() was called{_raised_at(error)}")
+
+
+def _raised_at(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
 
 
 def cause_of_status(status: int) -> Death:
@@ -111,8 +181,6 @@ def cause_of_status(status: int) -> Death:
 def _of_exit_code(status: int) -> Death:
     if status - 128 in STOPS:
         return Death(cause="interrupted", detail=f"{signal_name(status - 128)} came; the step was finished and saved")
-    if status == 2:
-        return Death(cause="bad-input", detail="wrong usage or bad input: its message stands above")
     if status == 0:
         return Death(cause="finished", detail="finished")
     return Death(cause="left", detail=f"it ended with exit code {status} in the middle, and did not say why")
@@ -124,8 +192,7 @@ def cause_of_beat(beat: Heartbeat, status: int) -> Death:
         return Death(cause="finished", detail="finished")
     if beat.ending in ("interrupted", "diverged", "failed"):
         word, _, detail = beat.cause.partition(": ")
-        known = _WORDS.get(word)
-        return Death(cause=known or "exception", detail=detail or beat.cause or beat.ending)
+        return Death(cause=as_cause(word) or "exception", detail=detail or beat.cause or beat.ending)
     return cause_of_status(status or 1) if beat.ending == "running" and status == 0 else cause_of_status(status)
 
 

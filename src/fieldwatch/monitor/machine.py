@@ -41,7 +41,8 @@ class MachineReader:
 
     def __init__(self) -> None:
         self._nvml = Nvml()
-        self._processes, self._runs = Processes(), Runs()
+        self._processes = Processes()
+        self._runs = Runs()
         psutil.cpu_percent()
 
     def read(self) -> Machine:

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from fieldwatch.base import output_path, write_file
 from fieldwatch.monitor.black_box import FOLDER, STACKS, Heartbeat, mark_told, read_black_box
 from fieldwatch.monitor.causes import Death, cause_without_status
 
@@ -37,8 +38,8 @@ def last_checkpoint(folder: Path, beat: Heartbeat | None = None) -> int | None:
 
 
 def resume_command(folder: Path) -> str:
-    """The command that goes on with a run."""
-    return f"fieldwatch resume {shlex.quote(str(folder))}"
+    """The command that goes on with a run, from any folder; bytes of a path that are no UTF-8 become a mark."""
+    return f"fieldwatch resume {shlex.quote(os.fsencode(folder.absolute()).decode(errors='replace'))}"
 
 
 def heading(attempt: int) -> str:
@@ -77,7 +78,7 @@ def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
     Raises:
         OSError: the disk is full or read-only.
     """
-    place = folder / CRASH / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    place = output_path(folder, CRASH, datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
     place.mkdir(parents=True)
     stacks = last_stacks(folder, beat.pid)
     if stacks:
@@ -113,7 +114,7 @@ def leave_note(folder: Path, death: Death, step: int) -> None:
         "resume": resume_command(folder),
     }
     with suppress(OSError):
-        (folder / FOLDER / NOTE).write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        write_file(output_path(folder, FOLDER, NOTE), orjson.dumps(report, option=orjson.OPT_INDENT_2))
 
 
 def explain_silent_end(folder: Path) -> tuple[Death, Heartbeat, Path] | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 Status = Literal["HEALTHY", "HIGH", "CRITICAL"]
-HIGH, CRITICAL = 80.0, 95.0
+HIGH = 80.0
+CRITICAL = 95.0
 """Percent of a device's memory above which it is called so (the original monitors' limits)."""
 
 

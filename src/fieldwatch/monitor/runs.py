@@ -101,7 +101,8 @@ class LatestValues:
     def _take(self, new: bytes) -> None:
         for declared in _LAYOUT.findall(new):
             layout = _parsed(declared, dict)
-            number, names = layout.get("layout"), layout.get("names")
+            number = layout.get("layout")
+            names = layout.get("names")
             if isinstance(number, int) and isinstance(names, list):
                 self._columns[number] = [str(name) for name in cast("list[object]", names)]
         for row in sorted(self._last_rows(new), key=lambda row: row[1]):

@@ -15,6 +15,7 @@ from fieldwatch.monitor.gpu import (
     slowed_down,
 )
 from fieldwatch.monitor.nvml import Ask, Nvml
+from fieldwatch.record import tags
 
 MB: Final = 2**20
 SHARE: Final = 2_000
@@ -41,8 +42,10 @@ class MachineSampler:
         if not every_seconds > 0:
             raise ValueError(f"a machine sample every {every_seconds} s: wanted a positive number of seconds, e.g. 10")
         self.every_seconds = every_seconds
-        self._clock, self._next = clock, clock()
-        self._nvml, self._process = Nvml(), psutil.Process()
+        self._clock = clock
+        self._next = clock()
+        self._nvml = Nvml()
+        self._process = psutil.Process()
         psutil.cpu_percent()
         self._process.cpu_percent()
 
@@ -55,7 +58,7 @@ class MachineSampler:
         began = self._clock()
         values = self._cpu()
         for index in range(self._nvml.count()):
-            values |= {f"Machine/GPU{index}/{name}": value for name, value in self._gpu(index)}
+            values |= {tags.gpu_reading(index, name): value for name, value in self._gpu(index)}
         ended = self._clock()
         self._next = ended + max(self.every_seconds, SHARE * (ended - began))
         return values
@@ -79,7 +82,8 @@ class MachineSampler:
         handle = self._nvml.handle(index, ask)
         if handle is None:
             return
-        memory, limits = read_memory(handle, ask), read_limits(handle, ask)
+        memory = read_memory(handle, ask)
+        limits = read_limits(handle, ask)
         rates = ask("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
         readings: dict[str, float | None] = {
             "memory_used_MB": _in_mb(memory["memory_used_bytes"]),

@@ -1,102 +1,70 @@
 """A parent that starts a training, watches its signs of life, names what killed it, and starts it again."""
 
-import ctypes
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, Self, final
+from typing import Any, Final, Self, final
 
 import orjson
-import psutil
 
-from fieldwatch.monitor.black_box import Heartbeat, read_black_box
-from fieldwatch.monitor.causes import STOPS, Death, cause_of_beat, cause_of_status, killed_for_memory, oom_kills
-from fieldwatch.monitor.post_mortem import (
-    CRASH,
-    last_checkpoint,
-    last_stacks,
-    read_post_mortems,
-    resume_command,
-    write_post_mortem,
-)
-from fieldwatch.monitor.processes import told
-from fieldwatch.monitor.supervised import Supervised
+from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch.monitor.causes import STOPS, Death
+from fieldwatch.monitor.child import LOOK, Child, Start
+from fieldwatch.monitor.named_paths import NamedPaths
+from fieldwatch.monitor.post_mortem import CRASH, resume_command
+from fieldwatch.monitor.restarts import Restarts
+from fieldwatch.monitor.standing import state_of
 
+PER_HOUR: Final = 10
+"""Restarts within an hour after which a training is given up, unless the user says otherwise."""
 GAVE_UP: Final = 4
-"""Exit code when the training died again and again without a new step."""
+"""Exit code when the training died again and again."""
 ATTEMPTS: Final = "attempts.jsonl"
-GRACE: Final = 5.0
-"""Seconds past its own timeout that a process has to write its stacks and end itself."""
-_LOOK: Final = 0.1
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+REPORT: Final = "given_up.json"
 
 Command = Callable[[Path | None], Sequence[str]]
 """The command line of a start: the first one, given None, or one that goes on with the run of that folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """One start of a training, when it is over.
-
-    Attributes:
-        attempt: which one, from 1.
-        pid: its process.
-        started: ISO 8601 in UTC.
-        seconds: how long it lived.
-        status: its exit code, or minus the signal that ended it.
-        cause: one word; see `Cause`.
-        detail: one sentence.
-        step: the step it died in; None if it never came to one.
-        last_checkpoint: the step to go on from; None if there is none.
-        post_mortem: its crash folder within the run folder; None where there is none.
-    """
-
-    attempt: int
-    pid: int
-    started: str
-    seconds: float
-    status: int
-    cause: str
-    detail: str
-    step: int | None
-    last_checkpoint: int | None
-    post_mortem: str | None
 
 
 @final
 class Supervisor:
     """Starts a training and, after a death that is not its own decision, starts it again from the last checkpoint.
 
-    A run that diverged, that was interrupted, or whose input is bad is not started again. SIGINT, SIGTERM, SIGHUP and
-    SIGUSR1 are passed on; the training is a process group of its own, so that ctrl-C reaches it once. If the supervisor
-    is killed, the training gets SIGTERM: it finishes its step, saves and ends.
+    A run that diverged, that was interrupted, or whose input was refused is not started again. A cause that passes (a
+    full disk, an input that is not mounted, memory or a GPU that another process has) is waited for. Restarts are
+    limited, and the pause before them grows, see :class:`Restarts`. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed
+    on; the training is a process group of its own, so that ctrl-C reaches it once. If the supervisor is killed, the
+    training gets SIGTERM: it finishes its step, saves and ends.
 
     Args:
         command: what to start.
         tell: gets one line about every death, every restart and the end.
-        restarts: after so many in a row without a new step it gives up.
-        pause: seconds before the first restart that follows no new step; doubled for each further one.
+        restarts: after so many in a row without a new step it gives up; causes that pass do not count.
+        per_hour: after so many within an hour it gives up, even if each got further.
+        pause: seconds before the first restart; doubled for each further one within an hour, up to a minute.
         environment: what the training gets besides this process's own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is one decision about restarts
         self,
         command: Command,
         *,
         tell: Callable[[str], None],
         restarts: int = 3,
+        per_hour: int = PER_HOUR,
         pause: float = 1.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._command, self._tell, self._restarts, self._pause = command, tell, restarts, pause
+        self._command = command
+        self._tell = tell
+        self._restarts = Restarts(in_a_row=restarts, per_hour=per_hour, pause=pause)
+        self._paths: NamedPaths | None = None
+        self._said = False
         self._environment = environment or {}
         self.attempts: list[Start] = []
         self.folder: Path | None = None
@@ -110,33 +78,50 @@ class Supervisor:
         Returns:
             The exit code of the last start; 128 + the signal if it was stopped; 4 after giving up.
         """
-        barren, furthest = 0, -2
+        furthest = -2
         with Forwarding(self._forward):
             while True:
                 status, death = self._attempt()
                 last = self.attempts[-1]
-                # a start that never came to a run is repeated only if a signal ended it: all else would come again
-                if not death.retried or self._stop or (self.folder is None and last.status >= 0):
+                if self._stop or not self._may_pass(status, death):
                     return self._end(status, death)
                 reached = max(last.step if last.step is not None else -1, last.last_checkpoint or -1)
-                barren = 0 if reached > furthest else barren + 1
+                passes = death.passes(at_start=last.step is None)
+                why_not = self._restarts.died(progress=reached > furthest, passes=passes)
                 furthest = max(furthest, reached)
-                if barren >= self._restarts:
-                    return self._give_up()
+                if why_not:
+                    return self._give_up(why_not)
                 self._patience *= 2.0 if death.cause in ("hang", "stopped") else 1.0
-                self._tell(f"{_told(last)}; starting again from {_from(last)}")
-                if not self._wait(self._pause * 2 ** (barren - 1) if barren else 0.0):
+                pause = self._restarts.restart()
+                again = f"starting again from {_from(last)} in {pause:.3g} s"
+                count = f"restart {self._restarts.recent} of at most {self._restarts.per_hour} within an hour"
+                advice = "; press ctrl-C if the path is wrong" if death.cause == "data" else ""
+                self._tell(f"{_told(last)}; {again} ({count}){advice}")
+                if not self._wait(pause):
                     return 128 + self._stop
+
+    def _may_pass(self, status: int, death: Death) -> bool:
+        """Whether starting anew may help; before there is a run, most of what went wrong would do so again."""
+        if not death.retried:
+            return False
+        early = death.passes(at_start=True) or (death.cause == "left" and self._said)
+        return self.folder is not None or status < 0 or early
 
     def _attempt(self) -> tuple[int, Death]:
         number = len(self.attempts) + 1
         before = self.attempts[-1] if self.attempts else None
-        child = Child(self._command(self.folder), number, before, self._patience, self._environment)
+        words = self._command(self.folder)
+        self._paths = paths = self._paths or NamedPaths(words)
+        paths.look()
+        child = Child(words, number, before, self._patience, self._environment)
         self._child = child
         status = child.wait()
         self._child = None
         self.folder = child.folder or self.folder
-        death = child.name_death(status, self._stop)
+        if self.folder is not None:
+            paths.take_config(self.folder)
+        self._said = child.words is not None
+        death = paths.judge(child.name_death(status, self._stop))
         self.attempts.append(child.attempt(number, status, death))
         self._record()
         return status, death
@@ -146,9 +131,8 @@ class Supervisor:
         if self.folder is None or all(attempt.cause == "finished" for attempt in self.attempts):
             return
         lines = [orjson.dumps(asdict(attempt)) + b"\n" for attempt in self.attempts]
-        with suppress(OSError):  # a full disk: what is printed says it too
-            (self.folder / CRASH).mkdir(exist_ok=True)
-            (self.folder / CRASH / ATTEMPTS).write_bytes(b"".join(lines))
+        with suppress(OSError, InputError):  # a full disk, or a link: what is printed says it too
+            write_file(output_path(self.folder, CRASH, ATTEMPTS), b"".join(lines))
 
     def _end(self, status: int, death: Death) -> int:
         if status < 0 and death.cause == "interrupted":
@@ -159,15 +143,30 @@ class Supervisor:
             self._tell(f"attempt {len(self.attempts)}: {death.detail}")
         return status if status >= 0 else GAVE_UP
 
-    def _give_up(self) -> int:
+    def _give_up(self, why: str) -> int:
         last = self.attempts[-1]
-        self._tell(f"{_told(last)}; given up: {self._restarts} restarts brought no new step")
+        self._tell(f"{_told(last)}; given up: {why}")
         for attempt in self.attempts:
             self._tell(f"  {_told(attempt)}" + (f": {attempt.post_mortem}" if attempt.post_mortem else ""))
         if self.folder is not None:
-            self._tell(f"the attempts are in {self.folder / CRASH / ATTEMPTS}")
+            self._write_report(self.folder, why)
+            places = self.folder / CRASH / ATTEMPTS, self.folder / CRASH / REPORT
+            self._tell(f"the attempts are in {places[0]}, the report is {places[1]}")
+            self._tell(f"the run stands: {state_of(self.folder)}")
             self._tell(f"after mending the cause: {resume_command(self.folder)}")
         return GAVE_UP
+
+    def _write_report(self, folder: Path, why: str) -> None:
+        """Write ``crash/given_up.json``; a disk that takes nothing keeps what was printed."""
+        report: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "why": why,
+            "state": state_of(folder).word,
+            "attempts": [asdict(attempt) for attempt in self.attempts],
+            "resume": resume_command(folder),
+        }
+        with suppress(OSError, InputError):  # a full disk, or a link
+            write_file(output_path(folder, CRASH, REPORT), orjson.dumps(report, option=orjson.OPT_INDENT_2))
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         if number in STOPS:
@@ -179,152 +178,8 @@ class Supervisor:
         """Wait before a restart; False if a signal came meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stop:
-            time.sleep(min(_LOOK, max(until - time.monotonic(), 0.0)))
+            time.sleep(min(LOOK, max(until - time.monotonic(), 0.0)))
         return not self._stop
-
-
-@final
-class Child:
-    """One start of a training, while it lives.
-
-    Args:
-        command: its command line.
-        number: which start it is, from 1.
-        before: the one before it.
-        patience: how many times longer than usual everything may take.
-        environment: what it gets besides this process's own.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        number: int,
-        before: Start | None,
-        patience: float,
-        environment: Mapping[str, str],
-    ) -> None:
-        self._channel, theirs = os.pipe()
-        os.set_blocking(self._channel, False)
-        cause = f"{before.cause}: {before.detail}" if before else ""
-        me = os.getpid()
-        said = Supervised(supervisor=me, attempt=number, cause=cause, patience=patience, channel=theirs)
-        self._oom_before, self._began = oom_kills(), time.monotonic()
-        self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._process = subprocess.Popen(  # noqa: S603  the user's own command line
-            list(command),
-            env={**os.environ, **environment, **said.environment()},
-            pass_fds=(theirs,),
-            process_group=0,
-            preexec_fn=lambda: _end_with(me),  # noqa: PLW1509  this process has one thread, and nobody else can do it
-        )
-        os.close(theirs)
-        self.folder: Path | None = None
-        self._told = b""
-        self._idle, self._last_beat, self._looked = 0.0, 0.0, time.monotonic()
-        self._ended_for = ""
-
-    def send(self, number: int) -> None:
-        """Pass a signal on to the training itself, not to its workers."""
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-
-    def wait(self) -> int:
-        """Wait for its end, which comes by force if it shows no sign of life; its workers end with it.
-
-        Returns:
-            Its exit code, or minus the signal that ended it.
-        """
-        while True:
-            try:
-                status = self._process.wait(_LOOK)
-            except subprocess.TimeoutExpired:
-                self._listen()
-                self._look()
-                continue
-            self._listen()
-            os.close(self._channel)
-            with suppress(ProcessLookupError, PermissionError):  # a worker that is left would keep the GPU's memory
-                os.killpg(self._process.pid, signal.SIGKILL)
-            return status
-
-    def beat(self) -> Heartbeat | None:
-        """Its black box; None while it has none."""
-        beat = read_black_box(self.folder) if self.folder is not None else None
-        return beat if beat is not None and beat.pid == self._process.pid else None
-
-    def name_death(self, status: int, stop: int) -> Death:
-        """Name what ended it, from the exit status, its black box, its stacks and what the system counts."""
-        if self._ended_for == "stopped":
-            return Death(cause="stopped", detail="stopped by SIGSTOP or SIGTSTP, and not continued within its timeout")
-        if self._ended_for:
-            return Death(cause="hang", detail=self._ended_for)
-        if status < 0:
-            return self._name_signal(-status, stop)
-        beat = self.beat()
-        if beat is None:
-            return cause_of_status(status)
-        if beat.ending == "running" and status == 1 and "Timeout (" in last_stacks(self.folder or Path(), beat.pid):
-            return Death(cause="hang", detail=_silence(time.monotonic() - beat.beat, beat))
-        return cause_of_beat(beat, status)
-
-    def attempt(self, number: int, status: int, death: Death) -> Start:
-        """What there is to say about it now that it is over; a crash folder is written if it could not do so itself."""
-        beat, folder = self.beat(), self.folder
-        place: str | None = None
-        if beat is not None and folder is not None and death.cause != "finished":
-            place = self._place(folder, beat, death)
-        return Start(
-            attempt=number,
-            pid=self._process.pid,
-            started=self._started,
-            seconds=round(time.monotonic() - self._began, 3),
-            status=status,
-            cause=death.cause,
-            detail=death.detail,
-            step=beat.step if beat is not None and beat.step >= 0 else None,
-            last_checkpoint=last_checkpoint(folder, beat) if folder is not None else None,
-            post_mortem=place,
-        )
-
-    def _place(self, folder: Path, beat: Heartbeat, death: Death) -> str | None:
-        if beat.ending == "running":
-            with suppress(OSError):  # a full disk
-                return str(write_post_mortem(folder, death, beat).relative_to(folder))
-        mine = [found["place"] for found in read_post_mortems(folder) if found.get("pid") == beat.pid]
-        return mine[-1] if mine else None
-
-    def _name_signal(self, number: int, stop: int) -> Death:
-        if number == signal.SIGKILL and killed_for_memory(self._process.pid, self._oom_before):
-            return Death(cause="oom-killer", detail="killed by the kernel's out-of-memory killer (SIGKILL)")
-        if stop and number == signal.SIGKILL:
-            return Death(cause="interrupted", detail="killed while it was being stopped")
-        return cause_of_status(-number)
-
-    def _listen(self) -> None:
-        with suppress(BlockingIOError):
-            self._told += os.read(self._channel, 65536)
-        *lines, self._told = self._told.split(b"\n")
-        if lines:
-            self.folder = Path(os.fsdecode(lines[-1]))
-
-    def _look(self) -> None:
-        """End it if it has shown no sign of life for too long, by time in which this process ran itself."""
-        now = time.monotonic()
-        passed, self._looked = min(now - self._looked, 10 * _LOOK), now
-        beat = self.beat()
-        if beat is None:
-            return
-        self._idle = self._idle + passed if beat.beat == self._last_beat else 0.0
-        self._last_beat = beat.beat
-        if self._idle <= beat.timeout + GRACE:
-            return
-        asleep = told(psutil.Process(self._process.pid).status) == psutil.STATUS_STOPPED
-        self._ended_for = "stopped" if asleep else _silence(self._idle, beat)
-        if beat.ending == "running":
-            self.send(signal.SIGUSR2)  # the stacks; it listens as long as its black box says that it runs
-            self.send(signal.SIGCONT)
-            time.sleep(10 * _LOOK)
-        self.send(signal.SIGKILL)
 
 
 class Forwarding:
@@ -346,17 +201,6 @@ class Forwarding:
         """Put the handlers back."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _end_with(parent: int) -> None:
-    """In the child, before its program begins: if the parent dies, it gets SIGTERM."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)
-
-
-def _silence(seconds: float, beat: Heartbeat) -> str:
-    return f"no sign of life for {seconds:.0f} s in step {beat.step} ({beat.phase})"
 
 
 def _told(attempt: Start) -> str:

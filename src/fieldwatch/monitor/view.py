@@ -57,7 +57,8 @@ def gib(count: int | None) -> str:
 
 
 def _gpu_line(gpu: Gpu) -> str:
-    used, total = gib(gpu.memory_used_bytes), gib(gpu.memory_total_bytes)
+    used = gib(gpu.memory_used_bytes)
+    total = gib(gpu.memory_total_bytes)
     return f"{used} / {total} ({_percent(gpu.memory_percent)}) {gpu.status or NOT_TOLD}"
 
 
@@ -78,18 +79,21 @@ def _gpu(gpu: Gpu) -> Iterator[RenderableType]:
     if gpu.ecc_errors:
         yield Text(f"  {gpu.ecc_errors} uncorrected memory errors (ECC) since the driver was loaded", style="bold red")
     for part in gpu.instances:
-        used, total = gib(part.memory_used_bytes), gib(part.memory_total_bytes)
+        used = gib(part.memory_used_bytes)
+        total = gib(part.memory_total_bytes)
         yield Text(f"  instance {part.gpu_instance}/{part.compute_instance}  {part.name or NOT_TOLD}  {used} / {total}")
 
 
 def _load(gpu: Gpu) -> str:
     power = f"{_number(gpu.power_watts)} of {_number(gpu.power_limit_watts)} W"
-    heat, clock = f"{_number(gpu.temperature_celsius)} °C", f"{_number(gpu.clock_mhz)} MHz"
+    heat = f"{_number(gpu.temperature_celsius)} °C"
+    clock = f"{_number(gpu.clock_mhz)} MHz"
     return f"busy {_percent(gpu.utilisation_percent)}  {power}  {heat}  {clock}"
 
 
 def _cpu(cpu: Cpu) -> Text:
-    used, total = gib(cpu.memory_used_bytes), gib(cpu.memory_total_bytes)
+    used = gib(cpu.memory_used_bytes)
+    total = gib(cpu.memory_total_bytes)
     memory = f"memory {used} / {total} ({_percent(_memory_percent(cpu))})"
     return Text.assemble(("CPU  ", "bold"), f"{_percent(cpu.utilisation_percent)} of {cpu.cores} cores  {memory}")
 

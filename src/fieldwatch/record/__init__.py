@@ -1,5 +1,6 @@
 """Record: what happened during a run, written once and read back by rules, reports and sinks."""
 
+from fieldwatch.record import tags
 from fieldwatch.record.bounds import (
     A_SHARE,
     AT_LEAST_ONE,
@@ -10,8 +11,10 @@ from fieldwatch.record.bounds import (
     refuse_out_of_bounds,
 )
 from fieldwatch.record.catalogue import Catalogue, DuplicateMetric, UndeclaredMetric
+from fieldwatch.record.checkpointed import PLACE, checkpoint_places
+from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
 from fieldwatch.record.derive import derive_block, trend
-from fieldwatch.record.events import EVENTS, Events
+from fieldwatch.record.events import EVENTS, Events, refuse_taken_keys
 from fieldwatch.record.following import JournalFollower, News, follow
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, Journal
@@ -34,14 +37,17 @@ from fieldwatch.record.manifest import (
 )
 from fieldwatch.record.memory_log import MEMORY_LOG, MemoryLog, read_memory_log
 from fieldwatch.record.memory_tab import MEMORY_TAB
-from fieldwatch.record.metric import BOOKKEEPING, Axis, Better, Kind, Metric, shown_columns
-from fieldwatch.record.reading import read_blocks, read_events, read_history, read_segments
+from fieldwatch.record.metric import Axis, Better, Kind, Metric, shown_columns
+from fieldwatch.record.profile_names import PROFILE_ROOTS, ProfileNames, profile_tag
+from fieldwatch.record.reading import note_damage, read_blocks, read_events, read_history, read_segments
+from fieldwatch.record.reserve import RESERVE, Reserve
 from fieldwatch.record.row import Block, Row
-from fieldwatch.record.rows import Segment
+from fieldwatch.record.segments import Segment
 from fieldwatch.record.series import SampleLosses, Series
 from fieldwatch.record.sink import (
     Closable,
     Flushable,
+    Patient,
     Rewindable,
     ShowsConfig,
     ShowsHistograms,
@@ -55,21 +61,28 @@ from fieldwatch.record.stored_config import config_from_plain, config_of_run, pr
 from fieldwatch.record.tensor_log import LargeTensor, TensorLog, TensorSnapshot, format_snapshot
 from fieldwatch.record.tensor_reading import NotATensorLog, read_tensor_log
 from fieldwatch.record.tensor_table import TensorLogTable, standing
+from fieldwatch.record.terminal import Terminal
 from fieldwatch.record.toolkit_metrics import TOOLKIT
-from fieldwatch.record.whole_file import whole_file
+from fieldwatch.record.waiting import DISK_EVENTS, DISK_FREED, DISK_FULL, Lane, Pause, Waiting, attempt
 from fieldwatch.record.writer import Transfer, Writer, WriterFailed
 
 __all__ = [
     "AT_LEAST_ONE",
     "A_SHARE",
-    "BOOKKEEPING",
+    "DAMAGED",
+    "DISK_EVENTS",
+    "DISK_FREED",
+    "DISK_FULL",
     "EVENTS",
     "FINITE_WEIGHT",
     "JOURNAL",
     "MEMORY_LOG",
     "MEMORY_TAB",
     "NOT_NEGATIVE",
+    "PLACE",
     "POSITIVE",
+    "PROFILE_ROOTS",
+    "RESERVE",
     "TOOLKIT",
     "Axis",
     "Better",
@@ -80,6 +93,8 @@ __all__ = [
     "Closable",
     "ConfigMismatch",
     "CorruptRecord",
+    "Damage",
+    "DamageTally",
     "DuplicateMetric",
     "Events",
     "Flushable",
@@ -87,6 +102,7 @@ __all__ = [
     "Journal",
     "JournalFollower",
     "Kind",
+    "Lane",
     "LargeTensor",
     "Layout",
     "LineFile",
@@ -97,6 +113,10 @@ __all__ = [
     "News",
     "NotARun",
     "NotATensorLog",
+    "Patient",
+    "Pause",
+    "ProfileNames",
+    "Reserve",
     "Rewindable",
     "Row",
     "SampleLosses",
@@ -114,10 +134,14 @@ __all__ = [
     "TensorLog",
     "TensorLogTable",
     "TensorSnapshot",
+    "Terminal",
     "Transfer",
     "UndeclaredMetric",
+    "Waiting",
     "Writer",
     "WriterFailed",
+    "attempt",
+    "checkpoint_places",
     "config_differences",
     "config_from_plain",
     "config_of_run",
@@ -129,9 +153,11 @@ __all__ = [
     "git_state",
     "holds_run",
     "new_segment",
+    "note_damage",
     "plain",
     "preset_of_run",
     "preset_values",
+    "profile_tag",
     "read_blocks",
     "read_events",
     "read_history",
@@ -142,9 +168,11 @@ __all__ = [
     "read_tensor_log",
     "refuse_mismatch",
     "refuse_out_of_bounds",
+    "refuse_taken_keys",
+    "same_damage",
     "shown_columns",
     "standing",
+    "tags",
     "trend",
     "versions",
-    "whole_file",
 ]

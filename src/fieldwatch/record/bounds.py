@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from fieldwatch.base import InputError
+
 Bounds = tuple[str, Callable[[float], bool], tuple[str, ...]]
 """What is wanted, whether a value is that, and of which settings."""
 
@@ -22,10 +24,10 @@ def refuse_out_of_bounds(options: object, *wanted: Bounds) -> None:
         wanted: what each setting has to be. A setting's flag is its name with dashes.
 
     Raises:
-        ValueError: names the flag, the value and the bounds.
+        InputError: names the flag, the value and the bounds.
     """
     for words, fits, names in wanted:
         for name in names:
             value = getattr(options, name)
             if value is not None and not fits(value):
-                raise ValueError(f"--{name.replace('_', '-')} is {value}: wanted {words}")
+                raise InputError(f"--{name.replace('_', '-')} is {value}: wanted {words}")

@@ -8,14 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.record import tags
 from fieldwatch.record.row import Block
 from fieldwatch.record.series import Series
-
-TOTAL = "Loss/total"
-COMPONENT = "Loss/component_"
-WEIGHT = "Loss/weight_"
-WEIGHTED = "Loss/weighted_"
-SHARE = "Loss/share_"
 
 
 def derive_block(block: Block) -> Block:
@@ -49,17 +44,17 @@ class _Plan:
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         places = {name: i for i, name in enumerate(columns)}
-        terms = [name.removeprefix(COMPONENT) for name in columns if name.startswith(COMPONENT)]
-        terms = [term for term in terms if WEIGHT + term in places]
-        self.components = _index(places[COMPONENT + term] for term in terms)
-        self.weights = _index(places[WEIGHT + term] for term in terms)
-        self.total = places.get(TOTAL)
-        new_weighted = [i for i, term in enumerate(terms) if WEIGHTED + term not in places]
-        new_shares = [i for i, term in enumerate(terms) if SHARE + term not in places]
-        self.new_weighted, self.new_shares = _index(new_weighted), _index(new_shares)
-        self.columns: tuple[str, ...] = tuple(WEIGHTED + terms[i] for i in new_weighted)
+        terms = [term for term in tags.COMPONENT.parts(columns) if tags.WEIGHT.tag(term) in places]
+        self.components = _index(places[tags.COMPONENT.tag(term)] for term in terms)
+        self.weights = _index(places[tags.WEIGHT.tag(term)] for term in terms)
+        self.total = places.get(tags.TOTAL)
+        new_weighted = [i for i, term in enumerate(terms) if tags.WEIGHTED.tag(term) not in places]
+        new_shares = [i for i, term in enumerate(terms) if tags.SHARE.tag(term) not in places]
+        self.new_weighted = _index(new_weighted)
+        self.new_shares = _index(new_shares)
+        self.columns: tuple[str, ...] = tuple(tags.WEIGHTED.tag(terms[i]) for i in new_weighted)
         if self.total is not None:
-            self.columns += tuple(SHARE + terms[i] for i in new_shares)
+            self.columns += tuple(tags.SHARE.tag(terms[i]) for i in new_shares)
 
 
 def _index(places: Iterable[int]) -> NDArray[np.intp]:

@@ -8,9 +8,11 @@ from typing import Any, cast
 import numpy as np
 import orjson
 
-from fieldwatch.record.segments import SegmentedFile
+from fieldwatch.record.lines import CHECKSUM, sealed
+from fieldwatch.record.segments import PART, SegmentedFile
 
 EVENTS = "events.jsonl"
+_TAKEN = {CHECKSUM, PART, "segment"}
 
 
 class Events(SegmentedFile):
@@ -20,7 +22,9 @@ class Events(SegmentedFile):
     happened); the rest is the kind's own. Non-finite numbers are written as the strings ``"nan"``, ``"inf"`` and
     ``"-inf"``, like in the journal. Two kinds mean something to :class:`History`: ``phase`` (its step starts a named
     phase) and ``windows`` (``{"windows": {term: [first, last]}}`` declares when each loss term is active).
-    A line ``{"segment": 2, "resume": 400, ...}`` voids earlier events with step >= 400.
+    A line ``{"segment": 2, "resume": 400, ...}`` voids earlier events with step >= 400. Each line ends with its
+    checksum under the key ``crc``; the events of later segments say with ``"of_segment": [2, 400]`` to which they
+    belong. Readers leave both keys out.
 
     Args:
         folder: the run's folder; made if missing.
@@ -33,23 +37,33 @@ class Events(SegmentedFile):
         """Write one event.
 
         Raises:
-            ValueError: ``kind`` or ``step`` is missing or of the wrong type.
+            ValueError: ``kind`` or ``step`` is missing or of the wrong type, or it has one of the keys ``crc``,
+                ``of_segment`` and ``segment``, which the file uses itself.
             TypeError: a value is not a number, text, list or mapping.
         """
         check_event(event)
+        refuse_taken_keys(event["kind"], event)
         try:
-            line = orjson.dumps(_plain(event), option=orjson.OPT_NON_STR_KEYS)
+            line = orjson.dumps(_plain({**event, **self.part}), option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             kind = event["kind"]
             raise TypeError(
                 f"event '{kind}' holds what JSON cannot ({error}): give numbers, texts, lists or mappings"
             ) from error
-        self._file.append(line + b"\n")
+        self._file.append(sealed(line))
+
+
+def refuse_taken_keys(kind: str, facts: Mapping[str, Any]) -> None:
+    """Raise ValueError where an event has a key that the file of events uses itself."""
+    taken = facts.keys() & _TAKEN
+    if taken:
+        raise ValueError(f"event '{kind}' came with the key {min(taken)!r}, which its file uses: choose another name")
 
 
 def check_event(event: Mapping[str, Any]) -> None:
     """Raise ValueError unless the event says what it is (``kind``) and when it happened (``step``)."""
-    kind, step = event.get("kind"), event.get("step")
+    kind = event.get("kind")
+    step = event.get("step")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"an event came with kind {kind!r}: wanted a text such as 'finding', 'phase' or 'note'")
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:

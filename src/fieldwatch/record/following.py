@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
 from fieldwatch.record.events import EVENTS
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL
-from fieldwatch.record.lines import corrupt, numbered, parse_line, parts, whole_end
-from fieldwatch.record.reading import checked_event
+from fieldwatch.record.lines import LineReader, numbered, parts, whole_end
+from fieldwatch.record.reading import problem_of_event
 from fieldwatch.record.row import Block
-from fieldwatch.record.rows import RowReader, segment_of
+from fieldwatch.record.rows import RowReader
+from fieldwatch.record.segments import PART, segment_in
 
 _SEEN = 64
 
@@ -28,6 +30,7 @@ class News:
         events_from: the same for events, whose file is marked at another moment than the journal.
         blocks: the new rows that stand, in order.
         events: the new events that stand, in order.
+        damage: the damaged lines so far, which are left out, one entry per file.
         more: whether there was more than the limit of a look allowed: ask again at once.
     """
 
@@ -36,6 +39,7 @@ class News:
     events_from: int | None = None
     blocks: tuple[Block, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
+    damage: tuple[Damage, ...] = ()
     more: bool = False
 
     def __bool__(self) -> bool:
@@ -60,6 +64,10 @@ class News:
             history.extend(block)
         for event in self.events:
             history.add_event(event)
+        for damage in self.damage:
+            event = damage.as_event(history.step)
+            if not any(same_damage(event, known) for known in history.events(DAMAGED)):
+                history.add_event(event)
 
 
 class JournalFollower:
@@ -89,39 +97,38 @@ class JournalFollower:
         self._begin()
 
     def _begin(self) -> None:
-        self._journal, self._events = _Tail(self.folder / JOURNAL), _Tail(self.folder / EVENTS)
-        self._rows = RowReader(self._journal.path)
+        self._journal = _Tail(self.folder / JOURNAL)
+        self._events = _Tail(self.folder / EVENTS)
+        self._damage = DamageTally()
+        self._rows = RowReader(self._journal.path, self._damage)
+        self._event_lines = LineReader()
+        self._part = 1
 
     def news(self) -> News:
         """Return what is new since the last call; the first call returns what stands so far.
 
         Raises:
-            CorruptRecord: a line before the last cannot be read; the message names file and line. The next call
-                starts again at the beginning, and tells ``begun_anew`` if it gets through.
             OSError: a file cannot be read.
         """
         anew = self._journal.is_another() or self._events.is_another()
         if anew:
             self._begin()
-        try:
-            rows_from, blocks = self._new_rows()
-            events_from, events = self._new_events()
-        except ValueError:
-            self._begin()
-            self._journal.broken = True
-            raise
+        rows_from, blocks = self._new_rows()
+        events_from, events = self._new_events()
         return News(
             begun_anew=anew,
             rows_from=rows_from,
             events_from=events_from,
             blocks=tuple(blocks),
             events=tuple(events),
+            damage=self._damage.found,
             more=self._journal.more,
         )
 
     def _new_rows(self) -> tuple[int | None, list[Block]]:
         """Return from which step on rows told earlier are void, and the new ones that stand."""
-        void, blocks = None, list[Block]()
+        void = None
+        blocks = list[Block]()
         for first, text in self._journal.new_lines(self._limit):
             for _, block in self._rows.read(text, first):
                 if isinstance(block, Block):
@@ -133,19 +140,25 @@ class JournalFollower:
 
     def _new_events(self) -> tuple[int | None, list[dict[str, Any]]]:
         """Return from which step on events told earlier are void, and the new ones that stand."""
-        void, events = None, list[dict[str, Any]]()
+        void = None
+        events = list[dict[str, Any]]()
         path = self._events.path
         for first, text in self._events.new_lines(math.inf):
+            if first == 1:
+                self._event_lines.begin(text)
             for number, line in numbered(text, first):
-                event = parse_line(line)
-                if event is None:
-                    raise corrupt(path, number, "is not a line of JSON")
-                checked_event(path, number, event)
-                if "segment" in event:
-                    resume = segment_of(path, number, event).resume
-                    void = resume if void is None else min(void, resume)
-                    events = [one for one in events if one["step"] < resume]
-                else:
+                event, problem = self._event_lines.read(line)
+                problem = problem or problem_of_event(event)
+                if problem:
+                    self._damage.add(path, number, problem)
+                    continue
+                segment = segment_in(event)
+                if segment is not None and ("segment" in event or segment.number > self._part):
+                    self._part = max(self._part, segment.number)
+                    void = segment.resume if void is None else min(void, segment.resume)
+                    events = [one for one in events if one["step"] < segment.resume]
+                event.pop(PART, None)
+                if "segment" not in event:
                     events.append(event)
         return void, events
 
@@ -156,7 +169,6 @@ class _Tail:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.more = False
-        self.broken = False
         self._end = 0
         self._lines = 0
         self._inode = 0
@@ -164,8 +176,6 @@ class _Tail:
 
     def is_another(self) -> bool:
         """Whether what was read is not in the file any more: it shrank, was replaced or rewritten."""
-        if self.broken:
-            return True
         if not self._end:
             return False
         try:

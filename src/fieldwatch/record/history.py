@@ -128,7 +128,8 @@ class History:
             rows = np.concatenate([part for _, part in parts], axis=1)
             named = codes >= 0
             if not named.all():
-                codes, rows = codes[named], rows[:, named]
+                codes = codes[named]
+                rows = rows[:, named]
             self._samples = SampleLosses(tuple(self._sample_codes), codes.astype(np.intp), rows)
         return self._samples
 

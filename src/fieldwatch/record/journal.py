@@ -4,40 +4,59 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from zlib import crc32
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from fieldwatch.record.lines import read_lines
+from fieldwatch.record.lines import read_in_parts, sealed
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.row import Block
-from fieldwatch.record.segments import SegmentedFile
+from fieldwatch.record.segments import PART, SegmentedFile, mappings_in, segment_in
 
 JOURNAL = "journal.jsonl"
+FIRST_REPEAT = 16
+LONGEST_REPEAT = 4096
+"""A layout is declared again after so many of its rows; then after twice as many, up to the longest distance."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Order:
-    """How the rows of one set of columns are written: the columns that fit float32 first, then the others."""
+    """How the rows of one set of columns are written: the columns that fit float32 first, then the others.
+
+    Attributes:
+        number: what its rows begin with.
+        single: places of the columns that fit float32.
+        double: places of the others.
+        declaration: the line that declares it.
+        distance: rows between its last declaration and the next one.
+        left: rows until the next one.
+    """
 
     number: int
     single: NDArray[np.intp]
     double: NDArray[np.intp]
+    declaration: bytes
+    distance: int = FIRST_REPEAT
+    left: int = 0
 
 
 class Journal(SegmentedFile):
     """Writer of ``journal.jsonl`` in a run's folder.
 
-    Three kinds of lines: ``{"layout": 3, "axis": "step", "names": [...], "float32": 24}`` names the columns
-    of the rows that follow it under that number; ``[3, step, seconds, position, samples, v...]`` is a row;
-    ``{"segment": 2, "resume": 400, "started": "..."}`` says that the run went on from step 400, so that all
-    earlier rows with step >= 400 are void. The first ``float32`` columns of a layout hold float32-exact values,
-    written with the fewest digits that name them among float32 numbers (read them as such); the others are
-    float64. A column that once needed float64 stays float64. Non-finite values are the strings ``"nan"``,
+    Three kinds of lines: ``{"layout": 3, "axis": "step", "names": [...], "float32": 24, "crc": ...}`` names the
+    columns of the rows under that number; ``[3, step, seconds, position, samples, v..., crc]`` is a row;
+    ``{"segment": 2, "resume": 400, "started": "...", "crc": ...}`` says that the run went on from step 400, so that
+    all earlier rows with step >= 400 are void. A layout is declared before its first row and again from time to time,
+    each segment has its own, which say ``"of_segment": [2, 400]``: what one damaged line takes along is small.
+    ``crc`` is the line's checksum, see :mod:`fieldwatch.record.lines`. The first ``float32`` columns of a layout hold
+    float32-exact values, written with the fewest digits that name them among float32 numbers (read them as such); the
+    others are float64. A column that once needed float64 stays float64. Non-finite values are the strings ``"nan"``,
     ``"inf"`` and ``"-inf"``. Seconds are rounded to microseconds.
 
-    Each block is one write to the system; nothing is held back in the process. Opening cuts a torn last line.
+    Each block is one write to the system; nothing is held back in the process. Opening cuts a torn last line, and
+    leaves damaged ones where they are.
 
     Args:
         folder: the run's folder; made if missing.
@@ -45,10 +64,20 @@ class Journal(SegmentedFile):
 
     def __init__(self, folder: Path | str) -> None:
         path = Path(folder) / JOURNAL
-        marks = [line for _, line in read_lines(path, prefix=b"{")]
+        marks = list(mappings_in(path))
         super().__init__(path, marks)
         self._layouts: dict[tuple[str, tuple[str, ...]], _Order] = {}
-        self._next_layout = 1 + max((line["layout"] for line in marks if "layout" in line), default=-1)
+        numbers = [line["layout"] for line in marks if type(line.get("layout")) is int]
+        self._next_layout = max([_count_lines(path), *(1 + number for number in numbers)])  # not a lost one's number
+
+    def segment(self, resume_step: int) -> None:
+        """Mark that the run goes on from ``resume_step``; rows that follow get layouts of their own.
+
+        Raises:
+            ValueError: the step is negative.
+        """
+        super().segment(resume_step)
+        self._layouts.clear()
 
     def append(self, block: Block) -> None:
         """Write a block's rows (a block without rows or columns writes nothing)."""
@@ -58,29 +87,45 @@ class Journal(SegmentedFile):
             single = block.values.astype(np.float32)
         finite = np.isfinite(block.values)
         exact = ((single == block.values) | ~finite).all(axis=0)
-        layout, declaration = self._layout_of(block, exact)
+        layout = self._layout_of(block, exact)
         numbers = _numbers(block.values, single, layout)
         if not finite.all():
             order = np.concatenate((layout.single, layout.double))
             _name_non_finite(numbers, block.values[:, order], finite[:, order])
         heads = _heads(block, layout.number)
-        body = b"]\n".join(map(b",".join, zip(heads, numbers, strict=True)))
-        self._file.append(declaration + body + b"]\n")
+        bodies = map(b",".join, zip(heads, numbers, strict=True))
+        rows = b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
+        self._file.append((b"" if layout.left > 0 else layout.declaration) + rows, rows=len(block))
+        self._wrote(layout, len(block))
         self._layouts[block.axis, block.columns] = layout
 
-    def _layout_of(self, block: Block, exact: NDArray[np.bool_]) -> tuple[_Order, bytes]:
-        """Return the layout of a block, and the line that declares it if it is new."""
+    def _layout_of(self, block: Block, exact: NDArray[np.bool_]) -> _Order:
+        """Return the layout of a block: a new one if its columns need one."""
         known = self._layouts.get((block.axis, block.columns))
         if known is not None:
             if exact[known.single].all():
-                return known, b""
+                return known
             exact[known.double] = False
-        single, double = np.flatnonzero(exact), np.flatnonzero(~exact)
-        layout = _Order(number=self._next_layout, single=single, double=double)
+        single = np.flatnonzero(exact)
+        double = np.flatnonzero(~exact)
+        number = self._next_layout
         self._next_layout += 1
         names = [block.columns[i] for i in (*single, *double)]
-        line = {"layout": layout.number, "axis": block.axis, "names": names, "float32": len(single)}
-        return layout, orjson.dumps(line) + b"\n"
+        line = {"layout": number, "axis": block.axis, "names": names, "float32": len(single), **self.part}
+        return _Order(number=number, single=single, double=double, declaration=sealed(orjson.dumps(line)))
+
+    @staticmethod
+    def _wrote(layout: _Order, rows: int) -> None:
+        """Count the rows until a layout is declared again."""
+        if layout.left <= 0:
+            layout.left = layout.distance
+            layout.distance = min(2 * layout.distance, LONGEST_REPEAT)
+        layout.left -= rows
+
+
+def _count_lines(path: Path) -> int:
+    """Return how many lines a file has."""
+    return max((first + text.count(b"\n") - 1 for first, text in read_in_parts(path)), default=0)
 
 
 def _heads(block: Block, number: int) -> list[bytes]:
@@ -132,34 +177,55 @@ class Layout:
         axis: the axis of its rows.
         columns: the metric names, in the order of the values.
         single: how many leading columns hold float32-exact values.
+        part: the segment that its rows belong to; 0 in files of versions that did not say so.
+        resume: the step that this segment went on from.
     """
 
     number: int
     axis: Axis
     columns: tuple[str, ...]
     single: int
+    part: int = 0
+    resume: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """Whether its rows end with a checksum."""
+        return self.part > 0
 
     @property
     def width(self) -> int:
-        """Entries of a row: layout, step, seconds, position, samples, values."""
-        return 5 + len(self.columns)
+        """Entries of a row: layout, step, seconds, position, samples, values, and the checksum where there is one."""
+        return 5 + len(self.columns) + self.sealed
 
 
-def layout_of(line: Mapping[str, Any]) -> Layout:
+def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> Layout:
     """Return the layout that a line declares.
+
+    Args:
+        line: the parsed line, without its checksum.
+        with_checksum: whether it had a good one, as its rows then have.
 
     Raises:
         KeyError: the line lacks one of layout, axis, names and float32.
-        ValueError: the axis is unknown, or an entry is of another type.
+        ValueError: the axis is unknown, an entry is of another type, or one is unknown.
     """
-    number, axis, names, single = line["layout"], line["axis"], line["names"], line["float32"]
+    number = line["layout"]
+    axis = line["axis"]
+    names = line["names"]
+    single = line["float32"]
+    unknown = line.keys() - {"layout", "axis", "names", "float32", PART}
+    segment = segment_in(line)
+    if unknown or (PART in line and (segment is None or not with_checksum)):
+        raise ValueError(f"unknown or impossible entries {sorted(unknown or {PART})}")
     if axis not in ("step", "epoch"):
         raise ValueError(f"axis {axis!r} is neither 'step' nor 'epoch'")
     if type(number) is not int or type(single) is not int or single < 0:
         raise ValueError(f"layout {number!r} and float32 {single!r}: wanted whole numbers, 0 or more")
-    if not _are_texts(names):
-        raise ValueError(f"names {str(names)[:80]}: wanted a list of texts")
-    return Layout(number=number, axis=axis, columns=tuple(names), single=single)
+    if not _are_texts(names) or single > len(names):
+        raise ValueError(f"names {str(names)[:80]}: expected a list of texts, {single} or more")
+    part, resume = (segment.number, segment.resume) if segment else (int(with_checksum), 0)
+    return Layout(number=number, axis=axis, columns=tuple(names), single=single, part=part, resume=resume)
 
 
 def _are_texts(names: Any) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from fieldwatch.record import tags
 from fieldwatch.record.catalogue import tag_pattern
-from fieldwatch.record.metric import BOOKKEEPING, Metric
+from fieldwatch.record.metric import Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ def default_layout(catalogue: Iterable[Metric]) -> Layout:
     """
     tabs: dict[str, dict[str, list[str]]] = {}
     for metric in catalogue:
-        if metric.kind == "scalar" and not metric.name.startswith(BOOKKEEPING):
+        if metric.kind == "scalar" and not tags.is_bookkeeping(metric.name):
             first, _, rest = metric.name.rpartition("/")[0].partition("/") if "/" in metric.name else ("Other", "", "")
             charts = tabs.setdefault(first, {})
             charts.setdefault(rest or metric.name.rpartition("/")[2], []).append(tag_pattern(metric.name))

@@ -1,21 +1,37 @@
-"""An append-only file of lines, of which only the last can ever be torn."""
+"""An append-only file of JSON lines, each with a checksum. The last one may be torn; a damaged one is noticed.
+
+A line is an array or an object of JSON. Its last element, or its last key ``crc``, is the CRC-32 (as in zlib and gzip)
+of all bytes of the line before its last comma. Files of earlier versions have lines without one: those come before the
+first line that has one.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, cast
+from zlib import crc32
 
 import numpy as np
 import orjson
 
+from fieldwatch.base import InputError, open_for_append
+from fieldwatch.record.damage import DamageTally
+from fieldwatch.record.durable import Durable
+from fieldwatch.record.waiting import Lane
+
+CHECKSUM = "crc"
+"""The key of a line's checksum, the last one in its object."""
+NO_JSON = "is not a line of JSON"
+ALTERED = "does not have the checksum written with it"
 _TAIL = 1 << 16
 _PART_LINES = 512
-_FIRST_PART, _LAST_PART = 1 << 13, 1 << 22
+_FIRST_PART = 1 << 13
+_LAST_PART = 1 << 22
 
 
-class CorruptRecord(ValueError):  # noqa: N818  says what was found
-    """A line that is not the last cannot be read."""
+class CorruptRecord(InputError):  # noqa: N818  says what was found
+    """A line that is not the last cannot be read, in a file where every line counts."""
 
 
 class LineFile:
@@ -27,28 +43,40 @@ class LineFile:
 
     Args:
         path: the file; it and its folder are made if missing.
+
+    Attributes:
+        lane: where lines wait that a full disk refuses, once it has joined a run's; see :class:`Lane`.
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file = path.open("ab", buffering=0)
+        self._file = open_for_append(path)
         self._size = whole_size(path)
         if self._size < path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
+        self.lane = Lane(self._write)
+        self._durable = Durable(path, self._size)
 
-    def append(self, lines: bytes) -> None:
-        """Write lines, each of which ends with a newline.
+    def append(self, lines: bytes, *, rows: int = 0) -> None:
+        """Write lines, each of which ends with a newline; ``rows`` of them are rows of the journal.
 
         Raises:
             OSError: the system refused; the file is as it was before.
         """
-        write_whole(self._file.fileno(), lines, self._size)
-        self._size += len(lines)
+        self.lane.append(lines, rows=rows)
 
     def sync(self) -> None:
-        """Return when everything written so far is on the disk."""
-        os.fsync(self._file.fileno())
+        """Return when everything written so far is on the disk, see :class:`Durable`.
+
+        Raises:
+            OSError: it is not.
+        """
+        self._durable.sync(self._file.fileno())
+
+    def _write(self, lines: bytes) -> None:
+        write_whole(self._file.fileno(), lines, self._size)
+        self._size += len(lines)
+        self._durable.wrote(lines)
 
     def close(self) -> None:
         """Close the file; more than once is fine."""
@@ -77,16 +105,19 @@ def write_whole(file: int, data: bytes, end: int) -> None:
 
 
 def whole_size(path: Path) -> int:
-    """Return the size in bytes of the file up to the end of its last readable line."""
+    """Return the size in bytes of the file up to the end of its last whole line."""
     with path.open("rb") as file:
         return whole_end(file.fileno())
 
 
 def whole_end(file: int) -> int:
-    """Return the same of an open file."""
+    """Return the same of an open file. A last line of zero bytes, as a power cut leaves it, is not whole."""
     end = _last_newline(file, os.fstat(file).st_size) + 1
     start = _last_newline(file, end - 1) + 1
-    return start if end > start and parse_line(os.pread(file, end - start, start)) is None else end
+    if end == start:
+        return end
+    line = os.pread(file, end - start, start)
+    return start if b"\0" in line and parse_line(line) is None else end
 
 
 def _last_newline(file: int, end: int) -> int:
@@ -108,25 +139,120 @@ def parse_line(line: bytes) -> Any | None:
         return None
 
 
-def read_lines(path: Path, prefix: bytes = b"") -> Iterator[tuple[int, Any]]:
+def sealed(line: bytes) -> bytes:
+    """Return the text of an object or an array of JSON as a line of the record: with its checksum, and a newline.
+
+    Raises:
+        ValueError: it is empty, so that there is no comma before the checksum.
+    """
+    body = line[:-1]
+    if len(line) < 3:
+        raise ValueError(f"{line!r} cannot carry a checksum: expected an array or object that is not empty")
+    if line.endswith(b"}"):
+        return b'%b,"crc":%d}\n' % (body, crc32(body))
+    return b"%b,%d]\n" % (body, crc32(body))
+
+
+def checksum_of(line: bytes) -> int:
+    """Return the checksum that a line should have."""
+    return crc32(line[: line.rfind(b",")])
+
+
+class LineReader:
+    """Parses the lines of one file of JSON objects in their order, and says what is wrong with a damaged one.
+
+    Once a line has had a good checksum, all that follow need one.
+
+    Attributes:
+        sealed: whether the last good line had a checksum.
+    """
+
+    def __init__(self) -> None:
+        self.sealed = False
+
+    def begin(self, text: bytes) -> None:
+        """Look at the first lines of the file: where the second has a checksum, the first needs one.
+
+        It may be a segment that a later version began: then the first line is of a version without checksums.
+        """
+        second = text.split(b"\n", 2)[1] if text.count(b"\n") > 1 else b""
+        self.sealed = self.sealed or (not second.startswith(b'{"segment"') and _ends_with_checksum(second))
+
+    def read(self, line: bytes) -> tuple[Any, str]:
+        """Return what a line holds, without its checksum, and an empty text; or None, and what is wrong with it.
+
+        Args:
+            line: the line, without its newline.
+        """
+        value: Any = parse_line(line)
+        if value is None:
+            return None, NO_JSON
+        if not isinstance(value, dict) or CHECKSUM not in value:
+            if self.sealed or _ends_with_checksum(line):
+                return None, "has no checksum"
+            return cast("Any", value), ""
+        found = cast("dict[str, Any]", value)
+        if found.pop(CHECKSUM) != checksum_of(line):
+            return None, ALTERED
+        self.sealed = True
+        return found, ""
+
+
+def _ends_with_checksum(line: bytes) -> bool:
+    """Whether the last number of a line is its checksum, whatever its key."""
+    number = line[max(line.rfind(b":"), line.rfind(b",")) + 1 : -1]
+    return number.isdigit() and int(number[:20]) == checksum_of(line)
+
+
+def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = None) -> Iterator[tuple[int, Any]]:
     """Yield 1-based line numbers and parsed lines; a torn last line is left out, a missing file is empty.
 
     Args:
         path: the file.
         prefix: only lines that start with this are parsed and yielded.
+        damage: counts the damaged lines, which are left out.
 
     Raises:
-        CorruptRecord: a line before the last is not JSON; the message names file and line.
+        CorruptRecord: without a tally, a line is damaged; the message names file and line.
     """
+    reader = LineReader()
     for first, text in read_in_parts(path):
+        if first == 1:
+            reader.begin(text)
         if prefix not in text:
             continue
         for number, line in numbered(text, first):
             if line.startswith(prefix):
-                value = parse_line(line)
-                if value is None:
-                    raise corrupt(path, number, "is not a line of JSON")
-                yield number, value
+                value, problem = reader.read(line)
+                if not problem:
+                    yield number, value
+                elif damage is None:
+                    raise corrupt(path, number, problem)
+                else:
+                    damage.add(path, number, problem)
+
+
+def checked_lines(
+    path: Path, problem_of: Callable[[Any], str], damage: DamageTally
+) -> Iterator[tuple[int, dict[str, Any], bool]]:
+    """Yield the good lines of a file of objects: 1-based number, contents, and whether the line had a checksum.
+
+    Args:
+        path: the file; missing, it is empty.
+        problem_of: says what is wrong with a parsed line; an empty text if nothing is.
+        damage: counts the damaged lines, which are left out.
+    """
+    reader = LineReader()
+    for first, text in read_in_parts(path):
+        if first == 1:
+            reader.begin(text)
+        for number, line in numbered(text, first):
+            value, problem = reader.read(line)
+            problem = problem or problem_of(value)
+            if problem:
+                damage.add(path, number, problem)
+            else:
+                yield number, value, reader.sealed
 
 
 def numbered(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
@@ -150,14 +276,17 @@ def parts(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
 
     How long a line is, is known from the ones before. With each text comes how many lines it has.
     """
-    rest, want = b"", _FIRST_PART
+    rest = b""
+    want = _FIRST_PART
     while size > 0 and (new := file.read(min(want, size))):
         size -= len(new)
         end = new.rfind(b"\n") + 1
         if not end:
-            rest, want = rest + new, 2 * want
+            rest = rest + new
+            want = 2 * want
             continue
-        text, rest = rest + new[:end], new[end:]
+        text = rest + new[:end]
+        rest = new[end:]
         lines = count(text, b"\n")
         yield text, lines
         want = max(_FIRST_PART, min(_PART_LINES * len(text) // lines, _LAST_PART))

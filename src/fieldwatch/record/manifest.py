@@ -1,6 +1,7 @@
 """run.json: what a run is, so that its folder explains itself."""
 
 import dataclasses
+import hashlib
 import os
 import platform
 import subprocess
@@ -13,19 +14,25 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.checkpointed import checkpoint_places, described_runs
+from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.metric import Metric
 from fieldwatch.record.toolkit_metrics import TOOLKIT
 
 State = Literal["running", "finished", "interrupted", "failed", "diverged"]
 PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
+RUN = "run.json"
+SEAL = "sha256"
+"""The key of run.json's own hash: of all its other keys as JSON in order of the keys, without spaces."""
 
 
-class NotARun(ValueError):  # noqa: N818  says what the folder is
+class NotARun(InputError):  # noqa: N818  says what the folder is
     """The folder holds no run, or its run.json cannot be read."""
 
 
-class ConfigMismatch(ValueError):  # noqa: N818  says what is wrong
+class ConfigMismatch(InputError):  # noqa: N818  says what is wrong
     """The stored config and the given one differ; continuing would be another experiment."""
 
 
@@ -65,43 +72,64 @@ class Manifest:
         """What the run's metrics mean: as it declared them, and the toolkit's own."""
         return Catalogue({metric.name: metric for metric in (*TOOLKIT, *self.metrics)}.values())
 
+    def text(self) -> str:
+        """Return the contents of run.json, with their hash."""
+        fields = orjson.loads(orjson.dumps(self))
+        return orjson.dumps(fields | {SEAL: _hash(fields)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+
     def write(self, folder: Path) -> None:
-        """Replace run.json in one piece."""
-        path, draft = folder / "run.json", folder / f".run.json.{os.getpid()}"
-        with draft.open("wb") as file:
-            file.write(orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        """Replace run.json in one piece; when this returns, it and its name are on the disk."""
+        write_file(output_path(folder, RUN), self.text().encode() + b"\n", durable=True)
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was started in this folder."""
-    return (folder / "run.json").is_file()
+    """Whether a run was started in this folder: it has a run.json, or checkpoints."""
+    return (folder / RUN).is_file() or bool(checkpoint_places(folder) or checkpoint_places(folder, aside=True))
 
 
-def read_manifest(folder: str | Path) -> Manifest:
-    """Read a run folder's run.json.
+def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Manifest:
+    """Read a run folder's run.json; where that is missing or damaged, what the newest checkpoint holds of it.
+
+    Args:
+        folder: the run's.
+        damage: notes that run.json is missing or damaged, and what was used in its place.
 
     Raises:
-        NotARun: there is none, or it is not one of ours.
+        NotARun: there is neither, or run.json is not one of ours.
     """
-    path = Path(folder) / "run.json"
+    path = Path(folder) / RUN
     try:
-        stored = orjson.loads(path.read_bytes())
-        windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
-        phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
-        metrics = tuple(Metric(**one) for one in stored.pop("metrics", ()))
-        segments = tuple(stored.pop("segments"))
-        return Manifest(**stored, segments=segments, windows=windows, phases=phases, metrics=metrics)
+        return _parsed(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotARun(
-            f"{folder} holds no run (no run.json): give the folder that `fieldwatch train` printed"
-        ) from error
-    except (orjson.JSONDecodeError, TypeError, KeyError, ValueError, AttributeError) as error:
-        raise NotARun(
-            f"{path} is not a fieldwatch run.json ({error}): restore it from a copy, or start a new run"
-        ) from error
+        cause: Exception = error
+        problem = "is missing"
+        refusal = f"{folder} holds no run (no {RUN}): give the folder that `fieldwatch train` printed"
+    except (IsADirectoryError, TypeError, KeyError, ValueError, AttributeError) as error:
+        cause = error
+        problem = f"is damaged ({error})"
+        refusal = f"{path} is not a fieldwatch {RUN} ({error}): restore it from a copy, or start a new run"
+    for place, text in described_runs(Path(folder)):
+        if damage is not None:
+            damage.add_file(path, f"{problem}: what it said is taken from {place.name}")
+        return _parsed(text.encode())
+    raise NotARun(refusal) from cause
+
+
+def _parsed(text: bytes) -> Manifest:
+    """Return the manifest in the contents of run.json; a ValueError says what is wrong with them."""
+    stored = orjson.loads(text)
+    seal = stored.pop(SEAL, None)
+    if seal is not None and seal != _hash(stored):
+        raise ValueError("it does not have the hash written with it")
+    windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
+    phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
+    metrics = tuple(Metric(**one) for one in stored.pop("metrics", ()))
+    segments = tuple(stored.pop("segments"))
+    return Manifest(**stored, segments=segments, windows=windows, phases=phases, metrics=metrics)
+
+
+def _hash(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -126,8 +154,10 @@ def config_differences(
     """Leaves that differ, by dotted key: ``(stored, given)``; a missing leaf is None."""
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(stored.keys() | given.keys()):
-        old, new = stored.get(key), given.get(key)
-        one, other = _as_config(old), _as_config(new)
+        old = stored.get(key)
+        new = given.get(key)
+        one = _as_config(old)
+        other = _as_config(new)
         if one is not None and other is not None:
             found |= config_differences(one, other, f"{prefix}{key}.")
         elif old != new:

@@ -6,8 +6,9 @@ from typing import Any, TypeGuard
 
 import orjson
 
-from fieldwatch.record.lines import corrupt, read_lines
-from fieldwatch.record.segments import SegmentedFile
+from fieldwatch.record.damage import DamageTally
+from fieldwatch.record.lines import checked_lines, sealed
+from fieldwatch.record.segments import PART, SegmentedFile, segment_in
 
 MEMORY_LOG = "memory.jsonl"
 _COUNTS = ("step", "allocated", "reserved")
@@ -17,7 +18,8 @@ class MemoryLog(SegmentedFile):
     """Writer of ``memory.jsonl`` in a run's folder.
 
     A census is a mapping with at least ``step`` (0-based), ``allocated`` and ``reserved`` (bytes). A line
-    ``{"segment": 2, "resume": 400, ...}`` voids earlier censuses with step >= 400. Opening cuts off a torn last line.
+    ``{"segment": 2, "resume": 400, ...}`` voids earlier censuses with step >= 400. Each line ends with its checksum, as
+    in the journal. Opening cuts off a torn last line.
 
     Args:
         folder: the run's folder; made if missing.
@@ -38,35 +40,42 @@ class MemoryLog(SegmentedFile):
             raise ValueError(
                 f"a census {problem}: wanted at least step, allocated and reserved (bytes) as whole numbers"
             )
-        self._file.append(orjson.dumps(census) + b"\n")
+        self._file.append(sealed(orjson.dumps({**census, **self.part})))
 
 
-def read_memory_log(place: Path | str) -> list[dict[str, Any]]:
+def read_memory_log(place: Path | str, damage: DamageTally | None = None) -> list[dict[str, Any]]:
     """Return the censuses that stand, in order; a missing file is empty, a torn last line was not written.
 
     Args:
         place: the run's folder, or the file itself.
-
-    Raises:
-        CorruptRecord: a line before the last cannot be read, or is no census; the message names file and line.
+        damage: counts the damaged lines, which are left out.
     """
     place = Path(place)
     path = place / MEMORY_LOG if place.is_dir() else place
+    tally = DamageTally() if damage is None else damage
     kept: list[dict[str, Any]] = []
-    for number, line in read_lines(path):
-        if not _is_mapping(line):
-            raise corrupt(path, number, "is not a census")
-        if "segment" in line:
-            resume = line.get("resume")
-            if not isinstance(resume, int):
-                raise corrupt(path, number, "is not a segment marker (resume is missing)")
-            kept = [census for census in kept if census["step"] < resume]
-            continue
-        problem = _problem(line)
-        if problem:
-            raise corrupt(path, number, f"is not a census: it {problem}")
-        kept.append(line)
+    known = 1
+    for _, line, _ in checked_lines(path, _problem_of, tally):
+        segment = segment_in(line)
+        if segment is not None and ("segment" in line or segment.number > known):
+            known = max(known, segment.number)
+            kept = [census for census in kept if census["step"] < segment.resume]
+        line.pop(PART, None)
+        if "segment" not in line:
+            kept.append(line)
     return kept
+
+
+def _problem_of(line: Any) -> str:
+    """Say why a parsed line is neither a census nor a segment; nothing if it is one."""
+    if not _is_mapping(line):
+        return "is not a census"
+    if ("segment" in line or PART in line) and segment_in(line) is None:
+        return "is not a segment marker"
+    if "segment" in line:
+        return ""
+    problem = _problem(line)
+    return f"is not a census: it {problem}" if problem else ""
 
 
 def _is_mapping(line: Any) -> TypeGuard[dict[str, Any]]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from fieldwatch.record import tags
+
 Better = Literal["higher", "lower", "steady", "none"]
 Axis = Literal["step", "epoch"]
 Kind = Literal["scalar", "histogram", "image", "text"]
@@ -20,7 +22,7 @@ class Metric:
         better: which way is good; ``"steady"`` for norms, ``"none"`` for facts.
         axis: what its horizontal axis counts: optimizer steps, or 1-based epochs.
         kind: scalars go to every sink; the others only to sinks that can show them.
-        expected: what a healthy run shows, in the words of the guides.
+        expected: what a healthy run shows.
     """
 
     name: str
@@ -32,10 +34,6 @@ class Metric:
     expected: str = ""
 
 
-BOOKKEEPING = ("Sample/", "Guard/")
-"""Columns that start so stay in journal and history and are kept out of the sinks."""
-
-
 def shown_columns(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns that sinks show: all but the bookkeeping ones."""
-    return tuple(name for name in columns if not name.startswith(BOOKKEEPING))
+    return tuple(name for name in columns if not tags.is_bookkeeping(name))

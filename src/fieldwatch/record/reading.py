@@ -1,102 +1,159 @@
 """Reading a run's folder back: what stands after every resume has voided what it went back over."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from fieldwatch.base import MissingPathError
+from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.events import EVENTS
 from fieldwatch.record.history import History
-from fieldwatch.record.journal import JOURNAL
-from fieldwatch.record.lines import corrupt, read_in_parts, read_lines
-from fieldwatch.record.manifest import holds_run, read_manifest
+from fieldwatch.record.journal import JOURNAL, Layout, layout_of
+from fieldwatch.record.lines import LineReader, checked_lines, numbered, read_in_parts
+from fieldwatch.record.manifest import RUN, NotARun, holds_run, read_manifest
 from fieldwatch.record.row import Block
-from fieldwatch.record.rows import RowReader, Segment, segment_of
+from fieldwatch.record.rows import RowReader
+from fieldwatch.record.segments import PART, Limits, Segment, segment_in, starts
+
+_INT64 = 2**63
 
 
-def read_history(folder: Path | str, capacity: int | None = None) -> History:
+def read_history(folder: Path | str, capacity: int | None = None, damage: DamageTally | None = None) -> History:
     """Read journal and events of a run's folder into a history.
 
-    A missing file counts as empty, a torn last line as not written.
+    A missing file counts as empty, a torn last line as not written. Damaged lines are left out; the history then has an
+    event ``damaged_record`` for each file that has some.
+
+    Args:
+        folder: the run's folder.
+        capacity: values to keep per metric; None keeps all.
+        damage: counts the damaged lines, too.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
-        CorruptRecord: a line before the last cannot be read; the message names file and line.
+        MissingPathError: the folder does not exist.
     """
     if not Path(folder).is_dir():
-        raise FileNotFoundError(f"no run folder at {folder}: wanted the folder that holds {JOURNAL}")
+        raise MissingPathError(f"no run folder at {folder}: wanted the folder that holds {JOURNAL}")
     history = History(capacity)
-    if holds_run(Path(folder)):
-        for term, (first, last) in read_manifest(folder).windows.items():
-            history.windows[term] = (first or 0, sys.maxsize if last is None else last)
-    for block in read_blocks(folder):
+    damage = DamageTally() if damage is None else damage
+    for term, (first, last) in note_damage(Path(folder), damage).items():
+        history.windows[term] = (first or 0, sys.maxsize if last is None else last)
+    for block in read_blocks(folder, damage):
         history.extend(block)
-    for event in read_events(folder):
+    for event in read_events(folder, damage):
+        history.add_event(event)
+    for event in damage.events(history.step):
         history.add_event(event)
     return history
 
 
-def read_segments(folder: Path | str) -> list[Segment]:
-    """Return the starts of the run, the first included.
+def note_damage(folder: Path, damage: DamageTally) -> Mapping[str, tuple[int, int | None]]:
+    """Note whether run.json is missing or damaged, and return the windows that it declares.
 
-    Raises:
-        CorruptRecord: see :func:`read_history`.
+    There are none where there is no run.json, and nothing to make it from.
     """
-    return [Segment(number=1), *(segment for _, segment in _segments(Path(folder) / JOURNAL))]
+    try:
+        return read_manifest(folder, damage).windows if holds_run(folder) else {}
+    except NotARun as error:
+        damage.add_file(folder / RUN, f"cannot be used, and no checkpoint holds a copy of it: {error}")
+        return {}
 
 
-def read_events(folder: Path | str) -> Iterator[dict[str, Any]]:
+def read_segments(folder: Path | str) -> list[Segment]:
+    """Return the starts of the run, the first included, as far as good lines of the journal tell."""
+    return [Segment(number=1), *(segment for _, segment in _marks(Path(folder) / JOURNAL)[0])]
+
+
+def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterator[dict[str, Any]]:
     """Yield the events that stand, in order.
 
-    Raises:
-        CorruptRecord: see :func:`read_history`.
+    Args:
+        folder: the run's folder.
+        damage: counts the damaged lines, which are left out.
     """
     path = Path(folder) / EVENTS
-    limits = _Limits(path)
-    for number, event in read_lines(path):
-        checked_event(path, number, event)
-        if "segment" not in event and event["step"] < limits.of(number):
+    tally = DamageTally() if damage is None else damage
+    limits = Limits(
+        starts((number, event) for number, event, _ in checked_lines(path, problem_of_event, DamageTally()))
+    )
+    for number, event, sealed in checked_lines(path, problem_of_event, tally):
+        segment = segment_in(event)
+        event.pop(PART, None)
+        if "segment" not in event and event["step"] < limits.of(number, segment.number if segment else int(sealed)):
             yield event
 
 
-def checked_event(path: Path, number: int, event: Any) -> None:
-    """Raise CorruptRecord unless a line is an event or a segment."""
-    found = cast("dict[str, Any]", event) if isinstance(event, dict) else {}
-    if "segment" not in found and not {"kind", "step"} <= found.keys():
-        raise corrupt(path, number, "is not an event (kind and step are missing)")
-    if "segment" not in found and type(found["step"]) is not int:
-        raise corrupt(path, number, f"is an event whose step is {str(found['step'])[:40]!r}, not a whole number")
+def problem_of_event(event: Any) -> str:
+    """Return why a parsed line is neither an event nor a segment, empty if it is one."""
+    if not isinstance(event, dict):
+        return "is not an event"
+    found = cast("dict[str, Any]", event)
+    if ("segment" in found or PART in found) and segment_in(found) is None:
+        return "is not a segment marker"
+    return "" if "segment" in found else _problem_of_fields(found)
 
 
-def read_blocks(folder: Path | str) -> Iterator[Block]:
+def _problem_of_fields(found: Mapping[str, Any]) -> str:
+    """Return what is wrong with the fields of an event, empty if nothing is."""
+    kind = found.get("kind")
+    step = found.get("step")
+    if not isinstance(kind, str) or not kind:
+        return "is not an event (its kind is missing)"
+    if type(step) is not int or not 0 <= step < _INT64:
+        return f"is an event whose step is {str(step)[:40]!r}, not a whole number"
+    if kind == "windows" and not _are_windows(found.get("windows")):
+        return "is an event of windows without first and last steps"
+    return ""
+
+
+def _are_windows(windows: Any) -> bool:
+    if not isinstance(windows, dict):
+        return False
+    pairs = cast("dict[str, Any]", windows).values()
+    return all(isinstance(pair, list) and list(map(type, cast("list[Any]", pair))) == [int, int] for pair in pairs)
+
+
+def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterator[Block]:
     """Yield the rows that stand, in blocks of at most 512, in order; memory stays flat.
 
-    Raises:
-        CorruptRecord: see :func:`read_history`.
+    Args:
+        folder: the run's folder.
+        damage: counts the damaged lines, which are left out.
     """
     path = Path(folder) / JOURNAL
-    limits, rows = _Limits(path), RowReader(path)
+    marks, layouts = _marks(path)
+    limits = Limits(marks)
+    rows = RowReader(path, DamageTally() if damage is None else damage, layouts)
     for first, text in read_in_parts(path):
         for number, block in rows.read(text, first):
             if isinstance(block, Block):
-                standing = block.before(limits.of(number))
+                standing = block.before(limits.of(number, rows.part))
                 if len(standing):
                     yield standing
 
 
-class _Limits:
-    """Per line, the step from which on a later resume has voided it."""
-
-    def __init__(self, path: Path) -> None:
-        self._resumes = [(number, segment.resume) for number, segment in _segments(path)]
-
-    def of(self, number: int) -> float:
-        """Return the limit for a line; lines are asked for in ascending order."""
-        while self._resumes and self._resumes[0][0] <= number:
-            self._resumes.pop(0)
-        return min((resume for _, resume in self._resumes), default=float("inf"))
-
-
-def _segments(path: Path) -> Iterator[tuple[int, Segment]]:
-    for number, line in read_lines(path, prefix=b'{"segment"'):
-        yield number, segment_of(path, number, line)
+def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, Layout]]:
+    """Return where segments begin, with the numbers of the lines, and all layouts."""
+    reader = LineReader()
+    lines = list[tuple[int, Mapping[str, Any]]]()
+    layouts = dict[int, Layout]()
+    for first, text in read_in_parts(path):
+        if first == 1:
+            reader.begin(text)
+        if b"{" not in text:
+            continue
+        for number, line in numbered(text, first):
+            if not line.startswith(b"{"):
+                continue
+            value, problem = reader.read(line)
+            if problem:
+                continue
+            if "layout" in value:
+                try:
+                    layout = layout_of(value, with_checksum=reader.sealed)
+                except (KeyError, TypeError, ValueError):
+                    continue  # the reader of rows counts it
+                layouts[layout.number] = layout
+            lines.append((number, value))
+    return list(starts(lines)), layouts

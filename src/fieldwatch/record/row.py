@@ -100,7 +100,8 @@ class Block:
         for i, step in enumerate(self.steps):
             values = dict(zip(self.columns, self.values[i].tolist(), strict=True))
             samples = self.samples[i] if self.samples else ()
-            position, seconds = int(self.positions[i]), float(self.seconds[i])
+            position = int(self.positions[i])
+            seconds = float(self.seconds[i])
             yield Row(
                 step=int(step), seconds=seconds, values=values, axis=self.axis, position=position, samples=samples
             )

@@ -55,7 +55,8 @@ def later_wins(
     if ascend(steps[order]):  # the usual case, and several times faster
         return order
     order = np.lexsort((arrival, positions, steps))
-    steps, positions = steps[order], positions[order]
+    steps = steps[order]
+    positions = positions[order]
     again = (steps[1:] == steps[:-1]) & (positions[1:] == positions[:-1])
     return order[np.append(~again, True)]
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.record.layout import Layout
 from fieldwatch.record.row import Block
+from fieldwatch.record.waiting import Waiting
 
 Sink = Callable[[Block], None]
 """Takes the rows as they come; called from the writer's thread, one block after the other."""
@@ -41,6 +42,15 @@ class Rewindable(Protocol):
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Cut everything written after the mark; None cuts everything."""
+        ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """Can let what a full disk refuses wait. A sink that cannot is dropped when it meets a full disk."""
+
+    def wait_in(self, waiting: Waiting) -> None:
+        """Let what a full disk refuses wait there from now on."""
         ...
 
 

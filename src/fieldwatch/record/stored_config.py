@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from fieldwatch.base import InputError
 from fieldwatch.record.manifest import Manifest, NotARun, read_manifest
 
 Config = TypeVar("Config")
@@ -23,14 +24,14 @@ def config_from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
         values: of its fields; fields that are missing take their defaults.
 
     Raises:
-        ValueError: a key or a choice is unknown (the run was made by another version), or the dataclass refuses.
+        InputError: a key or a choice is unknown (the run was made by another version), or the dataclass refuses.
         TypeError: a value is not of a kind that the dataclass can take.
     """
     annotations = typing.get_type_hints(kind)
     unknown = sorted(values.keys() - {field.name for field in fields(cast("Any", kind))})
     if unknown:
         names = ", ".join(unknown)
-        raise ValueError(
+        raise InputError(
             f"stored config has keys {names} that {kind.__name__} does not know: use the version that made it"
         )
     return kind(**{name: _typed(annotations[name], value, name) for name, value in values.items()})
@@ -105,7 +106,8 @@ def _typed(annotation: Any, value: Any, name: str) -> Any:
 def _sequence(options: tuple[Any, ...], values: list[Any], name: str) -> Any:
     """Return a JSON list as the tuple or list it was."""
     for option in options:
-        origin, inner = typing.get_origin(option), typing.get_args(option)
+        origin = typing.get_origin(option)
+        inner = typing.get_args(option)
         if origin is list:
             return [_typed(inner[0], value, name) for value in values]
         if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
@@ -122,7 +124,7 @@ def _refuse_unknown_choice(options: tuple[Any, ...], value: Any, name: str) -> N
         return
     known = [choice for option in literal for choice in typing.get_args(option)]
     if value not in known:
-        raise ValueError(
+        raise InputError(
             f"stored config has {name} = {value!r}, known are {', '.join(map(repr, known))}: use the version that made "
             "it, or restore the file"
         )

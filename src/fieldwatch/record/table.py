@@ -1,17 +1,14 @@
 """The rows of one set of columns, kept as one array that grows by doubling and then keeps its last part."""
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.record import tags
 from fieldwatch.record.row import Block
 
 ARRIVAL, STEP, SECONDS, POSITION = range(4)
 _HEAD = 4
 _FIRST_ROWS = 64
-_SAMPLE = re.compile(r"Sample/(\d+)/loss")
-_TOTAL = "Loss/total"
 _RAMP = np.arange(4096.0)
 
 
@@ -32,10 +29,9 @@ class Table:
     """
 
     def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
-        matches = {name: match for name in columns if (match := _SAMPLE.fullmatch(name))}
-        slots = [(int(match[1]), name) for name, match in matches.items()]
-        self._lone = not slots and _TOTAL in columns
-        self._slots = [(0, _TOTAL)] if self._lone else slots
+        slots = [(place, name) for name in columns if (place := tags.sample_place(name)) is not None]
+        self._lone = not slots and tags.TOTAL in columns
+        self._slots = [(0, tags.TOTAL)] if self._lone else slots
         self.names_samples = False
         self._first = _HEAD + len(self._slots)
         self._places = {name: self._first + i for i, name in enumerate(columns)}
@@ -94,12 +90,14 @@ class Table:
         array = np.empty_like(self._array)
         array[:, : len(keep)] = self._array[:, keep]
         self._array = array
-        self._used, self._checked = len(keep), 0
+        self._used = len(keep)
+        self._checked = 0
 
     def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ``[n]`` sample codes (-1: none) and ``[5, n]`` arrival, step, seconds, position, loss, row by row."""
         self._code_samples()
-        count, kept = len(self._slots), self._kept()
+        count = len(self._slots)
+        kept = self._kept()
         codes = self._array[_HEAD : self._first, kept].T.reshape(-1)
         losses = self._array[[self._places[name] for _, name in self._slots], kept].T.reshape(-1)
         return codes, np.vstack((np.repeat(self.head(), count, axis=1), losses))
@@ -123,11 +121,14 @@ class Table:
     def _make_room(self, count: int) -> None:
         """Move the last rows to the front of another array, twice as large where the capacity does not allow less."""
         self._code_samples()
-        kept, size = self._used, self._array.shape[1]
+        kept = self._used
+        size = self._array.shape[1]
         if self._capacity is not None and size >= 2 * self._capacity:
             kept = min(kept, self._capacity)
         while size < kept + count:
             size *= 2
         array = np.empty((len(self._array), size))
         array[:, :kept] = self._array[:, self._used - kept : self._used]
-        self._array, self._used, self._checked = array, kept, 0
+        self._array = array
+        self._used = kept
+        self._checked = 0

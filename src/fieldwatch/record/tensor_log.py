@@ -9,7 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fieldwatch.base import InputError, open_for_append, output_path
 from fieldwatch.record.lines import write_whole
+from fieldwatch.record.waiting import Lane, Waiting
 
 RULE = "=" * 80
 TOP = 5
@@ -105,8 +107,7 @@ class TensorLog:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("ab", buffering=0)
+        self._file = open_for_append(self.path)
         try:
             self._size = _whole_size(self.path)
         except ValueError:
@@ -114,11 +115,12 @@ class TensorLog:
             raise
         if self._size < self.path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
+        self._lane = Lane(self._write)
 
     @classmethod
     def in_folder(cls, run: Path | str, now: datetime) -> Self:
         """Open ``profiles/tensor_profile_<YYYYmmdd_HHMMSS>.log`` in a run's folder."""
-        return cls(Path(run) / "profiles" / f"tensor_profile_{now:%Y%m%d_%H%M%S}.log")
+        return cls(output_path(Path(run), "profiles", f"tensor_profile_{now:%Y%m%d_%H%M%S}.log"))
 
     def append(self, snapshot: TensorSnapshot) -> None:
         """Write one snapshot.
@@ -127,9 +129,11 @@ class TensorLog:
             ValueError: see :func:`format_snapshot`.
             OSError: the system refused (disk full); the file is as it was before.
         """
-        text = format_snapshot(snapshot).encode()
-        write_whole(self._file.fileno(), text, self._size)
-        self._size += len(text)
+        self._lane.append(format_snapshot(snapshot).encode())
+
+    def wait_in(self, waiting: Waiting) -> None:
+        """Let snapshots that a full disk refuses wait there."""
+        self._lane.join(waiting)
 
     def flush(self, *, fsync: bool = False) -> None:
         """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
@@ -139,6 +143,10 @@ class TensorLog:
     def close(self) -> None:
         """Close the file; more than once is fine."""
         self._file.close()
+
+    def _write(self, text: bytes) -> None:
+        write_whole(self._file.fileno(), text, self._size)
+        self._size += len(text)
 
     def __enter__(self) -> Self:
         return self
@@ -178,7 +186,7 @@ def _whole_size(path: Path) -> int:
     """Return the size of the log up to the end of its last whole snapshot.
 
     Raises:
-        ValueError: the file's end shows no snapshot.
+        InputError: the file's end shows no snapshot.
     """
     size = path.stat().st_size
     start = max(0, size - _TAIL)
@@ -186,7 +194,7 @@ def _whole_size(path: Path) -> int:
         tail = os.pread(file.fileno(), size - start, start)
     heads = [match.start() for match in _HEAD.finditer(tail)]
     if not heads and tail.strip(b"\r\n="):
-        raise ValueError(f"{path} holds something else than a tensor log: nothing is appended to it; name another file")
+        raise InputError(f"{path} holds something else than a tensor log: nothing is appended to it; name another file")
     if not heads:
         return start
     return start + heads[-1] + _whole_end(tail[heads[-1] :])

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import InputError
 from fieldwatch.record.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED, TIME
 from fieldwatch.record.tensor_table import Floats, TensorLogTable
 
@@ -27,7 +28,7 @@ _LOOKS = (
 )
 
 
-class NotATensorLog(ValueError):  # noqa: N818  says what the file is
+class NotATensorLog(InputError):  # noqa: N818  says what the file is
     """The file holds no snapshot of a tensor log."""
 
 
@@ -58,7 +59,8 @@ class _Reading:
     def __init__(self, text: mmap.mmap) -> None:
         self._text = text
         self._parts: list[dict[str, NDArray[Any]]] = []
-        self._categories, self._dtypes = _Sizes(), _Sizes()
+        self._categories = _Sizes()
+        self._dtypes = _Sizes()
         self._dropped: list[int] = []
         self._garbage = 0
         self._end = 0
@@ -70,10 +72,12 @@ class _Reading:
         snapshots = self._snapshots()
         while chunk := list(islice(snapshots, _CHUNK)):
             self._take(chunk)
-        torn, last_torn = self._tail(), self._last_is_torn()
+        torn = self._tail()
+        last_torn = self._last_is_torn()
         parts = self._parts or [_columns([])]
         columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        rows, iterations = len(columns["iterations"]), columns["iterations"]
+        rows = len(columns["iterations"])
+        iterations = columns["iterations"]
         table = TensorLogTable(
             path=path,
             **columns,
@@ -98,7 +102,8 @@ class _Reading:
             self._skip(match.start())
             if self._last is not None:
                 self._lists_largest |= self._last[12] is not None
-            self._end, self._last = match.end(), match
+            self._end = match.end()
+            self._last = match
             yield match
 
     def _skip(self, end: int) -> None:
@@ -113,7 +118,8 @@ class _Reading:
 
     def _tail(self) -> bool:
         """Note what follows the last whole snapshot; tell whether it is the beginning of another."""
-        size, known = len(self._text), len(self._dropped)
+        size = len(self._text)
+        known = len(self._dropped)
         rest = self._text[self._end : self._end + 4096].strip()
         if rest and b"Iteration ".startswith(rest.lstrip(_BLANK)):  # cut off in its head
             self._dropped.append(-1)

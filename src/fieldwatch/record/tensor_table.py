@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import InputError
 from fieldwatch.record.tensor_grammar import SNAPSHOT, largest_of, sizes_of
 from fieldwatch.record.tensor_log import TensorSnapshot
 
@@ -64,7 +65,7 @@ class TensorLogTable:
 
         Raises:
             OSError: the file is gone.
-            ValueError: the file has changed since.
+            InputError: the file has changed since.
         """
         row = range(len(self))[row]
         start, end = self.spans[row].tolist()
@@ -72,7 +73,7 @@ class TensorLogTable:
             file.seek(start)
             match = SNAPSHOT.match(file.read(end - start))
         if match is None or int(match[1]) != self.iterations[row]:
-            raise ValueError(f"{self.path} has changed since it was read: read it again")
+            raise InputError(f"{self.path} has changed since it was read: read it again")
         moment = self.times[row].astype(object)
         return TensorSnapshot(
             iteration=int(match[1]),

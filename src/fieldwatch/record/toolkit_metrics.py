@@ -1,7 +1,10 @@
 """The metrics that the toolkit itself records: what ``step.observe`` and ``step.update`` write for any loop."""
 
+from dataclasses import replace
+
 from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.metric import Metric
+from fieldwatch.record.profile_names import under_other_name
 
 LOSS = (
     Metric(
@@ -147,15 +150,15 @@ MEMORY = (
         meaning="Size of the watched parameters, read every 16th step; gradients and Adam take three times more.",
         better="steady",
     ),
-    Metric(name="Model/size", unit="", meaning="Number of primitives (Gaussians, cells), where the pipeline says so."),
+    Metric(name="Model/size", unit="", meaning="Number of primitives, where the pipeline says so."),
     Metric(
         name="Model/work",
         unit="",
-        meaning="Work of the step (pairs of tile and Gaussian, samples on rays), where known.",
+        meaning="Work of the step (samples on rays, pairs of tile and primitive), where known.",
     ),
 )
 
-PROFILE = (
+_USUAL_PROFILE = (
     Metric(
         name="TensorProfiling/Tensor_Category/<category>_MB",
         unit="MiB",
@@ -209,6 +212,15 @@ PROFILE = (
         "to the byte.",
     ),
 )
+
+PROFILE = (
+    *_USUAL_PROFILE,
+    *(
+        replace(metric, name=under_other_name(metric.name), meaning=under_other_name(metric.meaning))
+        for metric in _USUAL_PROFILE
+    ),
+)
+"""The tensor profile's tags, under both of their names."""
 
 MACHINE = (
     Metric(

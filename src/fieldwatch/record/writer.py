@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from fieldwatch.record.row import Block
@@ -36,21 +35,6 @@ class _Barrier:
     reached: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass
-class _Kept:
-    """A thread's last words: whatever ends it is kept, to be raised in the training thread."""
-
-    keep: Callable[[BaseException], None]
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        if error is not None:
-            self.keep(error)
-        return True
-
-
 class Writer:
     """Feeds blocks, in order, to the readers (journal, sinks, history, rules) on a thread of its own.
 
@@ -59,10 +43,15 @@ class Writer:
 
     Args:
         readers: called with every block, in this order.
+        tend: called before every wait for the next item; returns after how many seconds without an item it wants to
+            be called again, None for never.
     """
 
-    def __init__(self, readers: Sequence[Callable[[Block], None]]) -> None:
+    def __init__(
+        self, readers: Sequence[Callable[[Block], None]], tend: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._readers = tuple(readers)
+        self._tend = tend
         self._queue: queue.SimpleQueue[Transfer | Callable[[], None] | _Barrier | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="fieldwatch-writer", daemon=True)
@@ -108,20 +97,26 @@ class Writer:
             ) from self._failure
 
     def _work(self) -> None:
-        with _Kept(self._keep_failure):
+        try:
             self._read_for_ever()
-
-    def _keep_failure(self, error: BaseException) -> None:
-        self._failure = error
+        except BaseException as error:  # noqa: BLE001  thread border: kept, and raised in the training thread
+            self._failure = error
 
     def _read_for_ever(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             if isinstance(item, _Barrier):
                 item.reached.set()
             elif callable(item):
                 item()
             else:
                 self._read(item)
+
+    def _next(self) -> Transfer | Callable[[], None] | _Barrier | None:
+        while True:
+            try:
+                return self._queue.get(timeout=self._tend())
+            except queue.Empty:
+                pass
 
     def _read(self, transfer: Transfer) -> None:
         while not transfer.ready():

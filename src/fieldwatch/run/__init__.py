@@ -1,44 +1,54 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
-from fieldwatch.run.aside import FAILURES, Aside, Asides
-from fieldwatch.run.attempts import Attempt, Attempts, Parts, shortage_of
-from fieldwatch.run.choices import Device, RunChoices, choose_device
+from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
+from fieldwatch.run.crash import leave_crash_outside
+from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.micro_batches import MicroBatches
+from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.outcome import Measured, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
-from fieldwatch.run.rank_watch import RankLost
+from fieldwatch.run.rank_group import RankLost
 from fieldwatch.run.ranks import Ranks, Share
+from fieldwatch.run.reach import Reach
+from fieldwatch.run.retry import shortage_of
 from fieldwatch.run.run import Run
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Interrupted, check_folder
-from fieldwatch.run.step import Step
+from fieldwatch.run.step import Step, StepOutput
 from fieldwatch.run.watchdog import HangTimeout, Watchdog
 
 __all__ = [
     "FAILURES",
-    "Aside",
-    "Asides",
-    "Attempt",
-    "Attempts",
+    "Declared",
     "Device",
+    "EvaluationBlock",
+    "Guard",
     "HangTimeout",
     "Interrupted",
     "Measured",
+    "MicroBatches",
     "Outcome",
-    "Parts",
+    "Outputs",
     "Profile",
     "ProfiledLoop",
     "RankLost",
     "Ranks",
+    "Reach",
     "Run",
     "RunChoices",
+    "RunOptions",
+    "Saving",
     "Share",
     "Sinks",
     "Step",
+    "StepOutput",
     "Watchdog",
     "check_folder",
     "choose_device",
     "default_sinks",
+    "leave_crash_outside",
     "profile_tensors",
+    "run_options",
     "shortage_of",
 ]

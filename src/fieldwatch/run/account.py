@@ -26,7 +26,7 @@ class Account:
         saved_at_peak: what was saved for backward when that was the most in the step, in bytes by span; None where
             that could not be followed.
         peaks: the most that was allocated within each span, in bytes.
-        fragmentation: what lies idle, and why.
+        fragmentation: what lies idle at the moment of the census, and why.
     """
 
     step: int
@@ -44,6 +44,12 @@ class Account:
         if self.saved_at_peak is not None:
             found["activations"] = sum(self.saved_at_peak.values())
         return found
+
+    @property
+    def idle_percent(self) -> float:
+        """``(reserved - allocated) / reserved * 100`` of the census: recorded as ``fragmentation_percent``."""
+        reserved = self.census.reserved
+        return (reserved - self.census.allocated) / reserved * 100 if reserved else 0.0
 
     @property
     def sums(self) -> dict[str, int]:
@@ -74,7 +80,7 @@ class Account:
         counts = {
             "Large_Tensors/count": float(len(large)),
             "Tensor_Count/total": float(len(census.held) + len(census.saved)),
-            "fragmentation_percent": self.fragmentation.percent,
+            "fragmentation_percent": self.idle_percent,
         }
         return {f"{root}/{name}_MB": size / MB for name, size in sizes.items()} | {
             f"{root}/{name}": value for name, value in counts.items()
@@ -103,7 +109,7 @@ class Account:
             total_tensors=len(census.held) + len(census.saved),
             allocated=census.allocated / MB,
             reserved=census.reserved / MB,
-            fragmentation=self.fragmentation.percent,
+            fragmentation=self.idle_percent,
             categories={name: size / MB for name, size in self.categories.items()},
             dtypes={name: size / MB for name, size in census.by_dtype().items()},
             large_count=len(large),

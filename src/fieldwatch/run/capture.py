@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from fieldwatch.base import InputError
 from fieldwatch.monitor.nsight import ON_FINDING, STEPS
 
 CAPTURED = 20
@@ -61,7 +62,7 @@ def _steps(text: str) -> range:
         return range(0)
     first, colon, last = text.partition(":")
     if not (colon and first.isdigit() and last.isdigit() and int(first) <= int(last)):
-        raise ValueError(f"{STEPS}={text!r} in the environment: wanted FIRST:LAST, e.g. 1000:1020, or no such variable")
+        raise InputError(f"{STEPS}={text!r} in the environment: wanted FIRST:LAST, e.g. 1000:1020, or no such variable")
     return range(int(first), int(last) + 1)
 
 

@@ -2,7 +2,10 @@
 
 import faulthandler
 import os
+import shutil
 import traceback
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,19 @@ from typing import Any
 import numpy as np
 import orjson
 
+from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
+from fieldwatch.checkpoint import FolderInUseError, OneWriter
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
-from fieldwatch.record import History, WriterFailed, versions
+from fieldwatch.record import History, WriterFailed, holds_run, versions
+from fieldwatch.run.full_disk import say
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.recording import Recording
 
 ROWS = 512
 """Values kept per metric."""
+
+KEPT = "what was recorded up to here"
+"""How the note begins that names an error's crash folder."""
 
 
 def leave_crash(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> None:
@@ -34,39 +43,92 @@ def leave_crash(error: BaseException, step: int, recording: Recording, memory: R
     """
     memory.make_room(error)
     try:
-        place = _write(error, step, recording, memory, resume)
-    except (OSError, WriterFailed) as trouble:
-        error.add_note(f"what was recorded up to here could not be kept ({trouble}); the black box names the step")
+        if recording.failure is None:
+            with suppress(DiskFull):  # what the record cannot take any more, the crash folder tells
+                recording.finish()
+                recording.flush()
+        place = recording.waiting.insist(lambda: _write(error, step, recording, memory, resume))
+    except (OSError, InputError, WriterFailed) as trouble:
+        told = f"{KEPT} could not be kept ({trouble}); the black box names the step"
+        error.add_note(told)
+        if lacks_space(trouble):
+            say(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
         return
-    error.add_note(f"what was recorded up to here: {place}")
+    error.add_note(f"{KEPT}: {place}")
+    if lacks_space(error):
+        error.add_note(f"The disk is full: free space. {resume}")
+
+
+def leave_crash_outside(error: BaseException, folder: Path) -> None:
+    """Write ``crash/<time>/`` for an error outside of the run itself: before it began, or after it ended.
+
+    Nothing is written where the folder holds no run, where the run has left a crash folder for this error already, or
+    while another process writes into the folder.
+
+    Args:
+        error: what ended the training; the place is noted on it.
+        folder: the run folder.
+    """
+    if not holds_run(folder) or any(note.startswith(KEPT) for note in getattr(error, "__notes__", ())):
+        return
+    try:
+        with OneWriter(folder):
+            place = _write_error(error, folder, {"where": "outside of the training's steps"})
+    except (OSError, InputError, FolderInUseError) as trouble:
+        error.add_note(f"no crash folder could be written ({trouble})")
+        return
+    error.add_note(f"{KEPT}: {place}")
 
 
 def _write(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> Path:
-    if recording.failure is None:
-        recording.finish()
-        recording.flush()
-    place = recording.folder / "crash" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    report = {
+        "step": step,
+        "first_bad": first_bad(recording.history),
+        "refusals": list(recording.history.events("refusal"))[-20:],
+        "findings": [finding.as_event() for finding in recording.findings],
+        "rows_waiting": recording.waiting.rows,
+        "resume": resume,
+    }
+    place = _write_error(error, recording.folder, report)
+    with _whole_or_none(place):
+        _write_rows(place / "rows.jsonl", recording.history)
+        memory.explain(error, place, step)
+    return place
+
+
+@contextmanager
+def _whole_or_none(place: Path) -> Generator[None]:
+    """Delete a folder whose files could not all be written."""
+    try:
+        yield
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _write_error(error: BaseException, folder: Path, more: Mapping[str, Any]) -> Path:
+    """Write the traceback, the stacks of all threads, and crash.json."""
+    place = output_path(folder, "crash", datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
     place.mkdir(parents=True)
+    with _whole_or_none(place):
+        _fill(place, error, folder, more)
+    return place
+
+
+def _fill(place: Path, error: BaseException, folder: Path, more: Mapping[str, Any]) -> None:
     with (place / STACKS).open("w") as file:
         faulthandler.dump_traceback(file)
     (place / "traceback.txt").write_text("".join(traceback.format_exception(error)))
     report = {
         "cause": cause_of_error(error).cause,
         "error": f"{type(error).__name__}: {error}",
-        "step": step,
-        "last_checkpoint": last_checkpoint(recording.folder),
+        "last_checkpoint": last_checkpoint(folder),
         "pid": os.getpid(),
         "stacks": STACKS,
-        "first_bad": first_bad(recording.history),
-        "refusals": list(recording.history.events("refusal"))[-20:],
-        "findings": [finding.as_event() for finding in recording.findings],
         "versions": versions(),
-        "resume": resume,
+        **more,
     }
     (place / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
-    _write_rows(place / "rows.jsonl", recording.history)
-    memory.explain(error, place, step)
-    return place
 
 
 def _write_rows(path: Path, history: History) -> None:

@@ -1,6 +1,6 @@
 """What a run says about itself before it begins: its config, and what its loss terms are meant to do when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from fieldwatch.record import (
     Catalogue,
     Layout,
     Manifest,
+    NotARun,
     ShowsConfig,
     ShowsLayout,
     ShowsText,
@@ -24,6 +25,7 @@ from fieldwatch.record import (
     read_manifest,
     versions,
 )
+from fieldwatch.run.options import Declared
 from fieldwatch.run.recording import Recording
 
 FOREVER = 2**31 - 1
@@ -31,7 +33,7 @@ FOREVER = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class Declarations:
     """The declarations of a run.
 
     Attributes:
@@ -53,31 +55,22 @@ class Declared:
     metrics: Catalogue | None
 
     @classmethod
-    def of(  # noqa: PLR0913  everything a run may declare
-        cls,
-        config: Mapping[str, Any],
-        preset: Any,
-        windows: Mapping[str, Window] | None,
-        phases: Sequence[Phase],
-        about: Mapping[str, Any] | None,
-        *,
-        metrics: Catalogue | None,
-        layout: Layout | None,
-    ) -> "Declared":
-        """Put the declarations together; metrics bring a guide, and a layout where none is given."""
+    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "Declarations":
+        """Put the declarations together; metrics bring a list of themselves, and a layout where none is given."""
+        metrics = declared.metrics
         return cls(
             config=config,
-            preset=plain(preset),
-            windows=windows or {},
-            phases=tuple(phases),
-            about=about or {},
-            layout=layout or (default_layout(metrics) if metrics else None),
+            preset=plain(declared.preset),
+            windows=declared.windows,
+            phases=tuple(declared.phases),
+            about=about,
+            layout=declared.layout or (default_layout(metrics) if metrics else None),
             metrics=metrics,
         )
 
     def manifest(self, folder: Path, step: int) -> Manifest:
         """The run's manifest, with a new segment that starts at ``step``; earlier segments are kept."""
-        earlier = read_manifest(folder).segments if holds_run(folder) else ()
+        earlier = _earlier_segments(folder)
         return Manifest(
             config=self.config,
             preset_difference=config_differences(self.preset, self.config) if self.preset else {},
@@ -90,11 +83,24 @@ class Declared:
             metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
-    def begin(self, folder: Path, recording: Recording, step: int, total: int) -> None:
-        """Begin a segment at ``step``, of ``total`` planned steps: in the manifest, and for rules and sinks."""
-        self.manifest(folder, step).write(folder)
-        recording.event("plan", step, steps=total)
+    def begin(self, folder: Path, recording: Recording, step: int, total: int | None) -> Manifest:
+        """Begin a segment at ``step``: in the manifest, and for rules and sinks.
+
+        Args:
+            folder: the run folder.
+            recording: the record.
+            step: the first one of the segment.
+            total: planned steps; None where that is not known.
+
+        Returns:
+            What run.json says now.
+        """
+        manifest = self.manifest(folder, step)
+        manifest.write(folder)
+        if total is not None:
+            recording.event("plan", step, steps=total)
         self.announce(recording, step)
+        return manifest
 
     def announce(self, recording: Recording, step: int) -> None:
         """Tell rules and sinks, at the start of a segment."""
@@ -107,3 +113,11 @@ class Declared:
         if self.metrics is not None:
             recording.show(ShowsText, "text", "Guide/metrics", step, self.metrics.markdown())
         recording.show(ShowsConfig, "config", flat(self.config), {})
+
+
+def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the segments of a run so far; none where nothing is left that says so."""
+    try:
+        return read_manifest(folder).segments if holds_run(folder) else ()
+    except NotARun:
+        return ()

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from fieldwatch.base import InputError, output_path
 from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watched
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
+from fieldwatch.record import Waiting, attempt
 from fieldwatch.run.capture import Capture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
@@ -34,36 +36,33 @@ class RunMemory:
         watched: the parameter groups.
         clock: whose spans give peaks their names.
         profile: when to account for every byte; None never.
+        data: what else lies in memory, by name, so that the profile knows its owners; it may grow.
     """
 
-    def __init__(self, folder: Path, watched: Watched, clock: Clock, profile: Profile | None) -> None:
-        self._folder, self._watched, self._clock, self._profile = folder, watched, clock, profile
-        self.data: dict[str, Any] = {}
+    def __init__(
+        self, folder: Path, watched: Watched, clock: Clock, profile: Profile | None, data: dict[str, Any]
+    ) -> None:
+        self._folder = folder
+        self._watched = watched
+        self._clock = clock
+        self._profile = profile
+        self._data = data
         self._parts: _Parts | None = None
 
-    def hold(self, **data: Any) -> None:
-        """Name what else lies in memory, so that the profile can say whose it is.
-
-        Raises:
-            ValueError: a name is taken.
-        """
-        taken = self.data.keys() & data.keys()
-        if taken:
-            raise ValueError(f"{', '.join(sorted(taken))} is registered already: choose another name for this data")
-        self.data |= data
-
-    def start(self, step: int, asked: Callable[[str], bool]) -> None:
+    def start(self, step: int, asked: Callable[[str], bool], waiting: Waiting | None = None) -> None:
         """Begin a stretch of training at ``step``; the model lies on its device by now.
 
         Args:
             step: its first one.
             asked: whether a rule has asked for something since the last time.
+            waiting: where writes wait that a full disk refuses; without it, such an error is raised.
 
         Raises:
             ValueError: allocator snapshots are wanted of a device that has none.
         """
+        self.close()  # of the stretch before, if the run goes back
         TensorProfile.rewind(self._folder, step)
-        self._parts = _Parts(self._folder, self._watched, self._clock, self.data, self._profile, asked)
+        self._parts = _Parts(self._folder, self._watched, self._clock, self._data, self._profile, asked, waiting)
 
     def begin(self, step: int) -> None:
         """Begin a step."""
@@ -110,8 +109,9 @@ class _Parts:
         data: dict[str, Any],
         profile: Profile | None,
         asked: Callable[[str], bool],
+        waiting: Waiting | None,
     ) -> None:
-        self._folder, self._watched, self._asked = folder, watched, asked
+        self._folder, self._watched, self._asked, self._waiting = folder, watched, asked, waiting
         device = device_of(watched)
         self.counters, self._machine = AllocatorCounters(device), MachineSampler()
         self._cuda, self._looked = device.type == "cuda", dict[str, float]()
@@ -121,12 +121,12 @@ class _Parts:
         self._tensors: TensorProfile | None = None
         if self._snapshot_at:
             if self._history.refusal:
-                raise ValueError(f"snapshots at steps {self._snapshot_at}: {self._history.refusal}")
+                raise InputError(f"snapshots at steps {self._snapshot_at}: {self._history.refusal}")
             self._history.start()
             clock.listener = self._history
         if profile is not None and profile.interval:
             self._tensors = TensorProfile(
-                folder, profile, watched=watched, clock=clock, counters=self.counters, data=data
+                folder, profile, watched=watched, clock=clock, counters=self.counters, data=data, waiting=waiting
             )
         self.triage = OutOfMemoryTriage(
             folder,
@@ -158,8 +158,9 @@ class _Parts:
         if self._machine.due():
             values |= self._machine.sample()
         if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
-            path = self._folder / "snapshots" / f"memory_step{step}.pickle"
-            self._history.dump(path, keep=len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS)
+            path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
+            kept = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
+            attempt(self._waiting, lambda: self._history.dump(path, keep=kept))
         self._capture.end(step)
         return values
 

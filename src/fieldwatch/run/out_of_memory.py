@@ -10,6 +10,7 @@ import orjson
 import psutil
 import torch
 
+from fieldwatch.base import output_path
 from fieldwatch.health import DeviceMemory, Request, Verdict, parse_out_of_memory, triage
 from fieldwatch.measure import AllocatorCounters, AllocatorHistory, OutOfMemory, fragmentation_of, on_out_of_memory
 from fieldwatch.measure.census import Census
@@ -122,7 +123,7 @@ class OutOfMemoryTriage:
         first_in_step = self._failure is None
         self._failure = self._look(event.requested)
         if first_in_step:  # whoever catches the error and tries again should not wait for a file each time
-            self._history.dump(self._folder / "crash" / SNAPSHOT)
+            self._history.dump(output_path(self._folder, "crash", SNAPSHOT))
 
     def _look(self, requested: int | None) -> Failure:
         memory, census = self._seen or self._memory(), self._census()

@@ -30,7 +30,7 @@ class Outcome(Generic[Evaluation]):
         folder: the run folder.
         evaluation: the last one; None where a finished run was opened again.
         findings: what the rules said.
-        exit_code: 0, or 1 with findings above a note.
+        exit_code: 0, or 1 with an error among the findings; warnings do not count.
         products: files that were made of the model, by what they are.
     """
 

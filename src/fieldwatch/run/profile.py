@@ -1,10 +1,11 @@
 """When the tensor profile is taken, and how it is named."""
 
 from dataclasses import dataclass
-from typing import Literal
+
+from fieldwatch.base import InputError
+from fieldwatch.record import ProfileNames
 
 MB = 2**20
-Names = Literal["TensorProfiling", "Memory"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,19 +15,19 @@ class Profile:
     Attributes:
         interval: at every so many steps; 0 never, for snapshots alone.
         window: first and last step (0-based, both included) outside which nothing is done; None for all.
-        names: what the tags begin with; the two original guides differ.
+        names: what the tags begin with.
         large_mb: MiB from which on a storage is listed by itself.
         activations: whether to follow what is saved for backward. torch refuses ``torch.func.grad`` and its kin in a
             step in which that is followed: a loop that uses them switches it off.
         snapshot_at: steps (0-based) at whose end the CUDA allocator's snapshot is written.
 
     Raises:
-        ValueError: a number that makes no sense.
+        InputError: a number that makes no sense.
     """
 
     interval: int = 50
     window: tuple[int, int] | None = None
-    names: Names = "TensorProfiling"
+    names: ProfileNames = "TensorProfiling"
     large_mb: int = 100
     activations: bool = True
     snapshot_at: tuple[int, ...] = ()
@@ -34,16 +35,16 @@ class Profile:
     def __post_init__(self) -> None:
         """Check the numbers."""
         if self.interval < 0 or (self.interval == 0 and not self.snapshot_at):
-            raise ValueError(f"a tensor profile every {self.interval} steps: wanted 1 or more, e.g. 50")
+            raise InputError(f"a tensor profile every {self.interval} steps: wanted 1 or more, e.g. 50")
         if self.window is not None and not 0 <= self.window[0] <= self.window[1]:
             first, last = self.window
-            raise ValueError(
+            raise InputError(
                 f"profile window {first} {last}: wanted FIRST LAST with 0 <= FIRST <= LAST, e.g. 1000 2000"
             )
         if self.large_mb < 1:
-            raise ValueError(f"large tensors from {self.large_mb} MiB on: wanted at least 1 MiB (the usual is 100)")
+            raise InputError(f"large tensors from {self.large_mb} MiB on: wanted at least 1 MiB (the usual is 100)")
         if any(step < 0 for step in self.snapshot_at):
-            raise ValueError(f"snapshots at steps {self.snapshot_at}: wanted 0-based step numbers, 0 or more")
+            raise InputError(f"snapshots at steps {self.snapshot_at}: wanted 0-based step numbers, 0 or more")
 
     def due(self, step: int) -> bool:
         """Whether the memory of this step is accounted for: after every ``interval`` steps, inside the window."""

@@ -1,36 +1,24 @@
 """The processes of one training, as torchrun starts them: who this one is, its part of a batch, and how all meet."""
 
-import atexit
-import faulthandler
 import json
 import os
-import signal
-import sys
-import time
+import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from fieldwatch.run.rank_watch import RankLost, RankPatience, RankWatch
+from fieldwatch.base import InputError
+from fieldwatch.run.rank_group import RankGroup, RankPatience
 
 Result = TypeVar("Result")
-dist: Any = torch.distributed
-"""Torch states few of its types."""
-
-FAILED = 3
-"""Exit code of a process that lost another one."""
 FOLDER = "ranks"
 """Folder, in the run folder, of the records of the ranks after the first."""
-SLICE = timedelta(seconds=1)
-"""How long a meeting waits before it looks whether the others still live."""
-SECOND_LINE = timedelta(minutes=10)
-"""When torch itself gives a meeting up, should the watch have failed."""
 
 
 class Will(NamedTuple):
@@ -89,21 +77,15 @@ class Ranks:
         world: how many there are.
 
     Raises:
-        ValueError: not 0 <= rank < world.
+        InputError: not 0 <= rank < world.
     """
-
-    _joined: ClassVar[int] = 0  # meetings of this process so far: each has keys of its own in the store
-    _store: ClassVar[Any] = None  # the connection that torchrun's variables name; it can be made once
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         if not 0 <= rank < world:
-            raise ValueError(f"rank {rank} of {world}: wanted 0 <= rank < world; torchrun sets RANK and WORLD_SIZE")
-        self.rank, self.world = rank, world
-        self._watch: RankWatch | None = None
-        self._board: Any = None
-        self._own_group, self._hosts = False, None
-        self._meeting, self._step = 0, 0
-        self._folder = Path()
+            raise InputError(f"expected 0 <= rank < world, got rank {rank} of {world}; torchrun sets RANK, WORLD_SIZE")
+        self.rank = rank
+        self.world = world
+        self._group: RankGroup | None = None
 
     @classmethod
     def of_process(cls) -> "Ranks":
@@ -138,66 +120,47 @@ class Ranks:
             flag: what sets it, for the message.
 
         Raises:
-            ValueError: some ranks would have nothing to do.
+            InputError: some ranks would have nothing to do.
         """
         if batch < self.world:
-            raise ValueError(
+            raise InputError(
                 f"{flag} {batch} is shared by {self.world} processes, and some get nothing: use {flag} {self.world} or "
                 f"a multiple of it, or --nproc-per-node {max(batch, 1)}"
             )
 
     def join(self, folder: Path) -> None:
-        """Meet the others for the first time.
+        """Connect to the other ranks.
 
         Args:
-            folder: where this rank writes, should it have to be ended from outside.
+            folder: where this rank writes, for messages.
 
         Raises:
-            RuntimeError: they do not come within 10 minutes.
+            RuntimeError: they do not join within 10 minutes.
         """
         if self.alone:
             return
-        self._folder = folder
-        if Ranks._store is None:
-            Ranks._store = next(dist.rendezvous("env://"))[0]
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._board = dist.PrefixStore(f"fieldwatch/{attempt}/{Ranks._joined}", Ranks._store.clone())
-        Ranks._joined += 1
-        self._own_group = not dist.is_initialized()
-        if self._own_group:
-            dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-                store=dist.PrefixStore("group", self._board.clone()),
-                rank=self.rank,
-                world_size=self.world,
-                timeout=SECOND_LINE,
-            )
-        else:  # somebody else's group may know no other place than the device
-            self._hosts = dist.new_group(backend="gloo", timeout=SECOND_LINE)
-        self._watch = RankWatch(
-            self._board.clone(), self.rank, self.world, patience=RankPatience.of_process(), end_now=self._end_now
-        )
-        self.largest([0.0])  # every rank has shown itself
-        self._watch.start()
+        try:
+            self._group = RankGroup(self.rank, self.world, RankPatience.of_process())
+        except RuntimeError as error:
+            error.add_note(f"rank {self.rank} of {self.world} could not join the others; it writes {folder}")
+            raise
+        self._group.names = self.gathered(f"rank {self.rank} on host {socket.gethostname()} (pid {os.getpid()})")
 
     def leave(self, error: BaseException | None) -> None:
-        """Part from the others, and tell them why.
+        """Part from the others, and tell them why; they must not call anything that meets afterwards.
 
         Args:
-            error: what ended the training here; None if it is finished.
+            error: what ended the training here; None if it finished.
         """
-        watch, self._watch = self._watch, None
-        if watch is None:
-            return
-        watch.leave(_how(error))
-        if isinstance(watch.lost, RankLost):  # torch would wait for the lost one, at the end of the process too
-            atexit.register(_end)
-        elif self._own_group and watch.lost is None and (error is None or isinstance(error, SystemExit)):
-            dist.destroy_process_group()
+        group = self._group
+        self._group = None
+        if group is not None:
+            group.leave(error)
 
     def at_step(self, step: int) -> None:
-        """Say which step this rank is in, for the others' messages."""
-        self._step = step
+        """Say which step this rank is in, for messages."""
+        if self._group is not None:
+            self._group.step = step
 
     def about(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add to what a run says about itself which rank this is."""
@@ -214,14 +177,15 @@ class Ranks:
         """
         if self.alone or not tensors:
             return
-        flat = tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat([one.reshape(-1) for one in tensors])
-        flat = flat.contiguous()
-        self._meet(dist.all_reduce(flat, async_op=True), on_device=flat.is_cuda)
-        parts = torch.split(flat, [one.numel() for one in tensors])
+        if len(tensors) == 1 and tensors[0].is_contiguous():  # a large one needs no room for a copy
+            self._add_up(tensors[0].detach())
+            return
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        self._add_up(flat)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         with torch.no_grad():
-            for one, part in zip(tensors, parts, strict=True):
-                if one.data_ptr() != part.data_ptr():
-                    one.copy_(part.view_as(one))
+            for tensor, part in zip(tensors, parts, strict=True):
+                tensor.copy_(part.view_as(tensor))
 
     def largest(self, numbers: Sequence[float]) -> list[float]:
         """Return the largest of each number over the ranks. They meet on the host: the device is not waited for.
@@ -233,7 +197,7 @@ class Ranks:
         if self.alone:
             return list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64)
-        self._meet(dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True))
+        self._joined().reduce(values, dist.ReduceOp.MAX)
         return [float(value) for value in values]
 
     def agree(self, will: Will) -> Will:
@@ -264,39 +228,33 @@ class Ranks:
             RankLost: another rank was lost.
             Interrupted: another rank was stopped by a signal.
         """
-        if self._watch is None:
+        if self._group is None:
             return work() if self.is_first else None
-        if not self.is_first:
-            self.told(None)
-            return None
         with self.announced(what):
-            result = work()
-        self.told(None)
+            result = work() if self.is_first else None
+        self.largest([0.0])
         return result
 
     @contextmanager
     def announced(self, what: str) -> Generator[None]:
-        """Say that this rank does something inside for which the others are to wait longer than usual."""
-        if self._watch is not None:
-            self._watch.at(self._meeting, self._step, what)
-        yield
-        if self._watch is not None:
-            self._watch.at(self._meeting, self._step)
+        """Let the others wait longer than usual for the first rank, which works inside; for other ranks, do nothing."""
+        group = self._group if self.is_first else None
+        if group is not None:
+            group.announce(what)
+        try:
+            yield
+        finally:
+            if group is not None:
+                group.announce("")
 
     def told(self, value: Any) -> Any:
-        """Tell the first rank's value (numbers, texts, lists, None) to all, and return it.
+        """Return the first rank's value (numbers, texts, lists, None) on all ranks.
 
         Raises:
             RankLost: another rank was lost.
             Interrupted: another rank was stopped by a signal.
         """
-        if self.alone:
-            return value
-        key = f"told/{self._next()}"
-        if self.is_first:
-            self._board.set(key, json.dumps(value))
-            return value
-        return json.loads(self._wait_for(key))
+        return self.gathered(value if self.is_first else None)[0]
 
     def gathered(self, value: Any) -> list[Any]:
         """Return every rank's value (numbers, texts, lists, None), by rank; for what is small and rare.
@@ -307,70 +265,19 @@ class Ranks:
         """
         if self.alone:
             return [value]
-        key = f"gathered/{self._next()}"
-        self._board.set(f"{key}/{self.rank}", json.dumps(value))
-        found = [json.loads(self._wait_for(f"{key}/{rank}")) for rank in range(self.world)]
-        self.largest([0.0])  # all have read it
-        self._board.delete_key(f"{key}/{self.rank}")
-        return found
+        text = json.dumps(value).encode()
+        rows = torch.zeros(self.world, int(self.largest([len(text)])[0]), dtype=torch.uint8)
+        rows[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self._joined().reduce(rows)  # every other rank has zeros in this row
+        return [json.loads(row.numpy().tobytes().rstrip(b"\0")) for row in rows]
 
-    def _next(self) -> int:
-        self._meeting += 1
-        if self._watch is not None:
-            self._watch.at(self._meeting, self._step)
-            self._watch.check()
-        return self._meeting
+    def _add_up(self, tensor: Tensor) -> None:
+        if tensor.is_cuda:
+            self._joined().reduce_on_device(tensor)
+        else:
+            self._joined().reduce(tensor)
 
-    def _meet(self, work: Any, *, on_device: bool = False) -> None:
-        """Wait until a collective is done; where the device does it, until it is queued."""
-        self._next()
-        if on_device:
-            work.wait()  # a time limit would make the host wait for the device
-            return
-        while True:
-            try:
-                if work.wait(SLICE):
-                    return
-            except RuntimeError as error:
-                if self._watch is None:
-                    raise
-                self._watch.check()
-                if work.is_completed() or "Operation timed out" not in str(error):
-                    self._watch.explain(error)
-
-    def _wait_for(self, key: str) -> bytes:
-        pause = 1e-3
-        while not self._board.check([key]):
-            if self._watch is not None:
-                self._watch.check()
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        return self._board.get(key)
-
-    def _end_now(self, lost: BaseException) -> None:
-        """End this process although its training thread waits inside of native code; from the watching thread."""
-        place = self._folder / "crash" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        place.mkdir(parents=True)
-        report = {"error": f"{type(lost).__name__}: {lost}", "step": self._step, "rank": self.rank}
-        report["resume"] = "start the same torchrun command again: it continues from the last checkpoint"
-        (place / "crash.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
-        with (place / "stacks.txt").open("w", encoding="utf-8") as file:
-            faulthandler.dump_traceback(file, all_threads=True)
-        sys.stderr.write(f"{type(lost).__name__}: {lost}\nwhat was recorded up to here: {place}\n")
-        sys.stderr.flush()
-        os._exit(FAILED)
-
-
-def _how(error: BaseException | None) -> str:
-    if error is None:
-        return "finished"
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        return f"interrupted {getattr(error, 'code', None) or 128 + signal.SIGINT}"
-    text = str(error).splitlines()
-    return f"failed {type(error).__name__}: {text[0] if text else 'no message'}"
-
-
-def _end() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(FAILED)
+    def _joined(self) -> RankGroup:
+        if self._group is None:
+            raise RuntimeError(f"rank {self.rank} of {self.world} has not joined the others, or has left them")
+        return self._group

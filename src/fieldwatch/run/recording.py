@@ -1,7 +1,7 @@
 """The record of a run while it is made: everything that reads its rows, in order, on the writer thread."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, Trouble
-from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule
+from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
+    DAMAGED,
     JOURNAL,
     Block,
     Catalogue,
-    Closable,
+    DamageTally,
     Events,
-    Flushable,
     History,
     Journal,
-    Rewindable,
+    Reserve,
     ShowsHistograms,
     ShowsImages,
     Sink,
-    TakesEvents,
+    Waiting,
     Writer,
     derive_block,
+    read_events,
     read_history,
+    refuse_taken_keys,
+    same_damage,
 )
+from fieldwatch.run.full_disk import PauseTeller
+from fieldwatch.run.outlets import Outlets
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.promised import Promised, Standing
 
@@ -54,7 +59,12 @@ class Recording:
         max_refusals: this many refused updates in a row mean divergence.
 
     Attributes:
-        carried: what else a checkpoint's mark takes along, as plain values.
+        damage: a sentence about each damaged file that was met at the start of a segment, and not told before.
+        carried: what else a checkpoint's mark takes along, as plain values; replaced, never changed.
+        waiting: where writes wait that a full disk refuses.
+
+    Raises:
+        DiskFull: there is no room for what a run reserves.
     """
 
     def __init__(
@@ -67,9 +77,9 @@ class Recording:
         max_refusals: int,
     ) -> None:
         self.folder = folder
-        self.carried: dict[str, Any] = {}
+        self.damage: list[str] = []
+        self.carried: Mapping[str, Any] = {}
         self._rules = tuple(rules)
-        self.sinks = tuple(sinks)
         self.findings: list[Finding] = []
         self.growth_cap: float | None = None
         self._asked: set[str] = set()
@@ -79,9 +89,15 @@ class Recording:
         self.refusals = Refusals(max_refusals, self._event)
         self._spikes: Spikes | None = None
         self.history = History(HISTORY)
+        self.waiting = Waiting(folder, Reserve(folder))
+        self._turn = threading.RLock()
+        self._pauses = PauseTeller(folder, self.waiting, self._event)
         self._journal = Journal(folder)
         self._events = Events(folder)
-        self._writer = Writer([self._read])
+        self._journal.wait_in(self.waiting, from_reserve=True)
+        self._events.wait_in(self.waiting, from_reserve=True)
+        self._outlets = Outlets(sinks, self.waiting, self._tell)
+        self._writer = Writer([self._read], self._tend)
         self._recorder = Recorder(self._writer)
 
     def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
@@ -94,16 +110,21 @@ class Recording:
 
         Returns:
             The training seconds recorded so far.
+
+        Raises:
+            DiskFull: the disk is full; it may be called again when there is room.
         """
-        marks = (mark or {}).get("sinks", {})
-        for number, sink in enumerate(self.sinks):
-            if isinstance(sink, Rewindable):
-                sink.rewind(marks.get(_name(number, sink)))
+        self.waiting.settle()
+        self._outlets.rewind(mark)
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
-        self.history = read_history(self.folder, capacity=HISTORY)
-        self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
+        self.waiting.settle()  # what is read now has to be there
+        damage = DamageTally()
+        self.history = read_history(self.folder, HISTORY, damage)
+        self._note_lost_end(step, mark, damage)
+        self._tell_damage(damage, step)
+        self.findings = list(findings_among(self.history.events("finding")))
         self._asked.clear()
         self.growth_cap, self._examiner = None, Examiner(self._rules)
         self._examiner.recall(self.findings)
@@ -111,11 +132,35 @@ class Recording:
             self._limit_growth(finding)
         self.refusals.restart(len(self.history.events("refusal")))
         self._spikes = None if rollback is None else Spikes(rollback, (mark or {}).get("spikes"))
-        self.carried = self.carried or dict((mark or {}).get("carried", {}))
         return float((mark or {}).get("seconds", 0.0))
 
+    def _note_lost_end(self, step: int, mark: Mark | None, damage: DamageTally) -> None:
+        """Note rows that were on the disk when the checkpoint was made, and are missing at the journal's end.
+
+        They cannot be expected where the checkpoint is another folder's.
+        """
+        lost = step - 1 - self.history.step
+        if mark is not None and lost > 0 and not mark.get("elsewhere"):
+            damage.add_file(
+                self.folder / JOURNAL, f"ends before step {self.history.step + 1}, the run goes on at {step}"
+            )
+            damage.lost(self.folder / JOURNAL, lost)
+
+    def _tell_damage(self, damage: DamageTally, step: int) -> None:
+        """Record what is damaged, unless the record says so already."""
+        known = [*read_events(self.folder)]
+        for event in damage.events(max(step - 1, 0)):
+            if not any(same_damage(event, old) for old in known if old["kind"] == DAMAGED):
+                self._event(event)
+                self.damage.append(str(event["message"]))
+
     def event(self, kind: str, step: int, **facts: Any) -> None:
-        """Record that something happened, in order with the rows."""
+        """Record that something happened, in order with the rows.
+
+        Raises:
+            ValueError: it has a key that the file of events uses itself.
+        """
+        refuse_taken_keys(kind, facts)
         self._recorder.hand_over()
         self._writer.submit(lambda: self._event({"kind": kind, "step": step, **facts}))
 
@@ -126,9 +171,8 @@ class Recording:
     def show(self, capability: type, method: str, *arguments: Any) -> None:
         """Give an image, histogram, text, config or layout to every sink that can show it."""
         self._recorder.hand_over()
-        able = [sink for sink in self.sinks if isinstance(sink, capability)]
-        for sink in able:
-            self._writer.submit(lambda sink=sink: getattr(sink, method)(*arguments))
+        if self._outlets.able(capability):
+            self._writer.submit(lambda: self._outlets.show(capability, method, *arguments))
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
@@ -167,13 +211,19 @@ class Recording:
         Raises:
             Diverged: names the first bad step, the culprit, and how to resume.
         """
+        if self.trouble is not None:
+            raise self.divergence(how_to_resume)
+
+    def divergence(self, how_to_resume: Callable[[], str]) -> Diverged:
+        """Return the error of a run that has diverged; on a rank that saw nothing of it, one that says so."""
         trouble = self.trouble
-        if trouble is not None:
-            raise Diverged(
-                f"{trouble.cause}; the state from before step {trouble.first} is the last that nothing speaks against. "
-                f"{how_to_resume()}",
-                trouble.first,
-            )
+        if trouble is None:
+            return Diverged("another rank has seen that the run diverged", max(self.history.step, 0))
+        return Diverged(
+            f"{trouble.cause}; the state from before step {trouble.first} is the last that nothing speaks against. "
+            f"{how_to_resume()}",
+            trouble.first,
+        )
 
     def asked(self, action: str) -> bool:
         """Whether a rule has asked for this since the last time; asking takes the wish back."""
@@ -194,50 +244,61 @@ class Recording:
         return promised
 
     def sync(self) -> None:
-        """Return when all rows and events that were read are on the disk; on any thread."""
+        """Return when all rows and events that were read are on the disk; on any thread.
+
+        Raises:
+            OSError: they are not; a :class:`DiskFull` where something waits for room.
+        """
+        self.waiting.settle()
         self._journal.flush(fsync=True)
         self._events.flush(fsync=True)
 
     def flush(self, *, fsync: bool = False) -> None:
         """Wait until every row so far is read, and pass it on to the system (with ``fsync``, to the disk)."""
         self._recorder.drain()
-        self._journal.flush(fsync=fsync)
-        self._events.flush(fsync=fsync)
-        for sink in self.sinks:
-            if isinstance(sink, Flushable):
-                sink.flush()
+        if fsync:
+            self.sync()
+        self._outlets.flush()
 
     def _stand(self, seconds: float) -> Standing:
-        for sink in self.sinks:
-            if isinstance(sink, Flushable):
-                sink.flush()
+        self._outlets.flush()
         return Standing(mark=self._mark(seconds), sound=not self.troubled and self.trouble is None)
 
     def _mark(self, seconds: float) -> Mark:
-        marks = {_name(n, sink): sink.mark() for n, sink in enumerate(self.sinks) if isinstance(sink, Rewindable)}
+        marks = self._outlets.mark()
         watched = {} if self._spikes is None else {"spikes": self._spikes.state()}
-        return {"seconds": seconds, "sinks": marks, "carried": deepcopy(self.carried), **watched}
+        return {"seconds": seconds, "sinks": marks, "carried": self.carried, **watched}
 
     def finish(self) -> None:
         """Look at the history once more, for what ended between two looks."""
         self._recorder.drain()
-        self._look()
+        with self._turn:
+            self._look()
 
     def close(self) -> None:
-        """End the thread and close every file; safe while an exception is on its way."""
+        """End the thread and close every file; what waits for room until now is lost, and that is said."""
         self._writer.close()
-        for sink in self.sinks:
-            if isinstance(sink, Closable):
-                sink.close()
+        self._pauses.close(max(self.history.step, 0))
+        self._outlets.close()
         self._journal.close()
         self._events.close()
 
+    def _tend(self) -> float | None:
+        """Look after what waits for room; on the writer's thread, between two blocks."""
+        if self._pauses.quiet:
+            return None
+        with self._turn:
+            return self._pauses.tend(max(self.history.step, 0))
+
     def _read(self, block: Block) -> None:
+        with self._turn:
+            self._take(block)
+
+    def _take(self, block: Block) -> None:
         self._refuse_undeclared(block)
         block = derive_block(block)
         self._journal.append(block)
-        for sink in self.sinks:
-            sink(block)
+        self._outlets(block)
         self.refusals(block)
         if self._spikes is not None:
             self._spikes(block)
@@ -260,20 +321,18 @@ class Recording:
             self.growth_cap = min(finding.limit, self.growth_cap or finding.limit)
 
     def _event(self, event: Mapping[str, Any]) -> None:
-        self._events.append(event)
-        self.history.add_event(event)
-        if self._spikes is not None:
-            self._spikes.event(event)
-        for sink in self.sinks:
-            if isinstance(sink, TakesEvents):
-                sink.event(event)
+        with self._turn:
+            self._events.append(event)
+            self.history.add_event(event)
+            if self._spikes is not None:
+                self._spikes.event(event)
+            self._outlets.event(event)
+
+    def _tell(self, kind: str, *, message: str, **facts: Any) -> None:
+        self._pauses.tell(kind, max(self.history.step, 0), message=message, **facts)
 
     def _refuse_undeclared(self, block: Block) -> None:
         if self._metrics is not None and block.columns not in self._declared:
             for name in block.columns:
                 self._metrics.require(name)
             self._declared.add(block.columns)
-
-
-def _name(number: int, sink: object) -> str:
-    return f"{number}-{sink.__class__.__name__}"

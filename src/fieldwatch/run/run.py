@@ -1,243 +1,415 @@
-"""Run: the order of things in a training run, and nothing else."""
+"""Run: a training run in a folder, around somebody's own loop."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fieldwatch.checkpoint import Autosave, Checkpoints, Every, OneWriter, Retention
-from fieldwatch.guard import Rollback
-from fieldwatch.health import GENERAL, Rule
-from fieldwatch.measure import Clock, Owner, Phase, Watched, Window
-from fieldwatch.record import Catalogue, Layout, plain
-from fieldwatch.run.aside import Asides
-from fieldwatch.run.attempts import Attempts
-from fieldwatch.run.crash import leave_crash
-from fieldwatch.run.declared import Declared
-from fieldwatch.run.memory import RunMemory
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fieldwatch.base import InputError
+from fieldwatch.checkpoint import Checkpoints, Stateful
+from fieldwatch.health import Finding, training_exit_code
+from fieldwatch.measure import Owner
+from fieldwatch.monitor import says_why_it_fails
+from fieldwatch.record import Axis, plain
+from fieldwatch.run.declared import Declarations
+from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.micro_batches import MicroBatches
+from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
-from fieldwatch.run.ranks import Ranks, Will
-from fieldwatch.run.recorded import Recorded
-from fieldwatch.run.recording import Recording
-from fieldwatch.run.rollback import Returning
-from fieldwatch.run.saves import about_with, stored_mirror
-from fieldwatch.run.shared_saving import saving_of
-from fieldwatch.run.sinks import Sinks, default_sinks, own_log
-from fieldwatch.run.start import Interrupted, Resume, check_folder, end_state, note_end
+from fieldwatch.run.ranks import Ranks
+from fieldwatch.run.reach import reach_of
+from fieldwatch.run.session import RunPlan, Session
+from fieldwatch.run.start import check_folder
 from fieldwatch.run.step import Step
 from fieldwatch.run.stopping import StopPoint, Waited
-from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.watchdog import AFTER, HangTimeout, Watchdog
+from fieldwatch.run.tracked import refuse_non_mapping
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class Run(Recorded):
+class Run:
     """A training run in a folder: recorded, guarded, saved, resumed. Use it with ``with``, around any loop.
 
     Args:
-        folder: where everything goes; made if missing. A folder that holds a run is continued.
+        folder: where everything is written; created if missing. A folder that holds a run can be resumed.
         config: the resolved configuration (dataclass or mapping); a resumed run must have the same.
-        preset: the configuration it was derived from, so that the difference is recorded.
-        rules: the health rules.
-        sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        checkpoint_every: steps between checkpoints; ``auto`` for what ``autosave`` allows, None for none before the end
-        autosave: how long training may wait for checkpoints, and how much work may be lost, see :class:`Autosave`.
-        mirror: a URL that fsspec knows: every checkpoint is copied there, and a run without any is restored from there.
-        keep: which checkpoints stay.
-        max_refusals: refused updates in a row after which the run stops with :class:`Diverged`.
-        rollback: when it goes back to its last good checkpoint instead, and skips the bad updates; None never does.
-        detail_every: cadence of the largest gradient, parameter statistics and update sizes, in steps.
-        resume: ``auto`` continues a run found in the folder, ``must`` needs one, ``never`` refuses one.
-        windows: per loss term, when it is meant to be active; a term that is silent then is a finding.
-        phases: named stretches of training.
-        metrics: the declared metrics; with them, a name that is not declared is an error.
-        layout: how TensorBoard's custom-scalar tab is arranged; None derives one from the metrics.
-        profile: when to account for every byte of tensor memory; None records what is allocated, and no more.
-        about: more facts for ``run.json``.
-        hang_timeout: seconds without a sign of life after which all stacks are written, see :class:`Watchdog`.
+        saving: when checkpoints are written, and which stay.
+        guard: when the run stops, goes back, or is reported as hung.
+        declared: what the run says about itself.
+        outputs: health rules and sinks.
+        profile: when to account for every byte of tensor memory; None records the amount that is allocated only.
 
     Attributes:
+        folder: where this process writes: the run folder, or this rank's folder in it.
+        config: the configuration, as plain values.
         ranks: the processes that train together, see :class:`Ranks`; one without torchrun.
-        stop_point: call it between the parts of long work, so that a signal is noticed there, see :class:`StopPoint`.
-        attempts: does a step again, in smaller parts, when memory runs out, see :class:`Attempts`.
-        aside: looks at what is trained without disturbing or ending the training, see :class:`Asides`.
 
     Raises:
         ConfigMismatch: the folder holds a run with another config (the message lists the difference).
-        FileExistsError, FileNotFoundError: ``resume`` does not fit what the folder holds.
+        FileExistsError, FileNotFoundError: ``saving.resume`` does not fit what the folder holds.
+        NotARun: the folder's run.json is damaged, and no checkpoint says what it was.
+
+    Example:
+        >>> with Run("runs/bear") as run:  # doctest: +SKIP
+        ...     run.track(model=model, optimizer=optimizer, order=order)
+        ...     run.resume()
+        ...     for step in run.steps(30_000):
+        ...         step.backward(objective, next(order))
+        ...         step.update(optimizer)
     """
 
-    def __init__(  # noqa: PLR0913  each is one decision about the run
+    def __init__(  # noqa: PLR0913  the folder, the config, and one record for each kind of decision
         self,
         folder: str | Path,
         *,
         config: Any = None,
-        preset: Any = None,
-        rules: Sequence[Rule] = GENERAL,
-        sinks: Sinks = default_sinks,
-        checkpoint_every: Every = "auto",
-        autosave: Autosave | None = None,
-        mirror: str = "",
-        keep: Retention | None = None,
-        max_refusals: int = 10,
-        rollback: Rollback | None = None,
-        detail_every: int = 50,
-        resume: Resume = "auto",
-        windows: Mapping[str, Window] | None = None,
-        phases: Sequence[Phase] = (),
-        metrics: Catalogue | None = None,
-        layout: Layout | None = None,
+        saving: Saving | None = None,
+        guard: Guard | None = None,
+        declared: Declared | None = None,
+        outputs: Outputs | None = None,
         profile: Profile | None = None,
-        about: Mapping[str, Any] | None = None,
-        hang_timeout: HangTimeout = "auto",
     ) -> None:
-        super().__init__()
+        saving = saving or Saving()
+        declared = declared or Declared()
+        outputs = outputs or Outputs()
+        root = Path(folder)
         self.ranks = Ranks.of_process()
-        self.folder, self.config = self.ranks.folder(folder), plain(config)
-        self._resuming = check_folder(Path(folder), self.config, resume)
-        mirror = mirror or stored_mirror(Path(folder))
-        about = self.ranks.about(about_with(about, mirror))
-        self._declared = Declared.of(self.config, preset, windows or {}, phases, about, metrics=metrics, layout=layout)
-        rules, self._sinks = (rules, sinks) if self.ranks.is_first else ((), own_log)
-        self._record = partial(Recording, self.folder, rules=rules, metrics=metrics, max_refusals=max_refusals)
-        self.detail_every, self._will = detail_every, Will()
-        self._lock, self._random = OneWriter(self.folder), StoredRandomState()
-        self.watchdog = Watchdog(self.folder, hang_timeout)
-        saving = {"every": checkpoint_every, "keep": keep, "autosave": autosave, "mirror": mirror}
-        self._saving = saving_of(self.ranks, Path(folder), **saving)
-        self._resume = partial(self._saving.resume, config=self.config, found=self._resuming, may=resume != "never")
-        self.stop_point = StopPoint(self._finish, self.event, self._saving, self.watchdog.alive)
-        self.watched, self.clock, self.returning = Watched(), Clock(), Returning(rollback, self, self._saving)
-        self.memory = RunMemory(self.folder, self.watched, self.clock, profile)
-        self.start, self.kept = 0, dict[str, Any]()
-        self.attempts, self.aside = Attempts(self, self.open_step), Asides(self)
-        self.mark: Mapping[str, Any] | None = None
+        self.folder = self.ranks.folder(root)
+        self.config: Mapping[str, Any] = plain(config)
+        found = check_folder(root, self.config, saving.resume)
+        reach = reach_of(root, saving.mirror, outputs.sink_names, tell=self.ranks.is_first)
+        about = self.ranks.about(reach.added_to(declared.about))
+        self._plan = RunPlan(
+            folder=self.folder,
+            root=root,
+            config=self.config,
+            found=found,
+            ranks=self.ranks,
+            saving=saving,
+            mirror=reach.mirror,
+            guard=guard or Guard(),
+            declarations=Declarations.of(self.config, declared, about),
+            outputs=outputs,
+            profile=profile,
+        )
+        self._opened: Session | None = None
 
-    def watch(self, **groups: Owner) -> None:
-        """Name the parameter groups whose gradients and sizes are recorded; disjoint, or ValueError."""
-        self.watched.add(**groups)
+    # Enter and leave
 
-    def hold(self, **data: Any) -> None:
-        """Name what else lies in memory (images, neighbours, caches), so that the memory profile knows whose it is."""
-        self.memory.hold(**data)
-
-    def keep(self, **items: Any) -> None:
-        """Say what a checkpoint holds; when resuming, everything is restored here. Call it once, before the loop.
-
-        Args:
-            **items: objects with ``state_dict``/``load_state_dict``, tensors, or mappings of tensors.
-
-        Raises:
-            ValueError: it was called before.
-            CheckpointError: no checkpoint of the run could be restored.
-        """
-        self._saving.keep({**items, "random_state": self._random})
-        self.kept = items
-        restored = self._resume(self.recording)
-        if restored is not None:
-            self.start, self.mark = restored.step, restored.note
-
-    def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
-        """Give out the steps from ``first`` (or the resumed one) to ``total - 1``.
-
-        What belongs to the end of a step happens when the loop asks for the next one: a ``continue`` cannot skip it.
-
-        Raises:
-            Diverged: too many updates in a row were refused.
-            Interrupted: a signal came; the step was finished and saved (or given up, at a stop point).
-            WriterFailed: the record could not be written.
-        """
-        self._begin(first, total)
-        self.stop_point.between_steps()
-        while self.step_index + 1 < total:
-            self.step_index += 1
-            step = Step(self, self.step_index)
-            self._open_step(step)
-            self.ranks.at_step(step.index)
-            self.watchdog.alive("step", step.index)
-            yield step
-            self.returning.after_step(self._end_step, partial(self._rewind, first, total), total=total)
-        self.watchdog.alive(AFTER)
-        self._finish()  # now: what is made of the result may be interrupted, and made again
-
-    def batches(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
-        return self.clock.timed(Waited(source, self.stop_point))
-
-    def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
-        """Save a checkpoint at the end of this step, ranked by ``metrics``."""
-        self._saving.after_step(metrics)
-
-    def save(self) -> None:
-        """Save a checkpoint now. Between steps only: inside one, use :meth:`save_after_step`."""
-        self._saving.save(self.step_index + 1, self.recording, self.seconds())
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The run's checkpoints on disk."""
-        return self._saving.checkpoints
-
-    @property
-    def growth_cap(self) -> float | None:
-        """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
-        return self.recording.growth_cap if self.ranks.alone else self._will.growth_cap
-
+    @says_why_it_fails
     def __enter__(self) -> Self:
-        """Take the folder for this process, start the record, and listen for signals."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock.__enter__()
-        self.ranks.join(self.folder)
-        self.recording = self._record(sinks=self._sinks(self.folder) if callable(self._sinks) else self._sinks)
-        self.watchdog.open()
-        self.stop_point.__enter__()
+        """Take the folder for this process, start the record, and listen for signals.
+
+        If one of these fails, what was taken is given back, and the black box says why.
+        """
+        self._opened = Session.open(self._plan)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Save and finish, or leave a crash folder behind; the exception goes on its way."""
-        self.ranks.leave(error)
-        try:
-            with self.watchdog.ending(error):
-                self._close_step()
-                if error is None:
-                    self.recording.finish()
-                    self._finish()
-                elif not isinstance(error, Interrupted):
-                    leave_crash(error, self.step_index, self.recording, self.memory, self._saving.how_to_resume())
-                note_end(self.folder, end_state(error))
-        finally:
-            self._saving.close(self.recording)
-            self.memory.close()
-            self.recording.close()
-            self.stop_point.__exit__(kind, error, at)
-            self._lock.__exit__(kind, error, at)
+        self._session.close(error)
 
-    def _begin(self, first: int, total: int) -> None:
-        self._rewind(first, total)
-        self._saving.begin(self.start, self.recording)
-        self.watchdog.begin(self.start, self.recording)
+    def start(self) -> Self:
+        """Enter the run without a ``with`` block, for a loop that cannot be indented; :meth:`finish` leaves it."""
+        return self.__enter__()
 
-    def _rewind(self, first: int, total: int) -> None:
-        self.start = max(self.start, first)
-        self.step_index = self.start - 1
-        self._count_from(self.recording.begin(self.start, self.mark, self.returning.options))
-        self._declared.begin(self.folder, self.recording, self.start, total)
-        self.memory.start(self.start, self.recording.asked)
-        self._random.apply()
+    def finish(self, error: BaseException | None = None) -> None:
+        """Leave a run that was entered by :meth:`start`.
 
-    def _end_step(self) -> None:
-        self._close_step()
-        recording, due = self.recording, self._saving.due(self.step_index + 1, self.recording)
-        will = Will(self.stop_point.signal, due, recording.trouble is not None, recording.growth_cap)
-        self._will = will = self.ranks.agree(will)
-        if will.diverged:
-            self._saving.meet(recording)
-            recording.raise_divergence(self._saving.how_to_resume)
-        self.stop_point.obey(will.signal)
-        if will.save:
-            self.watchdog.alive("checkpoint")
-            self._saving.save_behind(self.step_index + 1, self.recording, self.seconds())
+        Args:
+            error: what ended the training; None if it is finished.
+        """
+        self._session.close(error)
 
-    def _finish(self) -> None:
-        self._saving.finish(self.step_index + 1, self.recording, self.seconds())
+    # What is trained, and where it continues
+
+    def track(
+        self, *, groups: Mapping[str, Owner] | None = None, data: Mapping[str, Any] | None = None, **items: Any
+    ) -> None:
+        """Name the objects of the training. It restores nothing. It may be called several times before ``resume``.
+
+        Every item is part of each checkpoint. A module is also watched: its parameters are the group of that name, and
+        gradient norms, sizes and memory are recorded under it, unless ``groups`` has some of its parameters already.
+
+        Args:
+            groups: parameter groups, where they are not modules or are only parts of them: a module, a mapping or a
+                sequence of tensors by name. Groups do not overlap, and are not saved.
+            data: what else occupies memory (images, caches), so that the memory profile knows its owner; not saved.
+            **items: objects with ``state_dict`` and ``load_state_dict`` (modules, optimizers, schedulers, orders),
+                tensors, or mappings of tensors. A :class:`MicroBatches` named ``micro_batches`` takes the place of the
+                run's own.
+
+        Raises:
+            InputError: a name is taken, or items come after :meth:`resume` or the first step.
+            ValueError: a group has no parameter, or two groups share one.
+        """
+        wanted = refuse_non_mapping("groups", groups)
+        self._session.tracked.add(items, wanted, refuse_non_mapping("data", data))
+
+    def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
+        """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.
+
+        Random states are restored when the loop begins, so that objects made in between cannot use them up.
+
+        Args:
+            renamed: for checkpoints of an earlier version of a program: names of items then, and their names now.
+
+        Returns:
+            The step that the run resumes from; None where there is no checkpoint.
+
+        Raises:
+            CheckpointError: there are checkpoints, and none could be restored.
+            InputError: it was called before, or the loop has begun.
+        """
+        return self._session.resume(renamed or {})
+
+    # The loop
+
+    def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
+        """Yield the steps from ``first`` (or the resumed one) to ``total - 1``.
+
+        The end of a step is processed when the loop asks for the next one: a ``continue`` cannot skip it.
+
+        Raises:
+            NoWayBackError: the folder holds checkpoints, and ``resume`` was not called.
+            Diverged: too many updates in a row were refused.
+            Interrupted: a signal came; the step was finished and saved (or given up, at a stop point).
+            WriterFailed: the record could not be written.
+        """
+        session = self._session
+        session.begin(total, first=first)
+        while not session.ended:
+            yield session.begin_step()
+            session.end_step()
+        session.end_loop()
+
+    def begin_step(self, total: int | None = None) -> Step:
+        """Begin the next step, in a loop that does not iterate over :meth:`steps`; :meth:`end_step` ends it.
+
+        Args:
+            total: planned steps, for progress and forecasts; read at the first call. None if it is not known.
+
+        Raises:
+            NoWayBackError: the folder holds checkpoints, and ``resume`` was not called.
+            RuntimeError: the last step was not ended.
+        """
+        session = self._session
+        if session.open_step is not None:
+            raise RuntimeError(f"step {session.open_step.index} has not ended: call run.end_step() before")
+        if not session.began:
+            session.begin(total)
+        return session.begin_step()
+
+    def end_step(self) -> None:
+        """End the step that :meth:`begin_step` gave out: it is recorded, saved if that is due, and judged.
+
+        After a rollback, the next ``begin_step`` returns an earlier step: count by ``step.index``.
+
+        Raises:
+            Diverged: too many updates in a row were refused.
+            Interrupted: a signal came; the step was finished and saved.
+            RuntimeError: no step has begun.
+        """
+        if self._session.open_step is None:
+            raise RuntimeError("no step has begun: call run.begin_step() before run.end_step()")
+        self._session.end_step()
+
+    def batches(self, source: Iterable[Item]) -> Iterator[Item]:
+        """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
+        session = self._session
+        waited = Waited(source, session.stop_point)
+        session.forgotten.draws(source, waited)
+        return session.clock.timed(waited)
+
+    # Evaluation, and work that may run out of memory
+
+    def evaluation(
+        self, name: str, *, failures: tuple[type[Exception], ...] = FAILURES, undo: Sequence[Stateful] = ()
+    ) -> EvaluationBlock:
+        """Evaluate in a ``with`` block that leaves the training as it was, bit for bit, and cannot end it.
+
+        Inside the block there is no autograd. After it, all global random states, the modes (train, eval) and buffers
+        of every tracked module, and all gradients are what they were. If the block fails, its traceback is written to
+        ``validation_failures/``, the event ``validation_failed`` is recorded (a warning of the rule
+        ``ValidationFailed``), training goes on, and ``failed`` of the block's object is true.
+
+        Parameters are not copied, that would take the model's memory again: an evaluation that writes to them (one
+        that swaps in averaged weights) names their module in ``undo``.
+
+        Args:
+            name: for the event and the finding.
+            failures: the errors that training survives; out of memory always is one. A signal, a record that cannot
+                be written, and everything that is not named here go on their way.
+            undo: what else is restored: own generators, modules that are written to.
+
+        Raises:
+            InputError: this is not the first rank. A ``with`` block cannot be left out on the others: call
+                :meth:`evaluate` on all ranks instead.
+        """
+        if not self.ranks.is_first:
+            raise InputError(
+                f"run.evaluation({name!r}) is for the first of {self.ranks.world} ranks, got rank {self.ranks.rank}: "
+                f"write the block as a function and call run.evaluate({name!r}, function) on all of them"
+            )
+        return self._evaluation(name, failures=failures, undo=undo)
+
+    def evaluate(
+        self,
+        name: str,
+        function: Callable[[], Result],
+        *,
+        micro_batches: MicroBatches | None = None,
+        failures: tuple[type[Exception], ...] = FAILURES,
+        undo: Sequence[Stateful] = (),
+    ) -> Result | None:
+        """Call a function as an :meth:`evaluation`, on the first rank only, and again if it runs out of memory.
+
+        Args:
+            name: for the event and the finding.
+            function: the whole evaluation; it must not let ranks meet.
+            micro_batches: doubled before the function is called again after an out-of-memory error; it has to read
+                their ``count``. None does not call it again.
+            failures: as for :meth:`evaluation`.
+            undo: as for :meth:`evaluation`.
+
+        Returns:
+            What the function returned; None where it failed, and on the other ranks.
+        """
+        return self.ranks.only_first(
+            partial(self._evaluated, name, function, micro_batches, failures, undo), f"the evaluation {name!r}"
+        )
+
+    def retry(
+        self, work: Callable[[], Result], micro_batches: MicroBatches, *, undo: Sequence[Stateful] = ()
+    ) -> Result:
+        """Return what ``work`` returns, and repeat it in more micro-batches while it runs out of memory.
+
+        ``step.backward`` and :meth:`evaluate` do this by themselves. After an out-of-memory error the error and its
+        frames are dropped, cached memory is released, torch's global random states and what was recorded in the open
+        step are restored, ``micro_batches`` doubles, and the event ``out_of_memory`` is recorded.
+
+        Args:
+            work: all of it, ``zero_grad`` included; ``step.update`` comes after it, since it cannot be repeated. It
+                reads ``micro_batches.count``. Tensors of the caller's own frame are not freed between two attempts.
+            micro_batches: of the work; track them.
+            undo: what else the work changes: own generators, running estimates; ``RandomState()`` for the global
+                generators of Python and numpy, whose states take long to copy. Copied at every call: small things.
+
+        Raises:
+            torch.OutOfMemoryError, MemoryError, RuntimeError: the last one, with advice as its note, when there are
+                ``micro_batches.most`` already, or when ``step.update`` had begun.
+        """
+        return self._session.retry(work, micro_batches, undo)
+
+    @property
+    def micro_batches(self) -> MicroBatches:
+        """The number of micro-batches of ``step.backward``; part of every checkpoint."""
+        return self._session.tracked.micro_batches
+
+    @property
+    def stop_point(self) -> StopPoint:
+        """Call it between the parts of long work, so that a signal is noticed there, see :class:`StopPoint`."""
+        return self._session.stop_point
+
+    # Checkpoints
+
+    def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:
+        """Save a checkpoint at the end of this step, ranked by ``metrics``."""
+        self._session.checkpoints.after_step(metrics)
+
+    def save(self) -> None:
+        """Save a checkpoint now, waiting for room on a full disk. Inside a step, use :meth:`save_after_step`."""
+        self._session.save()
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The run's checkpoints on disk."""
+        return self._session.checkpoints.checkpoints
+
+    # The record
+
+    @property
+    def step_index(self) -> int:
+        """The step that was given out last; -1 before the first."""
+        return self._session.log.step_index
+
+    def seconds(self) -> float:
+        """Return the training time so far, over all segments."""
+        return self._session.log.seconds
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """The findings of the rules so far."""
+        return self._session.recording.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 when no rule found an error, else 1. Warnings do not count; ``findings`` has them."""
+        return training_exit_code(self.findings)
+
+    @property
+    def growth_cap(self) -> float | None:
+        """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
+        return self._session.growth_cap
+
+    def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
+        """Record values outside of a step, e.g. of an evaluation after the loop.
+
+        Args:
+            values: metric name to number.
+            axis: what ``position`` counts.
+            position: where they stand on that axis; the last step if left out.
+        """
+        self._session.log.record(values, axis=axis, position=position)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Record an event at the current step."""
+        self._session.log.event(kind, **facts)
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure the time of a block as ``Time/<name>`` in milliseconds; in code that has no step at hand."""
+        return self._session.span(name)
+
+    def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
+        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        self._session.recording.image(name, pixels, position)
+
+    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
+        """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
+        self._session.recording.histogram(name, values, position)
+
+    def flush(self) -> None:
+        """Wait until every row so far has been processed by journal, rules and sinks."""
+        self._session.recording.flush()
+
+    @property
+    def _session(self) -> Session:
+        if self._opened is None:
+            raise RuntimeError("the run has not been entered: write `with Run(...) as run:`, or call run.start()")
+        return self._opened
+
+    def _evaluation(
+        self, name: str, *, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]
+    ) -> EvaluationBlock:
+        session = self._session
+        return EvaluationBlock(name, session.tracked, session.recording, session.log, failures=failures, undo=undo)
+
+    def _evaluated(
+        self,
+        name: str,
+        function: Callable[[], Result],
+        micro_batches: MicroBatches | None,
+        failures: tuple[type[Exception], ...],
+        undo: Sequence[Stateful],
+    ) -> Result | None:
+        with self._evaluation(name, failures=failures, undo=undo):
+            return function() if micro_batches is None else self.retry(function, micro_batches)
+        return None

@@ -4,13 +4,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from fieldwatch.record import holds_run, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
+class PendingSave:
     """A save that was taken.
 
     Attributes:
@@ -41,7 +38,7 @@ class Written:
         took: milliseconds of the writing.
     """
 
-    save: Save
+    save: PendingSave
     path: Path
     took: float
 
@@ -56,7 +53,7 @@ class Failed:
         free: bytes that were free then; -1 where that is not known.
     """
 
-    save: Save
+    save: PendingSave
     reason: str
     free: int
 
@@ -69,17 +66,7 @@ class Refused:
         save: what was taken.
     """
 
-    save: Save
-
-
-def stored_mirror(folder: Path) -> str:
-    """The URL to which the run in a folder has copied its checkpoints so far; empty for none."""
-    return str(read_manifest(folder).about.get("mirror", "")) if holds_run(folder) else ""
-
-
-def about_with(about: Mapping[str, Any] | None, mirror: str) -> Mapping[str, Any]:
-    """What run.json says about a run, with its mirror where there is one."""
-    return {**(about or {}), **({"mirror": mirror} if mirror else {})}
+    save: PendingSave
 
 
 def free_bytes(folder: Path) -> int:

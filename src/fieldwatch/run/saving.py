@@ -2,13 +2,14 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from fieldwatch.base import ExistingPathError, output_path
 from fieldwatch.checkpoint import (
     Autosave,
     CheckpointError,
@@ -18,6 +19,7 @@ from fieldwatch.checkpoint import (
     HostBuffers,
     Interval,
     Mirror,
+    NoWayBackError,
     Restored,
     Retention,
     Saver,
@@ -28,10 +30,11 @@ from fieldwatch.checkpoint import (
     shared,
 )
 from fieldwatch.measure import process_capacity
-from fieldwatch.record import refuse_mismatch
+from fieldwatch.record import Manifest, refuse_mismatch
+from fieldwatch.run.incidents import Incidents
 from fieldwatch.run.promised import Promised
-from fieldwatch.run.recording import Recording
-from fieldwatch.run.saves import Failed, Refused, Save, Written, free_bytes
+from fieldwatch.run.recording import Mark, Recording
+from fieldwatch.run.saves import Failed, PendingSave, Refused, Written, free_bytes
 
 SMALL = 16 * 2**20
 """Bytes of a state that is written so fast that a planned step waits for the save before it, and is kept exactly."""
@@ -41,7 +44,7 @@ LAST_WAIT, MIRROR_WAIT = 60.0, 300.0
 """Seconds that an ending run waits for the save, and for the copy, that are under way."""
 
 
-class Saving:
+class RunCheckpoints:
     """The checkpoints of one run: what they hold, when they are due, and how they get to the disk.
 
     A periodic save takes a snapshot and returns; a thread writes it. One is in flight at most: a periodic one that
@@ -53,6 +56,9 @@ class Saving:
         keep: which of them stay.
         autosave: how much training may wait for them, and how much work may be lost.
         mirror: a URL to which every checkpoint is copied; empty for none.
+
+    Attributes:
+        incidents: what happened to the checkpoints before the run began.
     """
 
     def __init__(
@@ -65,13 +71,17 @@ class Saving:
         mirror: str = "",
     ) -> None:
         retention = keep or Retention()
-        self._checkpoints = Checkpoints(folder / "checkpoints", keep=retention)
+        self._checkpoints = Checkpoints(output_path(folder, "checkpoints"), keep=retention)
         self._mirror = Mirror(mirror, retention) if mirror else None
         self._interval = Interval(every, autosave or Autosave())
         self._folder = folder
         self._buffers, self._saver = HostBuffers(free_memory), Saver()
         self._ended: deque[Written | Failed | Refused] = deque()
         self._items: dict[str, Any] = {}
+        self._renamed: Mapping[str, str] = {}
+        self._optional: frozenset[str] = frozenset()
+        self._run = ""
+        self.incidents = Incidents(folder)
         self._saved_at, self._failures, self._nbytes = 0, 0, 0
         self._with: Mapping[str, float] | None = None
         self._due = False
@@ -82,15 +92,36 @@ class Saving:
         self._saver.wait()
         return self._checkpoints
 
-    def keep(self, items: Mapping[str, Any]) -> None:
-        """Say what a checkpoint holds.
+    def keep(
+        self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
+    ) -> None:
+        """Say what a checkpoint holds; once, before anything is restored or saved.
+
+        Args:
+            items: by name.
+            renamed: names of items in earlier checkpoints, and their names now.
+            optional: names that earlier checkpoints may lack.
+        """
+        self._items = dict(items)
+        self._renamed = renamed or {}
+        self._optional = frozenset(optional)
+
+    def refuse_overlooked(self) -> None:
+        """Refuse to begin without ``resume`` where there is a run to resume: it would be overwritten.
 
         Raises:
-            ValueError: it was said before.
+            NoWayBackError: the folder, or its mirror, holds checkpoints.
         """
-        if self._items:
-            raise ValueError("run.keep(...) was already called: give it everything a checkpoint holds in one call")
-        self._items = dict(items)
+        self.incidents.refuse_step_0()
+        if self._mirror is not None and self.incidents.unasked and self._mirror.names():
+            raise NoWayBackError(
+                f"{self._mirror.url} holds checkpoints, and none was restored: call run.resume() before the loop, or "
+                "choose another mirror"
+            )
+
+    def describe(self, run: Manifest) -> None:
+        """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
+        self._run = run.text()
 
     def resume(
         self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
@@ -105,33 +136,45 @@ class Saving:
 
         Raises:
             CheckpointError: there are checkpoints, and none could be restored.
+            NoWayBackError: there were checkpoints, and none is left.
             ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
         """
+        restored = self._put_back(recording, config, found=found, may=may)
+        if restored is None and found:
+            self.incidents.refuse_step_0()
+        return restored
+
+    def _put_back(self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool) -> Restored | None:
         if self._mirror is None:
             return self.restore(recording) if found else None
         if found and self._checkpoints.steps():
             try:
                 return self.restore(recording)
-            except CheckpointError as error:
-                recording.event("incident", 0, what="lost", reason=str(error))
+            except NoWayBackError as error:
+                if not self._mirror.names():
+                    raise
+                self._checkpoints.set_aside_all(str(error))
+                self.incidents.lost(str(error))
         restored = self._fetch(self._mirror, recording, config, may=may)
         if restored is None or found:
             return restored
-        return Restored(step=restored.step, note={**restored.note, "sinks": {}}, fell_back=restored.fell_back)
+        note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
+        return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
-    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:
-        """Put the last good checkpoint back, and record which damaged ones were passed over; None without any.
+    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
+        """Put the last good checkpoint back, and note which damaged ones were passed over; None without any.
 
         Raises:
             CheckpointError: none of them could be restored.
         """
         if not self.checkpoints.steps():
             return None
-        restored = self._checkpoints.restore(self._items, step=step)
+        restored = self._checkpoints.restore(self._items, step=step, renamed=self._renamed, optional=self._optional)
+        self.incidents.allow_step_0()
         self._saved_at = restored.step
         self._interval.begin()
-        for incident in restored.fell_back:  # at the step before: the segment that now begins voids later ones
-            recording.event("incident", max(restored.step - 1, 0), what=incident.what, reason=incident.reason)
+        for incident in restored.fell_back:
+            self.incidents.passed_over(incident, restored.step)
         return restored
 
     def begin(self, step: int, recording: Recording) -> None:
@@ -200,13 +243,16 @@ class Saving:
         if not self._items:
             return
         began = time.monotonic()
-        mark = recording.mark(seconds)
+        mark = self._marked(done, recording, seconds)
         recording.raise_divergence(self.how_to_resume)  # all rows are read now
         draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
         draft.put_note(mark)
+        draft.put_run(self._run)
         path = self._checkpoints.write(draft)
         took = _milliseconds(began)
-        self._acknowledge(Save(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, recording)
+        self._acknowledge(
+            PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, recording
+        )
         self._interval.saved()
 
     def finish(self, done: int, recording: Recording, seconds: float) -> None:
@@ -246,6 +292,14 @@ class Saving:
         self._saver.wait()
         self.tell(recording)
 
+    def _marked(self, done: int, recording: Recording, seconds: float) -> Mark:
+        try:
+            return recording.mark(seconds)
+        except OSError as error:
+            raise CheckpointError(
+                f"step {done} was not saved: the record up to it cannot be written: {error}; {self.how_to_resume()}"
+            ) from error
+
     def _rehearsed(self, step: int) -> Draft:
         try:
             draft = self._checkpoints.take(step, self._items, self._buffers.hold)
@@ -269,18 +323,18 @@ class Saving:
         conflict = self._interval.conflict()
         if conflict is not None:
             recording.event("saving_over_budget", max(done - 1, 0), **conflict)
-        save = Save(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
+        save = PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
         self._saver.begin(partial(self._write, draft, promised, save, recording))
 
     def _save_or_fail(self, done: int, recording: Recording, seconds: float) -> None:
-        save = Save(done=done, seconds=seconds, metrics={}, stall=0.0)
+        save = PendingSave(done=done, seconds=seconds, metrics={}, stall=0.0)
         try:
             self.save(done, recording, seconds)
         except CheckpointError as error:
             self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
             self._tell_outcomes(recording)
 
-    def _write(self, draft: Draft, promised: Promised, save: Save, recording: Recording) -> None:
+    def _write(self, draft: Draft, promised: Promised, save: PendingSave, recording: Recording) -> None:
         """Write a snapshot; on the saver's thread."""
         began, standing = time.monotonic(), promised.wait()
         if standing is None or not standing.sound:  # a record that stopped is met by the training's thread itself
@@ -290,6 +344,7 @@ class Saving:
             recording.sync()
             self._buffers.wait()
             draft.put_note(standing.mark)
+            draft.put_run(self._run)
             path = self._checkpoints.write(draft, threads=1)
         except (CheckpointError, OSError) as error:
             self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
@@ -319,7 +374,7 @@ class Saving:
                 reason = f"{url}: {type(copied.error).__name__}: {copied.error}"
                 recording.event("mirror_failed", max(copied.step - 1, 0), reason=reason)
 
-    def _acknowledge(self, save: Save, path: Path, took: float, recording: Recording) -> None:
+    def _acknowledge(self, save: PendingSave, path: Path, took: float, recording: Recording) -> None:
         self._saved_at = save.done
         where, times = str(path.relative_to(self._folder)), {"stall_ms": save.stall, "took_ms": took}
         recording.event("checkpoint", save.step, seconds=save.seconds, path=where, metrics=dict(save.metrics), **times)
@@ -334,13 +389,13 @@ class Saving:
         if stored is None:
             return None
         if not may:
-            raise FileExistsError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
+            raise ExistingPathError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)
         restored = self.restore(recording)
         before = max(restored.step - 1, 0) if restored is not None else 0
         for incident in passed_over:
-            recording.event("incident", before, what=incident.what, reason=incident.reason)
+            self.incidents.passed_over(incident, restored.step if restored is not None else 0)
         recording.event("restored_from_mirror", before, url=mirror.url)
         return restored
 

@@ -1,17 +1,23 @@
-"""Checkpoints of a training of several ranks: the first one writes them, all are put back to the one that it chose."""
+"""Checkpoints of a training of several ranks: the first one writes them, and chooses the one that all restore."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fieldwatch.checkpoint import Restored, Which
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.recording import Recording
-from fieldwatch.run.saving import Saving
+from fieldwatch.run.saving import RunCheckpoints
 
 
-class SharedSaving(Saving):
-    """The checkpoints of a run that may have several ranks; with one, just that."""
+class SharedSaving(RunCheckpoints):
+    """The checkpoints of the first rank, or of the only one; the others wait while it works on them.
+
+    Args:
+        folder: the run folder.
+        ranks: the processes that train together.
+        **options: of `RunCheckpoints`.
+    """
 
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
         super().__init__(folder, **options)
@@ -24,14 +30,10 @@ class SharedSaving(Saving):
             self._saver.wait()
             self._ranks.told(None)
 
-
-class FirstSaving(SharedSaving):
-    """That of the first rank, which tells the others what was put back, and when they have to wait for it."""
-
     def resume(
         self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
     ) -> Restored | None:
-        """Put back what the run's folder, or else its mirror, has; and tell the others which step that is."""
+        """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
         with self._ranks.announced("a checkpoint"):
             restored = super().resume(recording, config, found=found, may=may)
         self._ranks.told(None if restored is None else restored.step)
@@ -54,47 +56,56 @@ class FirstSaving(SharedSaving):
 
 
 class FollowingSaving(SharedSaving):
-    """That of every other rank: it writes nothing, and reads the first one's checkpoints, on a file system of both.
+    """The checkpoints as every other rank sees them: it writes nothing, and reads those of the first rank.
 
-    The step is the one that the first rank put back, never another: a rank that cannot read it ends the training.
+    It restores the step that the first rank restored, never another: a rank that cannot read it ends the training.
     """
 
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
         super().__init__(folder, ranks, **options | {"mirror": ""})
-        self._read: dict[str, Any] = {}
-        self._told: int | None = None
+        self.incidents.allow_step_0()  # the first rank decides whether that may be
+        self._to_restore: dict[str, Any] = {}
+        self._chosen: int | None = None
 
-    def keep(self, items: Mapping[str, Any]) -> None:
-        """Say what is put back; nothing of it is ever saved from here."""
-        self._read = dict(items)
+    def keep(
+        self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
+    ) -> None:
+        """Say what is restored; nothing of it is ever saved from here."""
+        super().keep({}, renamed=renamed, optional=optional)
+        self._to_restore = dict(items)
 
     def resume(
         self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
     ) -> Restored | None:
-        """Put back what the first rank did.
+        """Restore what the first rank did.
 
         Raises:
             CheckpointError: it cannot be read from here.
         """
-        self._told = self._ranks.told(None)
-        return super().resume(recording, config, found=found or self._told is not None, may=may)
+        self._chosen = self._ranks.told(None)
+        return RunCheckpoints.resume(self, recording, config, found=found or self._chosen is not None, may=may)
 
     def restore(self, recording: Recording, step: Which = "last") -> Restored | None:
-        """Put a step back, "last" the one that was told; where the first rank's files stood does not count here."""
-        which = self._told if step == "last" else step
+        """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
+        which = self._chosen if step == "last" else step
         if which is None:
             return None
-        restored = self._checkpoints.restore(self._read, step=which)
+        restored = self._checkpoints.restore(
+            self._to_restore, step=which, renamed=self._renamed, optional=self._optional
+        )
         recording.event("restored", restored.step)
-        return Restored(step=restored.step, note={**restored.note, "sinks": {}})
+        return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
     def save_behind(self, done: int, recording: Recording, seconds: float) -> None:
         """Leave it to the first rank."""
-        self.save(done, recording, seconds)  # which has nothing to save
+        self.save(done, recording, seconds)
+
+    def save(self, done: int, recording: Recording, seconds: float) -> None:
+        """Leave it to the first rank, and write this rank's record as far as that checkpoint."""
+        recording.flush()  # a rank that is killed later goes on from there, and must not miss rows before it
+        super().save(done, recording, seconds)  # there are no items to save
 
 
 def saving_of(ranks: Ranks, folder: Path, **options: Any) -> SharedSaving:
     """The checkpoints of a run, for its rank."""
-    if ranks.alone:
-        return SharedSaving(folder, ranks, **options)
-    return (FirstSaving if ranks.is_first else FollowingSaving)(folder, ranks, **options)
+    return (SharedSaving if ranks.is_first else FollowingSaving)(folder, ranks, **options)

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from fieldwatch.run.ranks import Ranks, Share
 _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
 """The fused call that torch's own gradient clipping uses."""
 BUCKET_BYTES = 64 << 20
-"""How much of the gradients travels at once: the memory that it takes twice."""
+"""Gradients that are summed in one call; summing needs as much memory again."""
 
 
 class RanksDriftedError(RuntimeError):
@@ -98,22 +98,23 @@ def trained(watched: Watched, optimizers: Sequence[Optimizer]) -> list[Tensor]:
 
 
 def buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients in lists that travel together: of one device and type, of 64 MiB or one tensor.
+    """Group gradients into those that are summed in one call: of one device and type, of 64 MiB or one tensor.
 
     Raises:
         TypeError: one is sparse.
     """
-    for one in gradients:
-        if one.layout != torch.strided:
-            raise TypeError(f"a gradient is {one.layout}, and ranks add dense ones only: use dense gradients")
-    order = sorted(range(len(gradients)), key=lambda i: (str(gradients[i].device), str(gradients[i].dtype), i))
-    for _, kind in groupby(order, key=lambda i: (gradients[i].device, gradients[i].dtype)):
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for gradient in gradients:
+        if gradient.layout != torch.strided:
+            raise TypeError(f"expected dense gradients, got one that is {gradient.layout}: ranks add dense ones only")
+        kinds.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    for kind in kinds.values():
         bucket: list[Tensor] = []
-        for i in kind:
-            if bucket and sum(one.nbytes for one in bucket) + gradients[i].nbytes > BUCKET_BYTES:
+        for gradient in kind:
+            if bucket and sum(other.nbytes for other in bucket) + gradient.nbytes > BUCKET_BYTES:
                 yield bucket
                 bucket = []
-            bucket.append(gradients[i])
+            bucket.append(gradient)
         yield bucket
 
 
@@ -121,52 +122,54 @@ def _made_alike(ranks: Ranks, parameters: Sequence[Tensor], names: tuple[str, ..
     """Give every rank the gradients that any has; returns the names of all terms, in one order."""
     present = [parameter.grad is not None for parameter in parameters]
     shapes = [list(parameter.shape) for parameter in parameters]
-    mark = float(zlib.crc32(repr((tuple(names), present, shapes)).encode()))
-    most, least = ranks.largest([mark, -mark])
-    if most == -least:
+    checksum = float(zlib.crc32(repr((names, present, shapes)).encode()))
+    largest, smallest = ranks.largest([checksum, -checksum])
+    if largest == -smallest:
         return names
     everyone: list[list[Any]] = ranks.gathered([names, present, shapes])
-    _refuse_drift(everyone)
-    for i, parameter in enumerate(parameters):
-        if parameter.grad is None and any(has[i] for _, has, _ in everyone):
+    _refuse_drift([theirs for _, _, theirs in everyone])
+    for index, parameter in enumerate(parameters):
+        if parameter.grad is None and any(theirs[index] for _, theirs, _ in everyone):
             parameter.grad = torch.zeros_like(parameter)
     return tuple(dict.fromkeys(name for theirs, _, _ in everyone for name in theirs))
 
 
-def _refuse_drift(everyone: Sequence[Sequence[Any]]) -> None:
-    own = everyone[0][2]
-    for rank, (_, _, theirs) in enumerate(everyone):
-        if theirs != own:
-            place = next((i for i, (a, b) in enumerate(zip(own, theirs, strict=False)) if a != b), len(own))
-            first, other = (shapes[place] if place < len(shapes) else "missing" for shapes in (own, theirs))
-            raise RanksDriftedError(
-                f"parameter {place} is {first} on rank 0 and {other} on rank {rank}: the ranks went different ways. "
-                "Draw random numbers for the whole batch on every rank, and decide what grows by sums over the ranks"
-            )
+def _refuse_drift(shapes: Sequence[Sequence[Any]]) -> None:
+    first = shapes[0]
+    for rank, theirs in enumerate(shapes):
+        for index, (expected, got) in enumerate(zip_longest(first, theirs, fillvalue="missing")):
+            if got != expected:
+                raise RanksDriftedError(
+                    f"parameter {index} is {expected} on rank 0 and {got} on rank {rank}: the ranks went different "
+                    "ways. Draw random numbers for the whole batch on every rank, and decide what grows by sums over "
+                    "the ranks"
+                )
 
 
 def _whole(ranks: Ranks, weight: float, names: Sequence[str], seen: Whole, placed: Tensor | None) -> Whole:
     with torch.no_grad():
-        total, terms = seen.total.double(), dict(seen.terms.items())
-        zero = torch.zeros_like(total)
-        own = [terms.get(name) for name in names]
-        weights = [zero if term is None else torch.as_tensor(term.weight).to(zero) for term in own]
-        values = [zero if term is None else term.value.to(zero) for term in own]
-        present = [zero if term is None else zero + 1 for term in own]
-        weighted = [one * value for one, value in zip(weights, values, strict=True)]
-        sums = weight * torch.stack([total, *weights, *weighted, *values, *present])
+        dtype = seen.total.dtype
+        total = seen.total.double()
+        absent = torch.zeros_like(total)
+        columns = [torch.stack([absent] * 4)] * len(names)
+        for index, name in enumerate(names):
+            if name in seen.terms:
+                term = seen.terms[name]
+                term_weight = torch.as_tensor(term.weight).to(total)
+                value = term.value.to(total)
+                columns[index] = torch.stack([term_weight, term_weight * value, value, torch.ones_like(total)])
+        sums = weight * torch.cat([total[None], *columns])
         gathered = [sums] if placed is None else [sums, placed.double()]
         ranks.sum(gathered)
-        kind = seen.total.dtype
-        sample_loss = None if placed is None else gathered[1].to(kind)
-        return Whole(total=sums[0].to(kind), terms=_read(sums[1:], names, kind), sample_loss=sample_loss)
+        sample_loss = None if placed is None else gathered[1].to(dtype)
+        return Whole(total=sums[0].to(dtype), terms=_read(sums[1:], names, dtype), sample_loss=sample_loss)
 
 
-def _read(sums: Tensor, names: Sequence[str], kind: torch.dtype) -> Terms:
-    """What the sums say: a term's value is its weighted mean, or the plain one where its weight is 0 everywhere."""
-    weights, weighted, values, present = sums.view(4, len(names)).unbind()
+def _read(sums: Tensor, names: Sequence[str], dtype: torch.dtype) -> Terms:
+    """Read terms from sums: a value is the weighted mean, or the plain one where the weight is 0 on every rank."""
+    weights, weighted, values, present = sums.view(len(names), 4).unbind(1)
     means = torch.where(weights == 0, values / present, weighted / weights)
-    return Terms(**{name: (weights[i].to(kind), means[i].to(kind)) for i, name in enumerate(names)})
+    return Terms(**{name: (weights[i].to(dtype), means[i].to(dtype)) for i, name in enumerate(names)})
 
 
 def _in_place(share: Share | None, sample_loss: Tensor | None) -> Tensor | None:

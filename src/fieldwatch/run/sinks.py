@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from fieldwatch.base import output_path
 from fieldwatch.record import Sink
 from fieldwatch.record.sinks import Log, TensorBoard
 
@@ -13,9 +14,9 @@ Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 
 def default_sinks(folder: Path) -> tuple[Sink, ...]:
     """TensorBoard event files and ``log.txt``, in the run folder."""
-    return (TensorBoard(folder / "tensorboard"), Log(folder / "log.txt"))
+    return (TensorBoard(output_path(folder, "tensorboard")), Log(output_path(folder, "log.txt")))
 
 
 def own_log(folder: Path) -> tuple[Sink, ...]:
     """``log.txt`` alone, for a rank after the first: of its last start, since its record is not rewound."""
-    return (Log(folder / "log.txt"),)
+    return (Log(output_path(folder, "log.txt")),)

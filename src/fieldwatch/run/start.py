@@ -1,14 +1,52 @@
 """The two ends of a run: may it begin in this folder, and how did it end."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
+from fieldwatch.checkpoint import NoWayBackError
 from fieldwatch.guard import Diverged
-from fieldwatch.record import State, holds_run, read_manifest, refuse_mismatch
+from fieldwatch.monitor import asks_for_an_end
+from fieldwatch.record import (
+    PLACE,
+    Manifest,
+    NotARun,
+    State,
+    checkpoint_places,
+    holds_run,
+    read_events,
+    read_manifest,
+    refuse_mismatch,
+)
 
-Resume = Literal["auto", "never", "must"]
+_WRITTEN = (
+    ".lock",
+    "black_box",
+    "checkpoints",
+    "crash",
+    "evaluations",
+    "events.jsonl",
+    "journal.jsonl",
+    "log.txt",
+    "memory.jsonl",
+    "metrics.csv",
+    "mlflow.db",
+    "products",
+    "profiles",
+    "run.json",
+    "snapshots",
+    "tensorboard",
+    "wandb",
+)
+"""What a run writes into its folder whatever it trains; what a pipeline adds is checked when it is written."""
+
+Resume = Literal["auto", "never", "must", "start-over"]
+GIVEN_UP = "given-up-"
+"""How the folder begins that earlier checkpoints are moved to by ``start-over``."""
 
 
 class Interrupted(SystemExit):
@@ -23,21 +61,87 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
 
     Raises:
         ConfigMismatch: it holds a run with another config.
-        FileExistsError: it holds a run, and ``resume`` is ``never``; or it is a file.
-        FileNotFoundError: it holds none, and ``resume`` is ``must``.
+        NotARun: its run.json is damaged, and no checkpoint says what it was.
+        ExistingPathError: it holds a run, and ``resume`` is ``never``; or it is a file.
+        MissingPathError: it holds none, and ``resume`` is ``must``.
     """
     if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file: a run needs a folder of its own, choose another with --out")
+        raise ExistingPathError(f"{folder} is a file: a run needs a folder of its own, choose another with --out")
     found = holds_run(folder)
     if found and resume == "never":
-        raise FileExistsError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
+        raise ExistingPathError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
     if not found and resume == "must":
-        raise FileNotFoundError(
-            f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`"
-        )
+        raise MissingPathError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
     if found:
-        refuse_mismatch(folder, read_manifest(folder).config, config)
-    return found
+        stored = _stored_config(folder)
+        if stored is not None:
+            refuse_mismatch(folder, stored, config)
+    return found and resume != "start-over"
+
+
+def _stored_config(folder: Path) -> Mapping[str, Any] | None:
+    """Return the config of the run in a folder; None where only checkpoints are left, which do not hold it.
+
+    Raises:
+        NotARun: run.json is damaged, and nothing else is left of the run.
+    """
+    try:
+        return read_manifest(folder).config
+    except NotARun:
+        if checkpoint_places(folder) or checkpoint_places(folder, aside=True):
+            return None
+        raise
+
+
+def give_up_checkpoints(folder: Path) -> Path | None:
+    """Move the checkpoints of a run's folder to another name, for a run that starts over; nothing is deleted.
+
+    Returns:
+        Where they lie now; None where there were none.
+    """
+    place = folder / PLACE
+    if not place.exists():
+        return None
+    target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
+    place.rename(target)
+    return target
+
+
+def refuse_step_0(folder: Path) -> None:
+    """Refuse to start a run from step 0 in a folder that ever held one of its checkpoints.
+
+    Raises:
+        NoWayBackError: it did; the message says what lies there and what can be done.
+    """
+    there = checkpoint_places(folder)
+    aside = checkpoint_places(folder, aside=True)
+    if there:
+        found = (
+            f"{folder} holds the checkpoint {there[0].name}, and none was restored: call run.resume() before the loop"
+        )
+    elif aside:
+        names = ", ".join(path.name for path in aside[:3])
+        found = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
+    elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
+        found = f"the record of {folder} tells of checkpoints, and {PLACE}/ has none: restore that folder from a copy"
+    else:
+        return
+    raise NoWayBackError(
+        f"{found}, use another run folder, or give up what was trained with --resume start-over "
+        "(Saving(resume='start-over')), which moves it aside and starts from step 0"
+    )
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a run folder in which what a run writes is a link: what it leads to would be changed or deleted.
+
+    The folder itself may be a link, for example to a larger disk. Links of other names are nobody's business.
+
+    Raises:
+        LinkRefused: names the link.
+    """
+    for name in _WRITTEN:
+        refuse_link(folder / name)
 
 
 def end_state(error: BaseException | None) -> State:
@@ -46,10 +150,27 @@ def end_state(error: BaseException | None) -> State:
         return "finished"
     if isinstance(error, Diverged):
         return "diverged"
-    return "interrupted" if isinstance(error, SystemExit | KeyboardInterrupt) else "failed"
+    return "interrupted" if asks_for_an_end(error) else "failed"
 
 
-def note_end(folder: Path, state: State) -> None:
-    """Write the end into the manifest of a run that had begun."""
-    if holds_run(folder):
-        replace(read_manifest(folder), state=state).write(folder)
+def note_end(folder: Path, begun: Manifest | None, state: State) -> None:
+    """Write the end into run.json.
+
+    Args:
+        folder: the run's.
+        begun: what run.json says since this process began its segment; None where it did not get so far.
+        state: how the segment ended.
+    """
+    if begun is None and holds_run(folder):
+        try:
+            begun = read_manifest(folder)
+        except NotARun:  # damaged before this process came: it stays as it is
+            return
+    if begun is not None:
+        replace(begun, state=state).write(folder)
+
+
+def warn_of(sentences: Sequence[str]) -> None:
+    """Say in the terminal what was survived, whether or not a sink prints it."""
+    for sentence in sentences:
+        sys.stderr.write(f"fieldwatch: {sentence}\n")

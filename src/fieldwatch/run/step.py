@@ -1,9 +1,10 @@
 """One step of somebody's training loop, and what it may say about itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,19 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint import Stateful
 from fieldwatch.guard import (
     SKIPPED,
     Clip,
     Verdict,
     clip_gradients,
     guarded_step,
+    prefer_fused,
     rate_tensors,
     state_sizes,
     usable,
 )
 from fieldwatch.measure import (
-    MAX_TAG,
-    TOTAL_TAG,
+    Clock,
     GradientNorms,
     Heading,
     Terms,
@@ -34,14 +36,84 @@ from fieldwatch.measure import (
     largest_gradient,
     parameter_statistics,
 )
-from fieldwatch.record import Axis, ShowsText
-from fieldwatch.run.ranks import Share
+from fieldwatch.record import Axis, ShowsText, tags
+from fieldwatch.run.forgotten import Forgotten
+from fieldwatch.run.log import RunLog
+from fieldwatch.run.memory import RunMemory
+from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
+from fieldwatch.run.ranks import Ranks, Share
+from fieldwatch.run.recording import Recording
+from fieldwatch.run.retry import Retry
 from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
+from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.watchdog import Watchdog
 
-if TYPE_CHECKING:
-    from fieldwatch.run.run import Run
+Batch = TypeVar("Batch")
+Piece = TypeVar("Piece")
+Samples: TypeAlias = str | int | Sequence[str | int]
+"""Name of a sample (a view, a frame, a patch), or one name per sample of a batch."""
 
-Batch = TypeVar("Batch", Tensor, list[Any], tuple[Any, ...])
+
+@runtime_checkable
+class HasTerms(Protocol):
+    """What an objective may return instead of plain terms: an object that has them."""
+
+    @property
+    def terms(self) -> Terms:
+        """The loss terms."""
+        ...
+
+
+Output = TypeVar("Output", bound=HasTerms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutput:
+    """What an objective returns when the loop needs more of a forward pass than its loss terms; extend it by fields.
+
+    Attributes:
+        terms: the loss terms; without their graph once ``step.backward`` returns.
+        sample_loss: the loss of each sample, shape ``[samples]``; None where it is not measured.
+    """
+
+    terms: Terms
+    sample_loss: Float[Tensor, " samples"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepContext:
+    """The parts of a run that its steps use.
+
+    Attributes:
+        tracked: what is trained.
+        ranks: the processes that train together.
+        clock: measures spans.
+        watchdog: receives signs of life.
+        memory: measures memory.
+        recording: the record.
+        log: events, and the training time.
+        forgotten: notices what no checkpoint holds.
+        retry: repeats work that ran out of memory.
+        detail_every: steps between two records of what costs more.
+        skips: whether the update of a step is skipped, because the run went back for it.
+    """
+
+    tracked: Tracked
+    ranks: Ranks
+    clock: Clock
+    watchdog: Watchdog
+    memory: RunMemory
+    recording: Recording
+    log: RunLog
+    forgotten: Forgotten
+    retry: Retry
+    detail_every: int
+    skips: Callable[[int], bool]
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure the time of a block as ``Time/<name>``, and give a sign of life."""
+        self.watchdog.alive(name)
+        return self.clock.span(name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,8 +143,8 @@ class Step:
     """
 
     __slots__ = (
+        "_context",
         "_names",
-        "_run",
         "_sample_loss",
         "_share",
         "_updated",
@@ -83,9 +155,9 @@ class Step:
         "samples",
     )
 
-    def __init__(self, run: "Run", index: int) -> None:
+    def __init__(self, context: StepContext, index: int) -> None:
         self.index = index
-        self._run = run
+        self._context = context
         self._verdict: Verdict | None = None
         self._updated = False
         self.device_values: dict[str, Tensor] = {}
@@ -117,21 +189,22 @@ class Step:
             every: do it on every so many steps only (it costs a backward pass per term); 0 never does.
         """
         if every and len(terms) > 1 and self.every(every):
-            self.device_values |= attribute_terms(terms, self._run.watched, self.span)
+            self.device_values |= attribute_terms(terms, self._context.tracked.watched, self.span)
 
     def own(self, batch: Batch) -> Batch:
-        """This rank's part of a batch that every rank has drawn; all of it where there is but one rank.
+        """Return this rank's part of a batch that every rank has drawn; all of it where there is one rank only.
 
-        Means over the part then count in gradients and losses by its length. Where there are fewer entries than ranks,
-        a rank without a part gets the first entry, which counts nothing: a loop needs no case for it.
+        Means over the part then count in gradients and losses by its length. Where there are fewer samples than ranks,
+        an empty part is padded with the first sample at weight 0, so that a loop needs no special case.
 
         Args:
-            batch: a tensor, a list or a tuple.
+            batch: what :func:`~fieldwatch.run.micro_batches.length_of` can count: a tensor, a list of samples, or
+                columns of equal length.
 
         Raises:
             ValueError: another batch of this step was shared already, of another length.
         """
-        return batch if self._run.ranks.alone else batch[self.share(len(batch)).drawn]
+        return batch if self._context.ranks.alone else cut(batch, self.share(length_of(batch)).drawn)
 
     def share(self, whole: int) -> Share:
         """Which entries of a batch of so many are this rank's, for what cannot be cut by :meth:`own`.
@@ -139,7 +212,7 @@ class Step:
         Raises:
             ValueError: another length was shared already in this step.
         """
-        share = self._run.ranks.share(whole)
+        share = self._context.ranks.share(whole)
         if self._share not in (None, share):
             raise ValueError(
                 f"step {self.index} shared a batch of {self._share.whole if self._share else 0} among the ranks, and "
@@ -152,8 +225,12 @@ class Step:
     def terms(self) -> Terms:
         """The loss terms of the whole batch, detached, after :meth:`update`; before it, of this rank's part."""
         recorded = {**self.host_values, **self.device_values}
-        component, weight = "Loss/component_", "Loss/weight_"
-        return Terms(**{name: (recorded[weight + name], self.device_values[component + name]) for name in self._names})
+        return Terms(
+            **{
+                name: (recorded[tags.WEIGHT.tag(name)], self.device_values[tags.COMPONENT.tag(name)])
+                for name in self._names
+            }
+        )
 
     @property
     def sample_loss(self) -> Float[Tensor, " batch"]:
@@ -169,7 +246,7 @@ class Step:
     def observe(
         self,
         terms: Terms,
-        sample: str | int | Sequence[str | int] | None = None,
+        sample: Samples | None = None,
         sample_loss: Float[Tensor, "batch"] | None = None,
     ) -> Verdict:
         """Record the loss: total, each term's value and weight, and which samples they came from.
@@ -184,11 +261,137 @@ class Step:
         Returns:
             The verdict; asking it ``.finite`` is the only host read there is, and only then.
         """
-        ranks, total = self._run.ranks, terms.total
+        ranks, total = self._context.ranks, terms.total
         self._note_terms(terms, total)
         self._name_samples(sample, sample_loss)
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
+
+    @overload
+    def backward(
+        self,
+        objective: Callable[[Batch], Terms],
+        batch: Batch,
+        *,
+        micro_batches: MicroBatches | None = None,
+        split: None = None,
+        undo: Sequence[Stateful] = (),
+        samples: Samples | None = None,
+        attribute_every: int = 0,
+    ) -> Terms: ...
+
+    @overload
+    def backward(
+        self,
+        objective: Callable[[Piece], Terms],
+        batch: Batch,
+        *,
+        micro_batches: MicroBatches | None = None,
+        split: Callable[[Batch, int], Iterator[tuple[Piece, float]]],
+        undo: Sequence[Stateful] = (),
+        samples: Samples | None = None,
+        attribute_every: int = 0,
+    ) -> Terms: ...
+
+    @overload
+    def backward(
+        self,
+        objective: Callable[[Batch], Output],
+        batch: Batch,
+        *,
+        micro_batches: MicroBatches | None = None,
+        split: None = None,
+        undo: Sequence[Stateful] = (),
+        samples: Samples | None = None,
+        attribute_every: int = 0,
+    ) -> list[Output]: ...
+
+    @overload
+    def backward(
+        self,
+        objective: Callable[[Piece], Output],
+        batch: Batch,
+        *,
+        micro_batches: MicroBatches | None = None,
+        split: Callable[[Batch, int], Iterator[tuple[Piece, float]]],
+        undo: Sequence[Stateful] = (),
+        samples: Samples | None = None,
+        attribute_every: int = 0,
+    ) -> list[Output]: ...
+
+    def backward(  # noqa: PLR0913  the objective and its batch; the rest are options with defaults
+        self,
+        objective: Callable[[Any], Any],
+        batch: Any,
+        *,
+        micro_batches: MicroBatches | None = None,
+        split: Callable[[Any, int], Iterator[tuple[Any, float]]] | None = None,
+        undo: Sequence[Stateful] = (),
+        samples: Samples | None = None,
+        attribute_every: int = 0,
+    ) -> Any:
+        """Compute the gradients of an objective on a batch: ``zero_grad``, forward, backward; and observe its terms.
+
+        The batch is processed in ``micro_batches.count`` pieces, one by default: each piece's total is multiplied by
+        the piece's share of the batch before it goes backward, so that the gradients are those of the mean over the
+        batch, and its graph is freed before the next piece begins. If memory runs out, the random states, ``undo`` and
+        everything recorded in this step are restored, the number of micro-batches is doubled, and the step is
+        repeated. Time is measured as ``Time/forward`` and ``Time/backward``.
+
+        With several ranks, give it this rank's part: ``step.backward(objective, step.own(batch))``.
+
+        Args:
+            objective: returns the loss terms of a piece, means over its samples; or an object that has them as
+                ``terms``, such as a :class:`StepOutput`.
+            batch: what the objective is called with; a tensor, a list of samples, or columns of equal length (a
+                mapping, a dataclass, a tuple of tensors). With ``split`` it may be anything.
+            micro_batches: the number of pieces; the run's own by default. Another one has to be tracked.
+            split: cuts the batch into a number of pieces, and yields each with its share.
+            undo: what else the objective changes, such as generators of its own; copied at every step.
+            samples: names of the samples of the whole batch, as in :meth:`observe`; their losses are the
+                ``sample_loss`` of the objective's outputs, where they have any.
+            attribute_every: steps between two measurements of which term drives which group, see :meth:`attribute`.
+
+        Returns:
+            The terms of the batch without their graph, where the objective returns terms. Else the objective's outputs,
+            one per piece; dataclasses among them have their terms without the graph.
+
+        Raises:
+            InputError: the batch has to be cut, and does not say how.
+            torch.OutOfMemoryError, MemoryError, RuntimeError: memory ran out with as many pieces as possible.
+        """
+        context = self._context
+        own = micro_batches or context.tracked.micro_batches
+        pieces_of = split or split_evenly
+
+        def work() -> list[tuple[float, Any]]:
+            context.tracked.clear_gradients()
+            add = partial(self._add_gradients, objective, attribute_every)
+            return list(map(add, pieces_of(batch, own.count)))  # unlike a loop, map holds no piece while it waits
+
+        most = None if split is not None else most_pieces(batch)
+        outputs = context.retry(work, own, step=self, undo=undo, most=most)
+        terms = Terms.joined([(share, terms_of(output)) for share, output in outputs])
+        losses = [getattr(output, "sample_loss", None) for _, output in outputs]
+        known = [loss for loss in losses if loss is not None]
+        sample_loss = torch.cat(known) if len(known) == len(losses) else None
+        self.observe(terms, sample=samples, sample_loss=sample_loss)
+        if isinstance(outputs[0][1], Terms):
+            return terms
+        return [output for _, output in outputs]
+
+    def _add_gradients(
+        self, objective: Callable[[Any], Any], attribute_every: int, piece_and_share: tuple[Any, float]
+    ) -> tuple[float, Any]:
+        """Add the gradients of one piece; its graph is the only one alive."""
+        piece, share = piece_and_share
+        with self.span("forward"):
+            output = objective(piece)
+        terms = terms_of(output)
+        self.attribute(terms, every=attribute_every)
+        with self.span("backward"):
+            backpropagate(terms.total * share)
+        return share, without_graph(output)
 
     def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
         """Step the optimizers, unless the loss or a gradient is not finite: then nothing changes, and it is counted.
@@ -203,10 +406,10 @@ class Step:
         if self._updated:
             raise ValueError("step.update(...) was already called in this step: pass all optimizers in one call")
         self._updated = True
-        watched = self._run.watched
+        watched = self._context.tracked.watched
         watched.stepped_by(optimizers)
-        self._run.memory.at_update(self.index)
-        if not self._run.ranks.alone:
+        self._context.memory.at_update(self.index)
+        if not self._context.ranks.alone:
             self._share_with_all(optimizers)
         norms = gradient_norms(watched)
         if norms is None:
@@ -214,11 +417,14 @@ class Step:
         self._record_gradients(norms, optimizers)
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
-        sizes = UpdateSizes(watched) if self.every(self._run.detail_every) else None
+        sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
         if clip is not None:
             clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         for optimizer in optimizers:
+            if refused.is_cuda and prefer_fused(optimizer):
+                self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
+        self._context.forgotten.stepped(optimizers)
         if sizes is not None:
             self.device_values |= sizes.ratios()
 
@@ -240,24 +446,25 @@ class Step:
         host_values: dict[str, float] = {}
         _sort_out(values, device_values, host_values)
         where = self.index if position is None else position
-        self._run.recording.write(Heading(axis, self.index, where, self._run.seconds()), device_values, host_values)
+        self._context.recording.write(
+            Heading(axis, self.index, where, self._context.log.seconds), device_values, host_values
+        )
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Measure the time of a block as ``Time/<name>`` in milliseconds."""
-        self._run.watchdog.alive(name)
-        return self._run.clock.span(name)
+        return self._context.span(name)
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
-        self._run.recording.image(name, pixels, self.index if position is None else position)
+        self._context.recording.image(name, pixels, self.index if position is None else position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._run.recording.histogram(name, values, self.index if position is None else position)
+        self._context.recording.histogram(name, values, self.index if position is None else position)
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Show a text (Markdown) in every sink that can."""
-        self._run.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
+        self._context.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
 
     @property
     def updated(self) -> bool:
@@ -279,9 +486,7 @@ class Step:
         self.device_values, self.host_values = noted.device_values.copy(), noted.host_values.copy()
         self.samples, self._verdict = noted.samples, noted.verdict
 
-    def _name_samples(
-        self, sample: str | int | Sequence[str | int] | None, sample_loss: Float[Tensor, "batch"] | None
-    ) -> None:
+    def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
         if sample is None:
             return
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
@@ -296,28 +501,28 @@ class Step:
 
     def _note_sample_losses(self, sample_loss: Float[Tensor, "part"], first: int) -> None:
         losses = sample_loss.unbind()
-        self.device_values |= {f"Sample/{first + k}/loss": loss for k, loss in enumerate(losses)}
+        self.device_values |= {tags.sample_loss(first + k): loss for k, loss in enumerate(losses)}
 
     def _note_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
         self._names = tuple(terms)
-        self.device_values["Loss/total"] = total.detach()
+        self.device_values[tags.TOTAL] = total.detach()
         weights: dict[str, float | Tensor] = {}
         for name, (weight, value) in terms.items():
-            self.device_values["Loss/component_" + name] = value.detach()
-            weights["Loss/weight_" + name] = weight
+            self.device_values[tags.COMPONENT.tag(name)] = value.detach()
+            weights[tags.WEIGHT.tag(name)] = weight
         _sort_out(weights, self.device_values, self.host_values)
 
     def _share_with_all(self, optimizers: Sequence[Optimizer]) -> None:
         """Make the gradients those of the whole batch, and what was observed too; then it is the same on every rank."""
-        run = self._run
-        parameters = trained(run.watched, optimizers)
-        total = self.device_values.get("Loss/total")
+        context = self._context
+        parameters = trained(context.tracked.watched, optimizers)
+        total = self.device_values.get(tags.TOTAL)
         seen = None if total is None else Whole(total=total, terms=self.terms, sample_loss=self._sample_loss)
-        whole = share_step(run.ranks, self._share, parameters, seen)
+        whole = share_step(context.ranks, self._share, parameters, seen)
         if whole is None:
             return
         for name in whole.terms:
-            self.host_values.pop("Loss/weight_" + name, None)
+            self.host_values.pop(tags.WEIGHT.tag(name), None)
         self._note_terms(whole.terms, whole.total)
         self._verdict = Verdict(whole.total)
         if whole.sample_loss is not None:
@@ -329,7 +534,7 @@ class Step:
         for rate in rate_tensors(optimizers):
             norm = norm + (rate - rate)
         refused = (self._verdict or Verdict(norm)).refused(norm)
-        if self._run.returning.skips(self.index):
+        if self._context.skips(self.index):
             self.host_values[SKIPPED] = 1.0
         elif usable(optimizers):
             return refused
@@ -337,17 +542,36 @@ class Step:
 
     def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
         values = self.device_values
-        values[TOTAL_TAG] = norms.total
+        values[tags.TOTAL_NORM] = norms.total
         for group, norm in norms.groups.items():
-            values[f"Gradients/{group}_norm"] = norm
-        if self.every(self._run.detail_every):
-            values[MAX_TAG] = largest_gradient(norms.gradients)
-            values |= parameter_statistics(self._run.watched)
-        if self.index == 0 or self.every(self._run.detail_every):
-            values |= state_sizes(self._run.watched.owners().values(), optimizers)
+            values[tags.GRADIENT_NORM.tag(group)] = norm
+        if self.every(self._context.detail_every):
+            values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
+            values |= parameter_statistics(self._context.tracked.watched)
+        if self.index == 0 or self.every(self._context.detail_every):
+            values |= state_sizes(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        rates = {f"LearningRate/{group.get('name', i)}": group["lr"] for i, group in enumerate(groups)}
+        rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
         _sort_out(rates, values, self.host_values)
+
+
+def backpropagate(total: Float[Tensor, ""]) -> None:
+    """Add the gradients of a total to those of the parameters."""
+    total.backward()  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameters without types
+
+
+def terms_of(output: Terms | HasTerms) -> Terms:
+    """Return the terms that an objective returned, alone or in an object."""
+    return output if isinstance(output, Terms) else output.terms
+
+
+def without_graph(output: Any) -> Any:
+    """Return an objective's output with detached terms; an object that is no dataclass as it is."""
+    if isinstance(output, Terms):
+        return output.detach()
+    if is_dataclass(output) and not isinstance(output, type):
+        return replace(cast("Any", output), terms=cast("HasTerms", output).terms.detach())
+    return output
 
 
 def _sort_out(

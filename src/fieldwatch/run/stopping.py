@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar, final
 
 from fieldwatch.checkpoint import StopRequest
-from fieldwatch.run.saving import Saving
+from fieldwatch.run.saving import RunCheckpoints
 from fieldwatch.run.start import Interrupted
 
 Item = TypeVar("Item")
@@ -24,16 +24,15 @@ class StopPoint:
     place again and does the work again. Rooms that know no run take it as a plain callable.
 
     Args:
-        finish: saves the state at the end of a step; only ever called there.
         tell: records an event.
         saving: the run's checkpoints.
         alive: gives a sign of life.
     """
 
-    def __init__(
-        self, finish: Callable[[], None], tell: Callable[..., None], saving: Saving, alive: Callable[[], None]
-    ) -> None:
-        self._finish, self._tell, self._saving, self._alive = finish, tell, saving, alive
+    def __init__(self, tell: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
+        self._tell = tell
+        self._saving = saving
+        self._alive = alive
         self._request = StopRequest()
 
     def __call__(self, during: str = "the step") -> None:
@@ -48,6 +47,11 @@ class StopPoint:
         self._alive()
         if self._request.came and self._request.overdue:
             self._give_up(during)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a signal came, and its patience is over."""
+        return self._request.overdue
 
     @property
     def patience(self) -> float:
@@ -70,34 +74,39 @@ class StopPoint:
         """
         return self._request.waiting(partial(self._give_up, during))
 
+    def instead_of(self, error: Exception, during: str = "the wait for data") -> None:
+        """End for a signal that came, where a failure may be its work: one to the whole group ends workers as well.
+
+        Args:
+            error: the failure; it is the caller's while no signal has come.
+            during: what failed, for the record.
+
+        Raises:
+            Interrupted: a signal came; from the error.
+        """
+        if self._request.came:
+            try:
+                self._give_up(during)
+            except Interrupted as end:
+                raise end from error
+
     @property
     def signal(self) -> int:
         """Number of the signal that came; 0 while none did."""
         return max(self._request.exit_code - 128, 0)
 
-    def obey(self, number: int) -> None:
-        """Save and end where a step has just ended, for a signal that came here or to another rank.
+    def end(self, number: int) -> NoReturn:
+        """End the run between two steps, after its state was saved.
 
         Args:
-            number: of the signal; 0 goes on.
+            number: of the signal, which may have come to another rank.
 
         Raises:
-            Interrupted: there is one.
+            Interrupted: always.
         """
-        if number and not self._request.came:
+        if not self._request.came:
             signal.raise_signal(number)
-        if number:
-            self.between_steps()
-
-    def between_steps(self) -> None:
-        """Save and end, if a signal came; where a step has just ended, or none has begun.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        if self._request.came:
-            self._finish()
-            self._end()
+        self._end()
 
     def __enter__(self) -> None:
         """Listen for signals."""
@@ -122,10 +131,14 @@ class Waited(Iterable[Item]):
     Args:
         source: what is iterated over, again and again if it can be.
         stop_point: of the run that waits.
+
+    Attributes:
+        given: how many items were given out.
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
         self._source, self._stop_point = source, stop_point
+        self.given = 0
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._source)
@@ -135,4 +148,8 @@ class Waited(Iterable[Item]):
                     item = next(iterator)
             except StopIteration:
                 return
+            except RuntimeError as error:  # what torch raises for a worker that was killed
+                self._stop_point.instead_of(error)
+                raise
+            self.given += 1
             yield item

@@ -1,6 +1,7 @@
 """The tensor profile: at every so many steps, where every byte is: in TensorBoard, a text log, a file for programs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from fieldwatch.measure import (
     AllocatorCounters,
     Clock,
+    Fragmentation,
     Listeners,
     Peaks,
     SpanLabels,
@@ -20,9 +22,18 @@ from fieldwatch.measure import (
     fragmentation_of,
 )
 from fieldwatch.measure.census import Census, SavedTensors, take_census
-from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog
+from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog, Waiting, attempt
 from fieldwatch.run.account import Account
 from fieldwatch.run.profile import Profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moment:
+    """What was looked at together, so that all numbers of an account belong to each other."""
+
+    name: str
+    census: Census
+    fragmentation: Fragmentation
 
 
 class TensorProfile:
@@ -38,6 +49,7 @@ class TensorProfile:
         clock: whose spans give peaks and saved tensors their names.
         counters: the device, and the owner of its peak counter.
         data: what else lies in memory, by name; asked again at every account.
+        waiting: where lines wait that a full disk refuses; without it, such an error is raised.
     """
 
     def __init__(  # noqa: PLR0913  the parts of a run that memory concerns
@@ -49,8 +61,10 @@ class TensorProfile:
         clock: Clock,
         counters: AllocatorCounters,
         data: Mapping[str, Any],
+        waiting: Waiting | None = None,
     ) -> None:
         self.profile = profile
+        self._waiting = waiting
         self._watched, self._clock, self._counters, self._data = watched, clock, counters, data
         self._saved = SavedTensors(counters.device)
         self._peaks = Peaks(counters)
@@ -59,7 +73,7 @@ class TensorProfile:
         self._stepping: WeakSet[Optimizer] = WeakSet()
         self._step: int | None = None
         self._before: Census | None = None
-        self._taken: tuple[str, Census] | None = None
+        self._taken: _Moment | None = None
         self._outer: SpanListener | None = None
         self._hook: Any = None
 
@@ -89,18 +103,18 @@ class TensorProfile:
             return {}
         step = self._step
         self._let_go()
-        moment, census = self._taken or ("end", self._census(self._saved))
+        taken = self._taken or self._take("end")
         account = Account(
             step=step,
             time=datetime.now().astimezone(),
-            moment=moment,
-            census=census,
+            moment=taken.name,
+            census=taken.census,
             saved_at_peak=self._saved.peak_by_label() if self.profile.activations and not self._saved.hidden else None,
             peaks=self._peaks.take(),
-            fragmentation=fragmentation_of(self._counters.device),
+            fragmentation=taken.fragmentation,
         )
         self._before = self._taken = None
-        self._write(account)
+        attempt(self._waiting, lambda: self._write(account))
         return account.tags(self.profile)
 
     def close(self) -> None:
@@ -111,10 +125,17 @@ class TensorProfile:
 
     def _write(self, account: Account) -> None:
         if self._files is None:  # a profile that never came to an account leaves no empty files
-            self._files = TensorLog.in_folder(self._folder, account.time), MemoryLog(self._folder)
+            self._files = self._open(account.time)
         log, lines = self._files
         log.append(account.snapshot(self.profile))
         lines.append(account.line(self.profile))
+
+    def _open(self, now: datetime) -> tuple[TensorLog, MemoryLog]:
+        files = TensorLog.in_folder(self._folder, now), MemoryLog(self._folder)
+        if self._waiting is not None:
+            for file in files:
+                file.wait_in(self._waiting)
+        return files
 
     def _let_go(self) -> None:
         if self._step is not None:
@@ -129,7 +150,13 @@ class TensorProfile:
     def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
         self._stepping.add(optimizer)  # a loop may step its optimizers itself
         if self._taken is None:
-            self._taken = "update", self._census(self._saved)
+            self._taken = self._take("update")
+
+    def _take(self, name: str) -> "_Moment":
+        census = self._census(self._saved)
+        known = (census.allocated, census.reserved)
+        parts = fragmentation_of(self._counters.device, known=known)
+        return _Moment(name=name, census=census, fragmentation=parts)
 
     def _census(self, saved: SavedTensors | None) -> Census:
         return take_census(

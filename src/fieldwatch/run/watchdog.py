@@ -6,9 +6,12 @@ import signal
 import time
 from collections import deque
 from contextlib import ExitStack
+from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import IO, ClassVar, Final, Literal, final
+from typing import ClassVar, Final, Literal, final
 
+from fieldwatch.base import open_for_append, open_new, output_path
 from fieldwatch.monitor import (
     BLACK_BOX,
     STACKS,
@@ -22,6 +25,7 @@ from fieldwatch.monitor import (
     leave_note,
     supervised,
 )
+from fieldwatch.record import attempt
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.start import end_state
 
@@ -101,7 +105,7 @@ class Watchdog:
         self._step, self._phase, self._since, self._deadline = -1, "start", 0.0, float("inf")
         self._now = self._pace(self._phase)
         self._box: BlackBox | None = None
-        self._stacks: IO[str] | None = None
+        self._stacks: FileIO | None = None
         self._owns_faults = False
         self._recording: Recording | None = None
         self._before: tuple[Death, Heartbeat, Path] | None = None
@@ -109,7 +113,7 @@ class Watchdog:
     @property
     def stacks(self) -> Path:
         """Where the stacks are written."""
-        return self._folder / BLACK_BOX / STACKS
+        return output_path(self._folder, BLACK_BOX, STACKS)
 
     def open(self) -> None:
         """Begin; the folder is this process's own. How the last one died, if it did not say so, is written down.
@@ -120,9 +124,9 @@ class Watchdog:
         self._before = explain_silent_end(self._folder)
         attempt = self._supervisor.attempt if self._supervisor else 0
         self._box = BlackBox(self._folder, attempt=attempt)
-        mode = "w" if self.stacks.exists() and self.stacks.stat().st_size > _LARGEST_FILE else "a"
-        self._stacks = self.stacks.open(mode, buffering=1)
-        self._stacks.write(heading(attempt))
+        too_large = self.stacks.exists() and self.stacks.stat().st_size > _LARGEST_FILE
+        self._stacks = open_new(self.stacks) if too_large else open_for_append(self.stacks)
+        self._stacks.write(heading(attempt).encode())  # unbuffered: a buffer would keep what a full disk refused
         self._since = time.monotonic()
         self._open.append(self)
         self.listen()
@@ -202,7 +206,7 @@ class Watchdog:
         for other in self._open[-1:]:
             other.listen()
         self._stacks.close()
-        death = cause_of_end(ending, error)
+        death = cause_of_end(error)
         leave_note(self._folder, death, self._step)
         self._box.beat(self._step, b"end", UNKNOWN, time.monotonic())
         self._box.close(ending, str(death))
@@ -249,14 +253,16 @@ class Watchdog:
 
     def _arm(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
-        alone = self._supervisor is not None  # a supervised process ends itself: nobody has to find and end it
+        # a supervised process ends itself: nobody has to find and end it
+        alone = self._supervisor is not None and self._supervisor.ends_hangs
         if self._stacks is not None:
             faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=alone)
 
     def _note_hang(self, seconds: float) -> None:
         message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
         if self._stacks is not None:
-            self._stacks.write(f"\nIt went on: {message}\n")
+            write = partial(self._stacks.write, f"\nIt went on: {message}\n".encode())
+            attempt(None if self._recording is None else self._recording.waiting, write)
         if self._recording is not None:
             facts = {"phase": self._phase, "hung_seconds": seconds, "stacks": f"{BLACK_BOX}/{STACKS}"}
             self._recording.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)

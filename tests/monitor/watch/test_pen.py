@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from fieldwatch.monitor.age import age
 from fieldwatch.monitor.watch.pen import ASCII_LEVELS, LEVELS, Pen
-from fieldwatch.monitor.watch.words import age, clock, mebibytes, number, share, shown
+from fieldwatch.monitor.watch.words import clock, mebibytes, number, share, shown
 
 PEN = Pen(width=80)
 PLAIN = Pen(width=80, ascii_only=True)

@@ -135,27 +135,34 @@ def test_many_batches_and_late_rows_among_them(tmp_path, monkeypatch):
 def test_a_folder_that_is_there_is_replaced_only_when_told_and_ours(folder, tmp_path, to):
     out = tmp_path / "out"
     export_record(folder, to, out)
-    with pytest.raises(FileExistsError, match="is there: name another folder, or say --overwrite"):
+    with pytest.raises(FileExistsError, match="--overwrite"):
         export_record(folder, to, out)
     names = sorted(path.name for path in out.iterdir())
     again = export_record(folder, to, out, overwrite=True)
     assert len(again.files) == len(names)
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"holds 'mine.txt', which no export wrote"):
+    with pytest.raises(FileExistsError, match=r"holds 'mine.txt'"):
         export_record(folder, to, out, overwrite=True)
     assert (out / "mine.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 
 
 @pytest.mark.parametrize("to", TARGETS)
-def test_nothing_is_left_where_an_export_fails(folder, tmp_path, to):
+def test_an_export_leaves_damaged_lines_out_and_says_so(folder, tmp_path, to):
+    whole = export_record(folder, to, tmp_path / "whole")
     with (folder / "journal.jsonl").open("ab") as file:
         file.write(b"[0,1\n[0,1\n")
-    with pytest.raises(ValueError, match="is not a line of JSON"):
-        export_record(folder, to, tmp_path / "out")
+    written = export_record(folder, to, tmp_path / "out")
+    assert written.rows == whole.rows
+    assert [(one.file, one.lines) for one in written.damage] == [("journal.jsonl", 2)]
+    assert whole.damage == ()
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_nothing_is_left_where_an_export_fails(folder, tmp_path, to):
     (folder / "journal.jsonl").write_bytes(b"")
-    (folder / "events.jsonl").write_bytes(b'{"kind":"note","step":1}\n{"kind":2}\n{"kind":"note","step":1}\n')
-    with pytest.raises(ValueError, match="nothing yet" if to == "tensorboard" else "is not an event"):
+    (folder / "events.jsonl").write_bytes(b'{"kind":2}\n')
+    with pytest.raises(ValueError, match="nothing yet"):
         export_record(folder, to, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -166,7 +173,7 @@ def test_what_cannot_be_exported_is_named(tmp_path):
     Manifest(config={}).write(tmp_path)
     with pytest.raises(ValueError, match="recorded nothing yet"):
         export_record(tmp_path, "csv", tmp_path / "out")
-    with pytest.raises(FileExistsError, match="is the name of a file"):
+    with pytest.raises(FileExistsError, match=r"out\.csv is the name"):
         export_record(tmp_path, "csv", tmp_path / "out.csv")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match="no folder"):
@@ -183,3 +190,26 @@ def test_the_command_needs_no_torch_and_no_pyarrow_for_csv(folder, tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines()[-1] == "False False"
     assert "steps: 3,000 rows of 4 metrics" in ended.stdout
+
+
+def test_names_that_a_spreadsheet_would_take_for_formulas_become_text_and_numbers_stay(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    Manifest(config={}, segments=(new_segment(0),)).write(run)
+    with Journal(run) as journal, Events(run) as events:
+        journal.append(
+            a_block(range(2), ('=HYPERLINK("http://evil","x")', "Loss/total"), -7.0, samples=(("@view",),) * 2)
+        )
+        events.append({"kind": "finding", "step": 1, "rule": "+cmd", "message": "=1+1", "value": -3})
+    export_record(run, "csv", tmp_path / "out")
+    with (tmp_path / "out" / "steps.csv").open(newline="") as file:
+        head, first, _ = csv.reader(file)
+    assert '\'=HYPERLINK("http://evil","x")' in head
+    assert "'@view" in first
+    assert "-7.0" in first
+    text = (tmp_path / "out" / "events.csv").read_text()
+    assert "'+cmd" in text
+    assert "'=1+1" in text
+    texts = [path.read_text() for path in (tmp_path / "out").iterdir()]
+    cells = [cell for text in texts for row in csv.reader(text.splitlines()) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]

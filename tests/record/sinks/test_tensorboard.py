@@ -187,7 +187,7 @@ def test_files_of_others_and_left_over_drafts(tmp_path, make_block):
 
 def test_lost_file_of_a_mark_is_told(tmp_path, make_block):
     sink = TensorBoard(tmp_path)
-    with pytest.warns(UserWarning, match="is gone: TensorBoard's curves lose what it held"):
+    with pytest.warns(UserWarning, match="is gone: TensorBoard's"):
         sink.rewind({"events.out.tfevents.1.host.7.fieldwatch.0009": 100})
     sink(make_block(0, 2))
     assert steps_of(tmp_path) == [0, 1]
@@ -219,7 +219,7 @@ def test_images_histograms_and_text(tmp_path):
 
 
 def test_bytes_that_are_not_a_png_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="image 'a' came with 4 bytes that are not a PNG: encode it first"):
+    with pytest.raises(ValueError, match="image 'a' came with 4 bytes"):
         TensorBoard(tmp_path).image("a", 0, b"JPEG", 1, 1)
 
 

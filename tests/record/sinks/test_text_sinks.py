@@ -109,9 +109,9 @@ def test_text_sinks_rewind_to_a_mark_and_to_nothing(tmp_path, make_block, kind):
 
 
 def test_bounds_of_the_reports(tmp_path):
-    with pytest.raises(ValueError, match="every 0 steps: wanted at least 1"):
+    with pytest.raises(ValueError, match=r"every 0 steps.*least 1"):
         Log(tmp_path / "log.txt", every=0)
-    with pytest.raises(ValueError, match="window of 0 values: wanted at least 1"):
+    with pytest.raises(ValueError, match=r"window of 0 values.*least 1"):
         Log(tmp_path / "log.txt", window=0)
     with pytest.raises(ValueError, match="every -1 seconds: wanted 0 or more"):
         Console(every=-1)

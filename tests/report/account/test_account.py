@@ -201,7 +201,7 @@ def test_checkpoints_tell_which_is_best_and_which_are_on_disk(run_folder, rows):
     ]
     folder = run_folder(rows.block(rows.training(30)), events=events)
     (folder / "checkpoints/s29").mkdir(parents=True)
-    (folder / "checkpoints/s29/tensors.bin").write_bytes(bytes(2**20))
+    (folder / "checkpoints/s29/tensors.safetensors").write_bytes(bytes(2**20))
     account = check(account_of(folder))
     lines = {row["step"]: row for row in panel(account, "checkpoints")["rows"]}
     assert [lines[step]["rank"] for step in (9, 19, 29)] == ["", "best", "last"]
@@ -220,7 +220,7 @@ def test_changed_settings_come_first(run_folder, rows):
 def test_growth_is_told_by_its_ledger(run_folder, rows):
     growth = {"kind": "growth", "step": 20, "before": 100, "after": 150, "cloned": 50, "added": 50, "removed": 0}
     account = check(account_of(run_folder(rows.block(rows.training(60)), events=[growth])))
-    assert account["series"]["Growth/gaussians"]["y"] == [150.0]
+    assert account["series"]["Growth/size"]["y"] == [150.0]
     assert part(account, "growth", "Ledger")["rows"][0]["cloned"] == 50
     assert account["marks"] == [{"kind": "growth", "step": 20, "text": "50 added, 50 cloned"}]
 

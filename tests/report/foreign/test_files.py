@@ -97,7 +97,7 @@ def test_what_is_no_scalar_is_left_out_and_told(write):
     events = [tensor("note", 0, 0, 10.0, plugin="text", **texts), tensor("x", 0, 0, 10.0, **several)]
     run = read_foreign_run(write([*events, scalar("a", 1, 0, 10.0)]).parent)
     assert list(run.series) == ["a"]
-    assert run.notes == ("not scalars, left out: 1 text, 1 scalars",)
+    assert [note.rpartition(": ")[2] for note in run.notes] == ["1 text, 1 scalars"]
 
 
 def test_hyperparameters_are_the_config(write):
@@ -115,7 +115,7 @@ def test_the_later_value_of_a_repeated_step_stands_and_repeats_are_counted(write
     run = read_foreign_run(write([scalar("a", i, step, 10.0 + i) for i, step in enumerate(steps)]).parent)
     assert run.series["a"].values.tolist() == [0, 1, 2, 3, 6, 7, 8, 9]
     assert (run.repeated, run.repeated_steps) == (2, 2)
-    assert run.notes == ("2 values at 2 steps came again: the later one stands",)
+    assert [note.startswith("2 values at 2 steps") for note in run.notes] == [True]
 
 
 def test_a_later_file_that_goes_back_wins_and_pauses_do_not_count(write):
@@ -124,7 +124,7 @@ def test_a_later_file_that_goes_back_wins_and_pauses_do_not_count(write):
     run = read_foreign_run(path.parent)
     assert run.series["a"].values.tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
     assert run.restarts == 1
-    assert "goes back to step 4 after step 5" in run.notes[0]
+    assert "step 4 after step 5" in run.notes[0]
     seconds = run.series["a"].seconds
     assert (np.diff(seconds) >= 0).all()
     assert seconds[-1] < 20  # not the 4,900 seconds of the pause
@@ -136,8 +136,8 @@ def test_a_mark_of_a_restart_takes_back_what_came_after_its_step(write):
     run = read_foreign_run(path.parent)
     assert run.series["a"].steps.tolist() == [0, 1, 2, 3, 4, 5]
     assert run.voided == 6
-    assert "went on from step 4" in run.notes[0]
-    assert "6 values were taken back" in run.notes[1]
+    assert "from step 4" in run.notes[0]
+    assert "6 values" in run.notes[1]
 
 
 def test_files_written_at_the_same_time_share_one_clock(write):
@@ -154,7 +154,7 @@ def test_a_torn_end_is_kept_up_to_there_and_told(write, cut):
     path.write_bytes(path.read_bytes()[:-cut])
     run = read_foreign_run(path.parent)
     assert run.series["a"].steps.tolist() == [0, 1]
-    assert "was not written to its end" in run.notes[0]
+    assert "its end" in run.notes[0]
 
 
 def test_a_damaged_record_ends_the_file_and_is_told(write):
@@ -171,7 +171,7 @@ def test_a_file_without_scalars_and_an_empty_file_are_runs_without_series(write)
     path = write([])
     assert read_foreign_run(path.parent).notes == ("it holds no scalars: nothing was logged",)
     path.write_bytes(b"")
-    assert "the file is empty" in read_foreign_run(path.parent).notes[0]
+    assert "is empty" in read_foreign_run(path.parent).notes[0]
 
 
 def test_folders_below_are_runs_of_their_own(write, tmp_path):
@@ -183,11 +183,11 @@ def test_folders_below_are_runs_of_their_own(write, tmp_path):
 
 def test_a_folder_without_event_files_is_refused_clearly(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing here")
-    with pytest.raises(NoEventFiles, match="is no TensorBoard folder"):
+    with pytest.raises(NoEventFiles, match=r"no TensorBoard folder.*--logdir"):
         event_folders(tmp_path)
-    with pytest.raises(NoEventFiles, match="holds no TensorBoard event file"):
+    with pytest.raises(NoEventFiles, match=r"holds .*\(\*tfevents\*\)"):
         read_foreign_run(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
         event_folders(tmp_path / "nowhere")
 
 

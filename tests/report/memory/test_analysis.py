@@ -100,6 +100,7 @@ def test_control_characters_in_a_log_do_not_reach_the_terminal(log_file, printed
     assert "\x1b" not in printed(analyse(read_trace(path)))
 
 
+@pytest.mark.machine
 def test_a_long_log_is_analysed_quickly(log_file, tmp_path):
     text = log_file([8000.0] * 200).read_text()
     path = tmp_path / "long.log"

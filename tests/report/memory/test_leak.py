@@ -39,7 +39,7 @@ def test_growth_that_stops_is_no_leak(trace_of, until):
     filling = 8000 + 1000 * np.minimum(1, np.arange(200) / until) + noise
     leak = judge_leak(trace_of(filling, categories={"parameters": np.full(200, 5.0)}), 0)
     assert leak.verdict == "none"
-    assert until < 150 or "filled up and stopped" in leak.why
+    assert until < 150 or "and stopped" in leak.why
 
 
 def test_two_points_are_no_leak(trace_of):
@@ -52,7 +52,7 @@ def test_the_original_profiler_is_judged_by_the_number_of_tensors(log_file):
     assert judge_leak(read_trace(log_file(growing)), 0).verdict == "none"
     more = judge_leak(read_trace(log_file(growing, tensors=1267 + np.arange(100))), 0)
     assert more.suspected
-    assert "number of tensors grow together" in more.why
+    assert "tensors grow together" in more.why
 
 
 def test_growth_without_a_recorded_model_is_not_judged(trace_of):

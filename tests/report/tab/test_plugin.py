@@ -107,14 +107,25 @@ def test_names_of_every_kind_are_sent_as_text(tmp_path, write_run, open_tab):
         assert answer["account"]["run"]["rows"] == 20
 
 
-def test_a_damaged_run_says_why_and_the_others_are_shown(tmp_path, write_run, open_tab):
+def test_a_damaged_record_is_a_finding_and_the_rest_is_shown(tmp_path, write_run, open_tab):
+    damaged = write_run(tmp_path / "damaged")
+    with (damaged / "journal.jsonl").open("ab") as file:
+        file.write(b"not json\n")
+    answer = open_tab(tmp_path).json("/account", run="damaged")
+    assert answer["error"] == ""
+    assert answer["account"]["run"]["rows"] == 20
+    (finding,) = [one for one in answer["account"]["findings"] if one["rule"] == "DamagedRecord"]
+    assert "journal.jsonl: 1 line left out" in finding["message"]
+
+
+def test_a_broken_run_says_why_and_the_others_are_shown(tmp_path, write_run, open_tab):
     broken = write_run(tmp_path / "broken")
     write_run(tmp_path / "whole")
-    (broken / "journal.jsonl").write_text("not json\nat all\n")
+    (broken / "run.json").write_text("not json")
     browser = open_tab(tmp_path)
     answer = browser.json("/account", run="broken")
     assert answer["account"] is None
-    assert "journal.jsonl" in answer["error"]
+    assert "run.json" in answer["error"]
     assert browser.json("/account", run="whole")["error"] == ""
     both = browser.json("/comparison", run=["broken", "whole"])
     assert both["account"] is None

@@ -76,7 +76,7 @@ class Forecast:
         return f"at the current growth {memory} runs out at {when}{about}; cap at {self.cap_text(unit)}"
 
     def cap_text(self, unit: str = "primitives") -> str:
-        """Return the cap as people say it: ``3.1 M Gaussians`` or ``820 MB of parameters``."""
+        """Return the cap as people say it: ``3.1 M primitives`` or ``820 MB of parameters``."""
         if not self.counted:
             return f"{self.cap:,.0f} MB of parameters"
         if self.cap >= 1e6:
@@ -101,7 +101,8 @@ def forecast(
         declared end "for ever" is three times as long as the growth lasted so far.
     """
     last = history.step if last is None else last
-    room, name = capacity(history, last), size_metric(history)
+    room = capacity(history, last)
+    name = size_metric(history)
     changes = None if room is None or name is None else GrowthTrace.of(history, name, last)
     if room is None or changes is None:
         return None
@@ -143,7 +144,8 @@ class _Outlook:
         far = max((room - model.base) / model.per_size, growth.size) * 1.1
         sizes = np.linspace(growth.size, far, _SIZES)
         doubt = model.doubt(sizes)
-        ordinary, copying = model.ordinary(sizes), model.while_growing(sizes - changes.change, sizes)
+        ordinary = model.ordinary(sizes)
+        copying = model.while_growing(sizes - changes.change, sizes)
         views = np.minimum(model.loads.share * _too_much(ordinary, room, doubt).sum(axis=0), 1.0)
         copies = _too_much(copying, room, np.hypot(doubt, model.growing_noise)) / changes.spacing
         heaviest = np.maximum(ordinary.max(axis=0), copying) + 2 * doubt

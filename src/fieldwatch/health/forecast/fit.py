@@ -106,7 +106,9 @@ class MemoryModel:
 
     def doubt(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``[s]``: standard deviation of one step's peak about the prediction."""
-        one, both, two = self.covariance[0, 0], self.covariance[0, 1], self.covariance[1, 1]
+        one = self.covariance[0, 0]
+        both = self.covariance[0, 1]
+        two = self.covariance[1, 1]
         return np.sqrt(np.maximum(one + 2 * both * sizes + two * sizes**2, 0.0) + self.noise**2)
 
 
@@ -121,7 +123,9 @@ def _subsample(places: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _fit_line(trace: MemoryTrace, rows: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return (a, b, c), their covariance and the noise; c is not negative."""
-    size, work, peak = trace.size[rows], trace.work[rows], trace.peak[rows]
+    size = trace.size[rows]
+    work = trace.work[rows]
+    peak = trace.peak[rows]
     if np.isfinite(work).all():
         values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size, work)), peak, trace.layout)
         if values[2] >= 0:
@@ -135,12 +139,16 @@ def _huber(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Fit with Huber's weights, so that spikes count little, and with the layout as the prior of the size's factor."""
     scale = np.abs(columns).max(axis=1)
-    columns, weights, noise = columns / scale[:, None], np.ones(len(peak)), max(1.0, float(np.std(peak)))
-    prior, wanted = np.full(len(columns), _TINY), np.zeros(len(columns))
+    columns = columns / scale[:, None]
+    weights = np.ones(len(peak))
+    noise = max(1.0, float(np.std(peak)))
+    prior = np.full(len(columns), _TINY)
+    wanted = np.zeros(len(columns))
     if np.isfinite(layout) and layout > 0:
         wanted[1] = layout * scale[1]
         prior[1] = (LAYOUT_DOUBT * wanted[1]) ** -2
-    values, covariance = wanted, np.diag(1 / prior)
+    values = wanted
+    covariance = np.diag(1 / prior)
     for _ in range(_ROUNDS):
         weighed = columns * (weights / noise**2)
         covariance = np.linalg.inv(weighed @ columns.T + np.diag(prior)).astype(np.float64)
@@ -159,14 +167,16 @@ def _loads(
     With recorded work a view's load follows from its own visits' work; without it, from what the visits' peaks have
     above the fit. A view's mean is drawn to that of all by what its few visits do not say.
     """
-    views, size = trace.views[rows], trace.size[rows]
+    views = trace.views[rows]
+    size = trace.size[rows]
     exponent = _exponent(trace, rows) if per_work > 0 else 1.0
     each = (per_work * trace.work[rows] if per_work > 0 else excess[rows]) / size**exponent
     seen = (views >= 0) & np.isfinite(each)
     count = np.bincount(views[seen], minlength=len(trace.names)) if seen.any() else np.zeros(0, np.intp)
     if not count.any():
         return _nameless(each, exponent, noise, worked=per_work > 0)
-    views, each = views[seen], each[seen]
+    views = views[seen]
+    each = each[seen]
     centre, spread = _clipped(each[-ROWS:])
     kept = np.clip(each, centre - 6 * spread, centre + 6 * spread)
     sums = np.bincount(views, weights=kept, minlength=len(trace.names))
@@ -188,9 +198,11 @@ def _nameless(each: NDArray[np.float64], exponent: float, noise: float, *, worke
     """Return the loads of steps whose views have no names: the recorded ones stand for those to come."""
     if worked:
         heaviest = np.sort(each[-ROWS:])[::-1]
-        share, loads = 1 / len(heaviest), heaviest[:_WORST]
+        share = 1 / len(heaviest)
+        loads = heaviest[:_WORST]
     else:
-        share, loads = 1.0, np.zeros(1)
+        share = 1.0
+        loads = np.zeros(1)
     return Loads(loads=loads, share=share, names=("",) * len(loads), exponent=exponent), noise
 
 
@@ -200,7 +212,9 @@ def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
     Before anything is measured it is 1, give or take 0.3.
     """
     rows = rows[np.isfinite(trace.work[rows])]
-    size, work, views = np.log(trace.size[rows]), np.log(trace.work[rows]), trace.views[rows] + 1
+    size = np.log(trace.size[rows])
+    work = np.log(trace.work[rows])
+    views = trace.views[rows] + 1
     count = np.maximum(np.bincount(views), 1)
     size = size - (np.bincount(views, weights=size) / count)[views]
     work = work - (np.bincount(views, weights=work) / count)[views]
@@ -214,7 +228,8 @@ def _growing(trace: MemoryTrace, base: float, per_size: float, noise: float) -> 
     """Return ``t`` and the noise of steps that grow the model; the layout counts as one more of them."""
     places = 1 + np.flatnonzero(np.diff(trace.size) > 0)
     peak = np.maximum(trace.peak[places], trace.peak[places - 1])[-_LATEST:]
-    old, new = trace.before[places][-_LATEST:], trace.size[places][-_LATEST:]
+    old = trace.before[places][-_LATEST:]
+    new = trace.size[places][-_LATEST:]
     guess = COPIES * (trace.layout if np.isfinite(trace.layout) else per_size)
     each = np.append((peak - base - per_size * old) / new, guess)
     growing = max(middle(each), 0.0)

@@ -17,7 +17,8 @@ _BURSTS = np.array([[0.5, 3.0], [1.5, 3.0], [0.4, 6.0], [1.2, 6.0], [0.3, 12.0],
 _COUNTS: dict[Shape, int] = {"linear": 1, "power": len(_POWERS), "saturating": len(_RATES), "settling": len(_BURSTS)}
 _KINDS: tuple[Shape, ...] = tuple(kind for kind, count in _COUNTS.items() for _ in range(count))
 _LIKELY = (0.15, 0.4, 0.25, 0.2)
-_USUAL, _USUAL_SPREAD = 0.7, 0.35
+_USUAL = 0.7
+_USUAL_SPREAD = 0.35
 _USUAL_RATE = 1.5
 _POINTS = 128
 _LEAST_NOISE = 0.02
@@ -81,8 +82,10 @@ class Growth:
         if len(trace.steps) <= LEAST_CHANGES or trace.sizes[-1] <= trace.sizes[0]:
             return None
         start = float(trace.steps[1] - trace.spacing)
-        steps, sizes = _thin(np.append(start, trace.steps[1:])), _thin(trace.sizes)
-        span, changes = float(steps[-1]) - start, np.diff(sizes)
+        steps = _thin(np.append(start, trace.steps[1:]))
+        sizes = _thin(trace.sizes)
+        span = float(steps[-1]) - start
+        changes = np.diff(sizes)
         added = changes > 0
         parts = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
         if np.count_nonzero(added) < LEAST_CHANGES:
@@ -144,7 +147,8 @@ def _judged(
         Slopes and odds ``[shapes]``; the relative noise of the changes, and how alike neighbouring ones are.
     """
     usual = _moving_mean(changes)
-    parts, relative = parts / usual, changes / usual
+    parts = parts / usual
+    relative = changes / usual
     weighed = parts * recent
     squares = (weighed * parts).sum(axis=1, keepdims=True)
     slopes = weighed @ relative / squares[:, 0]
@@ -171,9 +175,11 @@ def _loss(since: NDArray[np.float64], changes: NDArray[np.float64], sizes: NDArr
 
 def _moving_mean(changes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean size of the changes about each one, nowhere below a fifth of the mean of all."""
-    width, counts = max(len(changes) // 6, 2), np.arange(len(changes))
+    width = max(len(changes) // 6, 2)
+    counts = np.arange(len(changes))
     sums = np.concatenate(([0.0], np.cumsum(changes)))
-    first, last = np.maximum(counts - width, 0), np.minimum(counts + width + 1, len(changes))
+    first = np.maximum(counts - width, 0)
+    last = np.minimum(counts + width + 1, len(changes))
     return np.maximum((sums[last] - sums[first]) / (last - first), 0.2 * float(changes.mean()))
 
 

@@ -98,13 +98,15 @@ class _Rows:
         series = between(history[metric], first, last)
         if len(series) < _FEWEST:
             return None
-        steps, stretches = series.steps, np.cumsum(_borders(history, series.steps))
+        steps = series.steps
+        stretches = np.cumsum(_borders(history, series.steps))
         count = np.bincount(stretches)
         into = np.arange(len(steps)) - (np.cumsum(count) - count)[stretches]
         good = np.isfinite(series.values) & (count[stretches] >= _STRETCH) & ((into >= _SETTLING) | (stretches == 0))
         if np.count_nonzero(good) < _FEWEST:
             return None
-        steps, memory = steps[good], series.values[good]
+        steps = steps[good]
+        memory = series.values[good]
         stretches = np.unique(stretches[good], return_inverse=True)[1].astype(np.intp)
         ending = middle(memory[-16:])
         columns = _explanations(history, steps)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.health.window import between, on_steps
-from fieldwatch.record import History, SampleLosses
+from fieldwatch.record import History, SampleLosses, profile_tag
 
 PEAK = "Memory/peak_MB"
 ALLOCATED = "Memory/allocated_MB"
@@ -66,7 +66,8 @@ class MemoryTrace:
         good = np.isfinite(peak.values) & (size > 0)
         if np.count_nonzero(good) < 2:
             return None
-        steps, size = peak.steps[good], size[good]
+        steps = peak.steps[good]
+        size = size[good]
         work = on_steps(history[WORK], steps) if WORK in history else np.full(len(steps), np.nan)
         samples = history.sample_losses()
         return cls(
@@ -102,9 +103,11 @@ class GrowthTrace:
         known = series.values > 0
         if not known.any():
             return None
-        values, recorded = series.values[known], series.steps[known]
+        values = series.values[known]
+        recorded = series.steps[known]
         places = np.concatenate(([0], 1 + np.flatnonzero(np.diff(values))))
-        steps, sizes = recorded[places], values[places]
+        steps = recorded[places]
+        sizes = values[places]
         if name != SIZE:
             return cls(steps=steps, sizes=sizes)
         older: list[tuple[float, float]] = []
@@ -156,8 +159,9 @@ def capacity(history: History, last: int) -> float | None:
     if not len(values):
         return None
     lost = 0.0
-    if NOT_RETURNABLE in history:
-        pieces = between(history[NOT_RETURNABLE], 0, last).values[-_LATEST:]
+    not_returnable = profile_tag(NOT_RETURNABLE, history)
+    if not_returnable in history:
+        pieces = between(history[not_returnable], 0, last).values[-_LATEST:]
         lost = middle(pieces) if len(pieces) and np.isfinite(pieces).all() else 0.0
     return middle(values) - lost
 

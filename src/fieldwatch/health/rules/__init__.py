@@ -1,96 +1,76 @@
-"""The rules, by what they look at."""
+"""The rules of the toolkit, by what they look at: ``from fieldwatch.health.rules import losses``.
 
-from fieldwatch.health.rules.field import OccupancySaturated, RayStarvation
-from fieldwatch.health.rules.finite import NonFinite, RefusedUpdates
-from fieldwatch.health.rules.forecast import MemoryLeak, OutOfMemoryAhead
-from fieldwatch.health.rules.gradients import (
-    DeadGroup,
-    GradientExploding,
-    GradientVanishing,
-    GroupImbalance,
-    TermConflict,
-    UpdateRatio,
+A new rule is a class in one of these modules, and no other file has to name it: ``GENERAL`` and ``docs/rules.md`` are
+made from the modules. Rules of one pipeline belong to the pipeline.
+"""
+
+import inspect
+from types import ModuleType
+
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules import (
+    finite,
+    forecast,
+    gradients,
+    incidents,
+    keeping,
+    losses,
+    memory,
+    parameters,
+    quality,
+    samples,
+    saving,
+    terms,
+    timing,
 )
-from fieldwatch.health.rules.losses import LossJump, LossNotDecreasing, LossOscillating, LossSpike
-from fieldwatch.health.rules.memory import FragmentationHigh, MemoryGrowing, MemoryRanOut
-from fieldwatch.health.rules.parameters import ParameterDrift, UnchangedParameters
-from fieldwatch.health.rules.population import (
-    DegenerateGaussians,
-    GrowthCapBinds,
-    NonFiniteGaussians,
-    PopulationCollapse,
-    PruneRefused,
-)
-from fieldwatch.health.rules.quality import (
-    Collapse,
-    LearnedNothing,
-    NoValidation,
-    Overfitting,
-    Overtraining,
-    PoorSemantics,
-)
-from fieldwatch.health.rules.samples import SampleSpike
-from fieldwatch.health.rules.saving import CheckpointsFail
-from fieldwatch.health.rules.surface import (
-    AbundantSamples,
-    GridRebuilt,
-    PosesRunAway,
-    RolledBack,
-    SharpnessStuck,
-    StarvedRays,
-    ValidationFailed,
-)
-from fieldwatch.health.rules.terms import DeclaredButAbsent, DeclaredButZero, TermDominates, UndeclaredTerm
-from fieldwatch.health.rules.timing import DataStarved, SlowStart, StalledTraining, StepOutlier
 
 __all__ = [
-    "AbundantSamples",
-    "CheckpointsFail",
-    "Collapse",
-    "DataStarved",
-    "DeadGroup",
-    "DeclaredButAbsent",
-    "DeclaredButZero",
-    "DegenerateGaussians",
-    "FragmentationHigh",
-    "GradientExploding",
-    "GradientVanishing",
-    "GridRebuilt",
-    "GroupImbalance",
-    "GrowthCapBinds",
-    "LearnedNothing",
-    "LossJump",
-    "LossNotDecreasing",
-    "LossOscillating",
-    "LossSpike",
-    "MemoryGrowing",
-    "MemoryLeak",
-    "MemoryRanOut",
-    "NoValidation",
-    "NonFinite",
-    "NonFiniteGaussians",
-    "OccupancySaturated",
-    "OutOfMemoryAhead",
-    "Overfitting",
-    "Overtraining",
-    "ParameterDrift",
-    "PoorSemantics",
-    "PopulationCollapse",
-    "PosesRunAway",
-    "PruneRefused",
-    "RayStarvation",
-    "RefusedUpdates",
-    "RolledBack",
-    "SampleSpike",
-    "SharpnessStuck",
-    "SlowStart",
-    "StalledTraining",
-    "StarvedRays",
-    "StepOutlier",
-    "TermConflict",
-    "TermDominates",
-    "UnchangedParameters",
-    "UndeclaredTerm",
-    "UpdateRatio",
-    "ValidationFailed",
+    "GENERAL",
+    "RULES",
+    "finite",
+    "forecast",
+    "gradients",
+    "incidents",
+    "keeping",
+    "losses",
+    "memory",
+    "parameters",
+    "quality",
+    "rules_in",
+    "samples",
+    "saving",
+    "terms",
+    "timing",
 ]
+
+_MODULES = (
+    finite,
+    incidents,
+    samples,
+    losses,
+    terms,
+    gradients,
+    parameters,
+    timing,
+    memory,
+    forecast,
+    saving,
+    keeping,
+    quality,
+)
+
+
+def rules_in(module: ModuleType) -> tuple[type[HealthRule], ...]:
+    """Return the rule classes that a module defines, in the order of their definition."""
+    return tuple(
+        thing
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and issubclass(thing, HealthRule) and thing.__module__ == module.__name__
+    )
+
+
+RULES: tuple[type[HealthRule], ...] = tuple(rule for module in _MODULES for rule in rules_in(module))
+"""Every rule class of the toolkit."""
+
+GENERAL: tuple[HealthRule, ...] = tuple(rule() for rule in RULES if rule.general)
+"""The rules for any run, with their default thresholds."""

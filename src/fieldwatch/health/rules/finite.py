@@ -7,13 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.threshold import threshold
 from fieldwatch.health.window import Span, first_held, on_steps, phases, spans, trailing_count
-from fieldwatch.record import History
+from fieldwatch.record import History, tags
 
-_TERM = "Loss/component_"
 _NORMS = ("Gradients/", "Train/Gradients/")
 _LOSSES = ("Train/Loss/", "Train_Batch/")
 _Bad = Mapping[str, NDArray[np.float64]]
@@ -45,7 +44,7 @@ class NonFinite(HealthRule):
 
     def _describe(self, history: History, bad: _Bad, step: int, *, refused: bool) -> Finding:
         culprits = [name for name, steps in bad.items() if step in steps]
-        terms = [name.removeprefix(_TERM) for name in culprits if name.startswith(_TERM)]
+        terms = list(tags.COMPONENT.parts(culprits))
         groups = [group for name in culprits if (group := _group(name))]
         parts = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
         what = ", ".join(parts or culprits)
@@ -60,8 +59,8 @@ class NonFinite(HealthRule):
 
 
 def _is_watched(name: str) -> bool:
-    if name.startswith("Loss/"):
-        return name == "Loss/total" or name.startswith(_TERM)
+    if tags.kind(name) == tags.LOSS:
+        return name == tags.TOTAL or tags.COMPONENT.part(name) is not None
     return name.endswith("_norm") if name.startswith(_NORMS) else name.startswith(_LOSSES) and name.endswith("_loss")
 
 
@@ -100,11 +99,15 @@ def _sample_at(history: History, step: int) -> str:
 class RefusedUpdates(HealthRule):
     """Many updates are refused: the run computes, but hardly trains."""
 
-    count: int = integer("RefusedUpdates", "count")
-    share: float = number("RefusedUpdates", "share")
-    standstill: float = number("RefusedUpdates", "standstill")
-    window: int = integer("RefusedUpdates", "window")
-    settled: int = integer("RefusedUpdates", "settled")
+    count: int = threshold(
+        4, unit="updates", reason="a few refusals are normal with loss scaling, and NonFinite names each one anyway"
+    )
+    share: float = threshold(0.02, unit="share of updates", reason="one lost step in fifty is more than bad luck")
+    standstill: float = threshold(
+        0.5, unit="share of updates", reason="with half of all updates lost the run no longer trains"
+    )
+    window: int = threshold(256, unit="steps", reason="long enough for a share, short enough to see it rise")
+    settled: int = threshold(16, unit="steps", reason="fewer steps say nothing about a standstill")
     remedy: ClassVar[str] = (
         "Find the cause that NonFinite names; lower the learning rate or clip harder if the values overflow; "
         "with loss scaling, lower the initial scale."
@@ -121,7 +124,8 @@ class RefusedUpdates(HealthRule):
         if np.count_nonzero(refused) < self.count:
             return
         ends = np.arange(1, len(refused) + 1)
-        rows, lost = np.minimum(ends, self.window), trailing_count(refused, self.window)
+        rows = np.minimum(ends, self.window)
+        lost = trailing_count(refused, self.window)
         many = (lost >= self.count) & (lost >= self.share * rows)
         stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
         grades: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))

@@ -3,14 +3,15 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.forecast import Forecast, Leak, capacity, find_leak, forecast
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.threshold import threshold
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import History
 
 Action = Literal["warn", "checkpoint", "cap"]
+_BENCHMARK = "measured by benchmarks/forecast.py"
 _RESERVED = "Memory/reserved_MB"
 _SUBJECT = "Memory/peak_MB"
 
@@ -36,9 +37,16 @@ class OutOfMemoryAhead(HealthRule):
     unit: str = "primitives"
     growth_until: int | None = None
     end: int | None = None
-    sure: float = number("OutOfMemoryAhead", "sure")
-    soon: int = integer("OutOfMemoryAhead", "soon")
-    near: int = integer("OutOfMemoryAhead", "near")
+    sure: float = threshold(
+        0.5,
+        unit="probability",
+        reason="more likely than not, by the spread of the growth curves and of the memory of a step",
+        source=_BENCHMARK,
+    )
+    soon: int = threshold(
+        3000, unit="steps", reason="time enough to change the settings by hand; farther ahead the finding is a note"
+    )
+    near: int = threshold(500, unit="steps", reason="five densifications: a run that can act should act now")
     remedy: ClassVar[str] = (
         "Cap growth at the size named, end it earlier or raise its gradient threshold; or lower the resolution of the "
         "view named, or crop it. A checkpoint before that step keeps the work."
@@ -81,10 +89,21 @@ class MemoryLeak(HealthRule):
     ``plan``) are done.
     """
 
-    significance: float = number("MemoryLeak", "significance")
-    least: float = number("MemoryLeak", "least")
-    matters: float = number("MemoryLeak", "matters")
-    warmup: int = integer("MemoryLeak", "warmup")
+    significance: float = threshold(
+        6.0,
+        unit="standard errors",
+        reason="500 looks at three windows in a run must not raise one false alarm",
+        source=_BENCHMARK,
+    )
+    least: float = threshold(
+        0.02, unit="MB per step", reason="600 MB over 30,000 steps; smaller leaks never end a run", source=_BENCHMARK
+    )
+    matters: float = threshold(
+        0.01, unit="share of memory", reason="a leak that takes less until the planned end is a note (a CPU's heap)"
+    )
+    warmup: int = threshold(
+        32, unit="steps", reason="in each phase optimizer state, cuDNN's trials, caches and workspaces come first"
+    )
     remedy: ClassVar[str] = (
         "Something is kept from every step: append loss.item() or .detach() to lists instead of tensors with their "
         "graph, add up numbers instead of losses, and drop references to renders and batches; the tensor profile names "

@@ -8,25 +8,23 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, between, first_held, named, on_steps, phases, spans, trailing_mean
-from fieldwatch.record import History, Series
+from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.window import Span, between, first_held, on_steps, phases, spans, trailing_mean
+from fieldwatch.record import History, Series, tags
 
-TOTAL_NORM = ("Gradients/total_norm",)
+TOTAL_NORM = (tags.TOTAL_NORM,)
 
 
 def group_norms(history: History) -> Mapping[str, str]:
     """Return the recorded gradient norms of parameter groups: group -> metric."""
-    norms = named(history, "Gradients/", "_norm")
-    norms.pop("total", None)
-    return norms
+    return tags.GROUP_NORM.parts(history.names())
 
 
 def decayed(history: History, group: str, steps: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
     """Tell for each step whether the group's learning rate is below a share of its highest so far."""
-    name = f"LearningRate/{group}"
+    name = tags.LEARNING_RATE.tag(group)
     if name not in history:
         return np.zeros(len(steps), np.bool_)
     rates = history[name]
@@ -46,10 +44,19 @@ class GradientVanishing(HealthRule):
 
     metrics: Sequence[str] = TOTAL_NORM
     loss: str = ""
-    learnt: float = number("GradientVanishing", "learnt")
-    low: float = number("GradientVanishing", "low")
-    warmup: int = integer("GradientVanishing", "warmup")
-    patience: int = integer("GradientVanishing", "patience")
+    learnt: float = threshold(
+        10.0,
+        unit="times",
+        reason="a converged L2 fit ends with small gradients; where `loss` fell this far, the finding is a note",
+    )
+    low: float = threshold(
+        1e-7,
+        unit="gradient norm",
+        reason="below it, float32 updates vanish; losses averaged over pixels make 1e-3 normal",
+        source=SMDEBUG,
+    )
+    warmup: int = threshold(16, unit="recordings", reason="the first steps may be empty")
+    patience: int = threshold(32, unit="recordings", reason="one empty batch is no trend")
     remedy: ClassVar[str] = (
         "Look for saturated activations, a term scaled down by a mean over too many elements, detached tensors or "
         "float16 underflow; raise the loss scale or the weight."
@@ -83,12 +90,18 @@ class GradientExploding(HealthRule):
     """The gradient norm is far above what it was, or beyond any use."""
 
     metrics: Sequence[str] = TOTAL_NORM
-    high: float = number("GradientExploding", "high")
-    ratio: float = number("GradientExploding", "ratio")
-    ceiling: float = number("GradientExploding", "ceiling")
-    window: int = integer("GradientExploding", "window")
-    warmup: int = integer("GradientExploding", "warmup")
-    patience: int = integer("GradientExploding", "patience")
+    high: float = threshold(
+        100.0, unit="gradient norm", reason="losses averaged over pixels or rays stay well below it"
+    )
+    ratio: float = threshold(
+        10.0,
+        unit="times the baseline",
+        reason="required as well, as losses summed over pixels are large from the start",
+    )
+    ceiling: float = threshold(1e6, unit="gradient norm", reason="no loss needs it, whatever the baseline")
+    window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
+    warmup: int = threshold(32, unit="recordings", reason="the first steps are steep")
+    patience: int = threshold(8, unit="recordings", reason="clipping deals with single ones")
     remedy: ClassVar[str] = "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -120,12 +133,15 @@ class GroupImbalance(HealthRule):
             (positions, opacities) are never alike, so there is no default.
     """
 
+    general: ClassVar[bool] = False
     metrics: Sequence[str] = ()
     groups: Sequence[str] = ()
-    low: float = number("GroupImbalance", "low")
-    high: float = number("GroupImbalance", "high")
-    warmup: int = integer("GroupImbalance", "warmup")
-    patience: int = integer("GroupImbalance", "patience")
+    low: float = threshold(
+        0.1, unit="ratio of norms", reason="an order of magnitude: beyond it, one of the two groups hardly learns"
+    )
+    high: float = threshold(10.0, unit="ratio of norms", reason="the inverse of `low`")
+    warmup: int = threshold(3, unit="recordings", reason="a head that just began is out of balance")
+    patience: int = threshold(3, unit="recordings", reason="one unbalanced recording is no trend")
     remedy: ClassVar[str] = (
         "Change the weight of the term behind the weaker group until the ratio lies within 0.1 to 10, or give the "
         "groups learning rates of their own."
@@ -135,8 +151,8 @@ class GroupImbalance(HealthRule):
         """Return where each ratio had been out of balance for too long."""
         found = [self._judge(span, span.values, span.name) for span in spans(history, *self.metrics)]
         for one, other in combinations(self.groups, 2):
-            name = f"Gradients/{other}_norm"
-            for span in spans(history, f"Gradients/{one}_norm"):
+            name = tags.GRADIENT_NORM.tag(other)
+            for span in spans(history, tags.GRADIENT_NORM.tag(one)):
                 below = on_steps(history[name], span.series.steps) if name in history else span.values * np.nan
                 ratio = np.divide(span.values, below, out=np.full(len(below), np.nan), where=below > 0)
                 found.append(self._judge(span, ratio, f"{one}/{other}"))
@@ -155,7 +171,7 @@ class GroupImbalance(HealthRule):
 class DeadGroup(HealthRule):
     """A parameter group that was learning gets no gradient any more."""
 
-    patience: int = integer("DeadGroup", "patience")
+    patience: int = threshold(200, unit="recordings", reason="groups may be updated every few steps only")
     remedy: ClassVar[str] = (
         "Check that the group still takes part in the render (replaced parameters that nothing watches? a detach, a "
         "saturated activation?); freeze it on purpose at a phase border instead."
@@ -198,16 +214,28 @@ class DeadGroup(HealthRule):
 class UpdateRatio(HealthRule):
     """A group's updates are as large as its parameters, or too small to change them."""
 
-    high: float = number("UpdateRatio", "high")
-    low: float = number("UpdateRatio", "low")
-    warmup: int = integer("UpdateRatio", "warmup")
-    patience: int = integer("UpdateRatio", "patience")
-    decayed: float = number("UpdateRatio", "decayed")
+    high: float = threshold(
+        1.0,
+        unit="update / parameter norm",
+        reason="an update as large as the parameters rewrites them (healthy: 1e-3; smdebug: 10)",
+        source=SMDEBUG,
+    )
+    low: float = threshold(
+        1e-8,
+        unit="update / parameter norm",
+        reason="below the resolution of float32 nothing is learned",
+        source=SMDEBUG,
+    )
+    warmup: int = threshold(100, unit="recordings", reason="groups that start at zero have no ratio yet")
+    patience: int = threshold(32, unit="recordings", reason="single large or small updates do no harm")
+    decayed: float = threshold(
+        0.01, unit="share of the highest rate", reason="a learning rate below it explains small updates"
+    )
     remedy: ClassVar[str] = "Set the group's learning rate so that an update is about a thousandth of the parameters."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per group and phase, where the ratio had been out of range for too long."""
-        groups = {name: group for group, name in named(history, "Gradients/update_ratio_").items()}
+        groups = {name: group for group, name in tags.UPDATE_RATIO.parts(history.names()).items()}
         return tuple(
             self.finding(span.step(at), f"updates of group '{group}' are {text}", subject=group)
             for span in spans(history, *groups)
@@ -233,17 +261,21 @@ class TermConflict(HealthRule):
     """Two loss terms pull a group in opposite directions for a long time."""
 
     severity: ClassVar[Severity] = "note"
-    cosine: float = number("TermConflict", "cosine")
-    window: int = integer("TermConflict", "window")
-    warmup: int = integer("TermConflict", "warmup")
-    patience: int = integer("TermConflict", "patience")
+    cosine: float = threshold(
+        0.5, unit="negative cosine", reason="gradients more than 120 degrees apart undo half of each other"
+    )
+    window: int = threshold(
+        32, unit="recordings", reason="length of the moving mean: single batches disagree all the time"
+    )
+    warmup: int = threshold(16, unit="recordings", reason="terms that just began pull elsewhere")
+    patience: int = threshold(32, unit="recordings", reason="terms may disagree for a while")
     remedy: ClassVar[str] = (
         "Lower one of the two weights, or give the terms phases of their own; if both must stay, this is the price."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per pair of terms and phase, where the moving mean had been strongly negative for too long."""
-        pairs = {name: pair for pair, name in named(history, "Gradients/cosine_").items()}
+        pairs = {name: pair for pair, name in tags.COSINE.parts(history.names()).items()}
         found = (self._judge(span, pairs[span.name]) for span in spans(history, *pairs))
         return tuple(finding for finding in found if finding)
 

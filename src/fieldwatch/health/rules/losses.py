@@ -8,21 +8,21 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import LOOKBACK, Span, excused, first_held, named, spans, trailing_mean
-from fieldwatch.record import History
+from fieldwatch.health.window import LOOKBACK, Span, excused, first_held, spans, trailing_mean
+from fieldwatch.record import History, tags
 
-TOTAL = ("Loss/total",)
+TOTAL = (tags.TOTAL,)
 RESETS = ("reset",)
 
 
 def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Tell for each pair of steps whether a term's weight rose by half or more between them."""
     risen = np.zeros(len(after), np.bool_)
-    for name in named(history, "Loss/weight_").values():
+    for name in tags.WEIGHT.parts(history.names()).values():
         series = history[name]
         places = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
         old, new = np.where(places < 0, 0.0, series.values[np.maximum(places, 0)])
@@ -36,12 +36,18 @@ class LossSpike(HealthRule):
 
     metrics: Sequence[str] = TOTAL
     excuses: Sequence[str] = RESETS
-    ratio: float = number("LossSpike", "ratio")
-    own: float = number("LossSpike", "own")
-    window: int = integer("LossSpike", "window")
-    warmup: int = integer("LossSpike", "warmup")
-    patience: int = integer("LossSpike", "patience")
-    grace: int = integer("LossSpike", "grace")
+    ratio: float = threshold(
+        10.0, unit="times the baseline", reason="most views differ by less; a ratio of 2 fires on every hard view"
+    )
+    own: float = threshold(
+        3.0, unit="times the sample's own past", reason="a named sample that is always this hard is no spike"
+    )
+    window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
+    warmup: int = threshold(32, unit="recordings", reason="there is no baseline before")
+    patience: int = threshold(
+        16, unit="recordings", reason="a spike that does not come back within this many is a jump"
+    )
+    grace: int = threshold(200, unit="steps", reason="after a declared reset the loss may rise")
     remedy: ClassVar[str] = (
         "Look at the sample of that step (SampleSpike names it where samples are named); clip gradients, so that "
         "one batch cannot move the parameters far."
@@ -52,7 +58,8 @@ class LossSpike(HealthRule):
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        values, steps = span.values, span.series.steps
+        values = span.values
+        steps = span.series.steps
         base = trailing_mean(values, self.window, least=self.warmup)
         high = np.isfinite(values) & (base > 0) & (values > self.ratio * base)
         if not high.any():
@@ -82,12 +89,18 @@ class LossJump(HealthRule):
 
     metrics: Sequence[str] = TOTAL
     excuses: Sequence[str] = RESETS
-    ratio: float = number("LossJump", "ratio")
-    limit: float = number("LossJump", "limit")
-    window: int = integer("LossJump", "window")
-    warmup: int = integer("LossJump", "warmup")
-    patience: int = integer("LossJump", "patience")
-    grace: int = integer("LossJump", "grace")
+    ratio: float = threshold(
+        3.0, unit="times the baseline", reason="noise between views does not triple a mean for long"
+    )
+    limit: float = threshold(
+        100.0,
+        unit="loss",
+        reason="losses averaged over pixels or rays are of order 1; applies only if the baseline was below half of it",
+    )
+    window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
+    warmup: int = threshold(64, unit="recordings", reason="there is no baseline before")
+    patience: int = threshold(16, unit="recordings", reason="a single spike is no jump")
+    grace: int = threshold(200, unit="steps", reason="after a declared reset the loss may rise and need time")
     remedy: ClassVar[str] = (
         "Go back to the last checkpoint before that step with a lower learning rate; look at what changed there (a "
         "schedule, a new sample, a term's weight) and declare a planned change as a phase or a reset."
@@ -98,7 +111,8 @@ class LossJump(HealthRule):
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        values, steps = span.values, span.series.steps
+        values = span.values
+        steps = span.series.steps
         base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
         far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
         high = np.isfinite(values) & (base > 0) & far
@@ -120,12 +134,23 @@ class LossNotDecreasing(HealthRule):
     """The total loss is no lower than it was when the run began."""
 
     metrics: Sequence[str] = TOTAL
-    drop: float = number("LossNotDecreasing", "drop")
-    head: int = integer("LossNotDecreasing", "head")
-    window: int = integer("LossNotDecreasing", "window")
-    warmup: int = integer("LossNotDecreasing", "warmup")
-    noise: float = number("LossNotDecreasing", "noise")
-    patience: int = integer("LossNotDecreasing", "patience")
+    drop: float = threshold(
+        0.01,
+        unit="relative",
+        reason="less than 1 % below the start is no progress (smdebug: 0.1 % over 10 steps)",
+        source=SMDEBUG,
+    )
+    head: int = threshold(128, unit="recordings", reason="they say where the loss began")
+    window: int = threshold(
+        512, unit="recordings", reason="length of the present mean: views differ, so ten steps say nothing"
+    )
+    warmup: int = threshold(
+        1000, unit="recordings", reason="learning rates warm up; smdebug's 10 steps fire on every warm-up"
+    )
+    noise: float = threshold(
+        0.05, unit="relative standard error", reason="beyond it, the spread between views decides the comparison"
+    )
+    patience: int = threshold(64, unit="recordings", reason="a plateau at the initial height has to last")
     remedy: ClassVar[str] = (
         "Check that the optimizer holds the parameters that the loss depends on, that nothing is detached, and the "
         "learning rate (try ten times more, then ten times less)."
@@ -139,7 +164,8 @@ class LossNotDecreasing(HealthRule):
         return tuple(found for span in first if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        values, steps = span.values, span.series.steps
+        values = span.values
+        steps = span.series.steps
         if len(values) < self.warmup + self.patience:
             return None
         head = values[: self.head][np.isfinite(values[: self.head])]
@@ -165,12 +191,14 @@ class LossOscillating(HealthRule):
     """The total loss swings up and down by more than its own size, averaged over blocks of steps."""
 
     metrics: Sequence[str] = TOTAL
-    block: int = integer("LossOscillating", "block")
-    window: int = integer("LossOscillating", "window")
-    swing: float = number("LossOscillating", "swing")
-    reversals: int = integer("LossOscillating", "reversals")
-    warmup: int = integer("LossOscillating", "warmup")
-    patience: int = integer("LossOscillating", "patience")
+    block: int = threshold(32, unit="steps", reason="the mean over a block hides the spread between views")
+    window: int = threshold(8, unit="blocks", reason="long enough for several swings")
+    swing: float = threshold(1.0, unit="times the mean", reason="block means whose range exceeds their own mean")
+    reversals: int = threshold(
+        3, unit="reversals", reason="up, down, up, down: a steady fall or a single spike turns less often"
+    )
+    warmup: int = threshold(4, unit="blocks", reason="the first fall is steep")
+    patience: int = threshold(2, unit="blocks", reason="one wide window is no oscillation")
     remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or take larger batches."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -182,7 +210,8 @@ class LossOscillating(HealthRule):
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
         views = sliding_window_view(means, self.window)
-        middle, extent = views.mean(axis=1), views.max(axis=1) - views.min(axis=1)
+        middle = views.mean(axis=1)
+        extent = views.max(axis=1) - views.min(axis=1)
         if not (extent > self.swing * middle).any():
             return None
         moves = np.diff(views, axis=1)
@@ -197,14 +226,18 @@ class LossOscillating(HealthRule):
 
     def _blocks(self, span: Span) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the means over whole blocks of steps, and the last step of each."""
-        values, steps, finite = span.values, span.series.steps, np.isfinite(span.values)
+        values = span.values
+        steps = span.series.steps
+        finite = np.isfinite(span.values)
         if not finite.all():
-            values, steps = values[finite], steps[finite]
+            values = values[finite]
+            steps = steps[finite]
         if self.block == 1:
             return values, steps
         starts = np.flatnonzero(np.diff(np.floor(steps / self.block), prepend=-1))
         if not len(starts):
             return values, steps
-        sums, counts = np.add.reduceat(values, starts), np.diff(starts, append=len(values))
+        sums = np.add.reduceat(values, starts)
+        counts = np.diff(starts, append=len(values))
         whole = len(starts) - ((steps[-1] + 1) % self.block != 0)
         return (sums / counts)[:whole], steps[starts + counts - 1][:whole]

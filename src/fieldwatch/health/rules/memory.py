@@ -8,16 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.health.allocation import shown
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_held, on_steps, spans
-from fieldwatch.record import History
+from fieldwatch.record import History, profile_tag
 
 CATEGORIES = tuple(
     f"TensorProfiling/Tensor_Category/{category}_MB" for category in ("activations", "gradients", "buffers", "other")
 )
 PARAMETERS = "TensorProfiling/Tensor_Category/parameters_MB"
+
+
+def _recorded(tags: Sequence[str], history: History) -> list[str]:
+    """Tags of the tensor profile under the names that the run chose."""
+    return [profile_tag(tag, history) for tag in tags]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +36,17 @@ class MemoryGrowing(HealthRule):
 
     metrics: Sequence[str] = CATEGORIES
     explained_by: str = PARAMETERS
-    share: float = number("MemoryGrowing", "share")
-    least: float = number("MemoryGrowing", "least")
-    window: int = integer("MemoryGrowing", "window")
-    warmup: int = integer("MemoryGrowing", "warmup")
+    share: float = threshold(
+        0.1,
+        unit="share",
+        reason="growth since the phase's first snapshots (smdebug GPUMemoryIncrease: 5 or 10 %)",
+        source=SMDEBUG,
+    )
+    least: float = threshold(64.0, unit="MB", reason="smaller growth never ends a run")
+    window: int = threshold(
+        8, unit="snapshots", reason="without a fall: memory that comes and goes falls at least once"
+    )
+    warmup: int = threshold(2, unit="snapshots", reason="the optimizer's state comes with the first update")
     remedy: ClassVar[str] = (
         "Something keeps tensors alive: append loss.item() or .detach() to lists instead of tensors with their graph, "
         "and drop references to old renders and batches."
@@ -42,10 +54,13 @@ class MemoryGrowing(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per category and phase, where it had grown for too long."""
-        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
+        return tuple(
+            found for span in spans(history, *_recorded(self.metrics, history)) if (found := self._judge(history, span))
+        )
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        values, places = span.values, np.arange(len(span.values))
+        values = span.values
+        places = np.arange(len(span.values))
         if len(values) < self.window + self.warmup:
             return None
         scale = self._scale(history, span)
@@ -57,15 +72,17 @@ class MemoryGrowing(HealthRule):
         at = first_held(grown)
         if at is None:
             return None
-        old, snapshots = values[since[at]], places[at] - since[at]
+        old = values[since[at]]
+        snapshots = places[at] - since[at]
         text = f"{span.name} is growing: {old:.0f} to {values[at]:.0f} MB over {snapshots} snapshots without a fall."
         return self.finding(span.step(at), text, subject=span.name)
 
     def _scale(self, history: History, span: Span) -> NDArray[np.float64]:
         """Return by what factor the model has grown since the first snapshot; 1 where that is not known."""
-        if self.explained_by not in history:
+        explained_by = profile_tag(self.explained_by, history)
+        if explained_by not in history:
             return np.ones(len(span.values))
-        size = on_steps(history[self.explained_by], span.series.steps)
+        size = on_steps(history[explained_by], span.series.steps)
         known = np.flatnonzero(size > 0)
         return np.where(size > 0, size / size[known[0]], 1.0) if len(known) else np.ones(len(size))
 
@@ -88,10 +105,12 @@ class FragmentationHigh(HealthRule):
     pieces: str = "TensorProfiling/Fragmentation/not_returnable_MB"
     reserved: str = "Memory/reserved_MB"
     counted: str = "Memory/allocated_MB"
-    high: float = number("FragmentationHigh", "high")
-    lost: float = number("FragmentationHigh", "lost")
-    warmup: int = integer("FragmentationHigh", "warmup")
-    patience: int = integer("FragmentationHigh", "patience")
+    high: float = threshold(40.0, unit="%", reason="10 to 30 % idle is normal for a caching allocator")
+    lost: float = threshold(
+        10.0, unit="%", reason="in pieces of segments in use; below it the idle rest is cache that serves again"
+    )
+    warmup: int = threshold(2, unit="snapshots", reason="the pool fills")
+    patience: int = threshold(4, unit="snapshots", reason="idle cache is taken again by later steps")
     remedy: ClassVar[str] = (
         "Idle cache is taken again by the next step, so that emptying it every few steps only costs time. If requests "
         "fail while much lies idle, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and call "
@@ -103,7 +122,7 @@ class FragmentationHigh(HealthRule):
         if self.counted in history and self.reserved not in history:
             return ()
         found: list[Finding] = []
-        for span in spans(history, *self.metrics):
+        for span in spans(history, *_recorded(self.metrics, history)):
             lost = self._lost(history, span)
             high = (span.values > self.high) & ~(lost <= self.lost)
             at = first_held(high, patience=self.patience, warmup=self.warmup)
@@ -115,11 +134,12 @@ class FragmentationHigh(HealthRule):
 
     def _lost(self, history: History, span: Span) -> NDArray[np.float64]:
         """Return the share lost in pieces, in percent of what is reserved; NaN where that is not recorded."""
-        if self.pieces not in history or self.reserved not in history:
+        pieces = profile_tag(self.pieces, history)
+        if pieces not in history or self.reserved not in history:
             return np.full(len(span.values), np.nan)
         steps = span.series.steps
         reserved = on_steps(history[self.reserved], steps)
-        return 100 * on_steps(history[self.pieces], steps) / np.where(reserved > 0, reserved, np.nan)
+        return 100 * on_steps(history[pieces], steps) / np.where(reserved > 0, reserved, np.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +161,8 @@ class MemoryRanOut(HealthRule):
         return tuple(self._describe(step, what, chain) for (step, what), chain in chains.items())
 
     def _describe(self, step: int, what: str, chain: Sequence[Mapping[str, Any]]) -> Finding:
-        first, last = chain[0], chain[-1]
+        first = chain[0]
+        last = chain[-1]
         size = last.get("requested")
         asked = "" if size is None else f" ({shown(int(size))} were requested)"
         text = (

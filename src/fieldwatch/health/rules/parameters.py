@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import decayed
+from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_held, named, on_steps, spans
 from fieldwatch.record import History
 
@@ -33,9 +33,16 @@ class UnchangedParameters(HealthRule):
 
     prefixes: Sequence[str] = PREFIXES
     gradients: Sequence[str] = ("Gradients/",)
-    patience: int = integer("UnchangedParameters", "patience")
-    span: int = integer("UnchangedParameters", "span")
-    decayed: float = number("UnchangedParameters", "decayed")
+    patience: int = threshold(
+        4,
+        unit="recordings",
+        reason="exactly equal ones (smdebug: 3 within 1e-5, which slow learning reaches)",
+        source=SMDEBUG,
+    )
+    span: int = threshold(64, unit="steps", reason="the equal recordings have to cover them")
+    decayed: float = threshold(
+        0.01, unit="share of the highest rate", reason="a learning rate below it explains parameters at rest"
+    )
     remedy: ClassVar[str] = (
         "Give the group to the optimizer (were its parameters replaced after the optimizer was made?) and check its "
         "learning rate and that step.update is called with that optimizer."
@@ -47,7 +54,8 @@ class UnchangedParameters(HealthRule):
         return tuple(finding for finding in found if finding)
 
     def _judge(self, history: History, group: str, span: Span, std: NDArray[np.float64]) -> Finding | None:
-        steps, places = span.series.steps, np.arange(len(std))
+        steps = span.series.steps
+        places = np.arange(len(std))
         same = np.concatenate(([False], (np.diff(span.values) == 0) & (np.diff(std) == 0)))
         if np.count_nonzero(same) < self.patience - 1:
             return None
@@ -79,10 +87,12 @@ class ParameterDrift(HealthRule):
     """A group's parameters have grown to many times their size."""
 
     prefixes: Sequence[str] = PREFIXES
-    ratio: float = number("ParameterDrift", "ratio")
-    floor: float = number("ParameterDrift", "floor")
-    warmup: int = integer("ParameterDrift", "warmup")
-    patience: int = integer("ParameterDrift", "patience")
+    ratio: float = threshold(
+        10.0, unit="times the first value", reason="|mean| + std of a healthy group stays near its first value"
+    )
+    floor: float = threshold(0.1, unit="parameter value", reason="groups that start at zero grow by any factor")
+    warmup: int = threshold(1, unit="recordings", reason="the first one may precede the first update")
+    patience: int = threshold(3, unit="recordings", reason="one large recording is no drift")
     remedy: ClassVar[str] = (
         "Lower the group's learning rate, clip gradients, or bound the parameters (weight decay, limited activations)."
     )

@@ -7,15 +7,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.losses import RESETS
+from fieldwatch.health.threshold import threshold
 from fieldwatch.health.visits import Visits
 from fieldwatch.health.window import excused, phases
 from fieldwatch.record import History
 
 _Array = NDArray[np.float64]
+_TEST = "chosen by the authors; held by tests/health/test_rule_details.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +30,33 @@ class SampleSpike(HealthRule):
     """
 
     excuses: Sequence[str] = RESETS
-    deviation: float = number("SampleSpike", "deviation")
-    ratio: float = number("SampleSpike", "ratio")
-    grave: float = number("SampleSpike", "grave")
-    window: int = integer("SampleSpike", "window")
-    settled: int = integer("SampleSpike", "settled")
-    floor: float = number("SampleSpike", "floor")
-    warmup: int = integer("SampleSpike", "warmup")
-    grace: int = integer("SampleSpike", "grace")
+    deviation: float = threshold(
+        8.0,
+        unit="robust standard deviations",
+        reason="a +50 % spike on one view scores 10 to 17, a healthy run at most 4.2",
+        source=_TEST,
+    )
+    ratio: float = threshold(1.25, unit="times the sample's baseline", reason="smaller rises of one visit do no harm")
+    grave: float = threshold(
+        3.0,
+        unit="times the sample's baseline",
+        reason="three times the baseline pulls the parameters away: a warning instead of a note",
+    )
+    window: int = threshold(
+        512,
+        unit="steps",
+        reason="their residuals give the usual spread; the baseline comes from the sample's own visits",
+    )
+    settled: int = threshold(128, unit="residuals", reason="a spread from fewer residuals is itself noise")
+    floor: float = threshold(
+        0.02, unit="relative spread", reason="with a spread below 2 %, rounding would count as a spike"
+    )
+    warmup: int = threshold(100, unit="steps", reason="at first, samples improve at different speeds")
+    grace: int = threshold(
+        200,
+        unit="steps",
+        reason="a declared reset, such as an opacity reset, lifts the loss of every view for about this long",
+    )
     remedy: ClassVar[str] = (
         "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it "
         "if its data is bad."
@@ -62,7 +82,9 @@ class SampleSpike(HealthRule):
         scores = self._scores(visits.steps, ratios, high)
         found: dict[tuple[str, Severity], Finding] = {}
         for at in np.flatnonzero(scores > self.deviation).tolist():
-            name, loss, ratio = visits.name(at), visits.values[at], ratios[at]
+            name = visits.name(at)
+            loss = visits.values[at]
+            ratio = ratios[at]
             grade: Severity = "warning" if ratio > self.grave else "note"
             text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its own last visits (z = {scores[at]:.1f})."
             found.setdefault((name, grade), self.finding(int(visits.steps[at]), text, subject=name, severity=grade))

@@ -7,14 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.window import Span, between, first_held, named, on_steps, spans
-from fieldwatch.record import History, Series
+from fieldwatch.health.threshold import threshold
+from fieldwatch.health.window import Span, between, first_held, on_steps, spans
+from fieldwatch.record import History, Series, tags
 
-COMPONENT = "Loss/component_"
-WEIGHTED = "Loss/weighted_"
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "clip", "normal", "mask", "depth", "data")
 
 
@@ -23,7 +21,7 @@ def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]
     for term, (first, last) in history.windows.items():
         end = min(last, history.step)
         if first <= end:
-            name = COMPONENT + term
+            name = tags.COMPONENT.tag(term)
             yield term, first, end, between(history[name], first, end) if name in history else None
 
 
@@ -31,7 +29,9 @@ def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]
 class DeclaredButZero(HealthRule):
     """A loss term that is declared active is exactly zero for a long time."""
 
-    patience: int = integer("DeclaredButZero", "patience")
+    patience: int = threshold(
+        200, unit="recordings", reason="masks and selections may be empty for a while, not for this long"
+    )
     remedy: ClassVar[str] = (
         "The term computes nothing: check its mask or selection (is it ever non-empty?), its inputs, and that the "
         "surface it needs exists by then; otherwise declare its window later."
@@ -54,7 +54,7 @@ class DeclaredButZero(HealthRule):
 class DeclaredButAbsent(HealthRule):
     """A loss term that is declared active is not recorded for a long time."""
 
-    patience: int = integer("DeclaredButAbsent", "patience")
+    patience: int = threshold(200, unit="steps", reason="a term computed every fifth step is not absent")
     remedy: ClassVar[str] = (
         "Add the term to the step's terms inside its window (a name spelt differently? a branch never taken, an "
         "exception swallowed?), or correct the declared window."
@@ -87,7 +87,7 @@ class UndeclaredTerm(HealthRule):
         if not history.windows:
             return ()
         found: list[Finding] = []
-        for term, name in named(history, COMPONENT).items():
+        for term, name in tags.COMPONENT.parts(history.names()).items():
             first, last = history.windows.get(term, (0, -1))
             steps = history[name].steps
             if steps[0] >= first and steps[-1] <= last:
@@ -104,9 +104,13 @@ class TermDominates(HealthRule):
     """A regulariser adds several times more to the total than the largest data term."""
 
     primary: Sequence[str] = PRIMARY
-    ratio: float = number("TermDominates", "ratio")
-    warmup: int = integer("TermDominates", "warmup")
-    patience: int = integer("TermDominates", "patience")
+    ratio: float = threshold(
+        3.0,
+        unit="times the largest data term",
+        reason="a regularizer this strong decides the result instead of the data",
+    )
+    warmup: int = threshold(200, unit="recordings", reason="an eikonal term may lead while the field forms")
+    patience: int = threshold(64, unit="recordings", reason="one batch is no trend")
     remedy: ClassVar[str] = (
         "Lower the regulariser's weight until it stays below the data term, or give the rule your data terms by name "
         "(TermDominates(primary=(...)))."
@@ -114,7 +118,7 @@ class TermDominates(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per regulariser and phase, where it had dominated for too long."""
-        terms = named(history, WEIGHTED)
+        terms = tags.WEIGHTED.parts(history.names())
         data = [history[name] for term, name in terms.items() if term in self.primary]
         others = [name for term, name in terms.items() if term not in self.primary]
         if not data:
@@ -127,7 +131,7 @@ class TermDominates(HealthRule):
         at = first_held(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        term = span.name.removeprefix(WEIGHTED)
+        term = tags.WEIGHTED.part(span.name) or span.name
         share = abs(span.values[at]) / main[at]
         text = f"regulariser '{term}' adds {span.values[at]:.4g} to the total, {share:.1f} times the largest data term."
         return self.finding(span.step(at), text, subject=term)

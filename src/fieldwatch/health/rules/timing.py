@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fieldwatch.health.defaults import integer, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
@@ -23,11 +23,13 @@ class DataStarved(HealthRule):
 
     data: str = "Time/data"
     total: str = STEP_TIME
-    share: float = number("DataStarved", "share")
-    least: float = number("DataStarved", "least")
-    window: int = integer("DataStarved", "window")
-    warmup: int = integer("DataStarved", "warmup")
-    patience: int = integer("DataStarved", "patience")
+    share: float = threshold(
+        0.5, unit="share of the step", reason="half of the step waits for data (smdebug: IOBottleneck)", source=SMDEBUG
+    )
+    least: float = threshold(5.0, unit="ms", reason="steps this short are quick, not starved")
+    window: int = threshold(128, unit="steps", reason="length of the moving mean")
+    warmup: int = threshold(32, unit="steps", reason="workers start, caches fill")
+    patience: int = threshold(32, unit="steps", reason="a slow file is no trend")
     remedy: ClassVar[str] = (
         "Load ahead with more workers, keep decoded data in memory, or do the costly preparation once before training."
     )
@@ -62,9 +64,13 @@ class StalledTraining(HealthRule):
 
     metric: str = CLOCK
     excuses: Sequence[str] = PAUSES
-    ratio: float = number("StalledTraining", "ratio")
-    least: float = number("StalledTraining", "least")
-    warmup: int = integer("StalledTraining", "warmup")
+    ratio: float = threshold(
+        20.0, unit="times the 99th percentile", reason="of the gaps between steps; slow steps alone do not reach it"
+    )
+    least: float = threshold(
+        60.0, unit="s", reason="shorter pauses cost little (smdebug: 1800 s, longer than many runs)", source=SMDEBUG
+    )
+    warmup: int = threshold(32, unit="gaps", reason="there is no usual gap before")
     remedy: ClassVar[str] = (
         "Look at what ran there (data on a network drive? another process on the device? swapping?); record planned "
         "pauses as 'evaluation', 'checkpoint' or 'pause' events."
@@ -83,7 +89,8 @@ class StalledTraining(HealthRule):
         for at in np.flatnonzero(long).tolist():
             before = gaps[:at]
             usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
-            first, last = span.step(at), span.step(at + 1)
+            first = span.step(at)
+            last = span.step(at + 1)
             if gaps[at] > self.ratio * usual and not any(first <= step <= last for step in events):
                 text = f"training stalled: {gaps[at]:.0f} s between steps {first} and {last} (usual: {usual:.3g} s)."
                 return self.finding(last, text)
@@ -96,9 +103,14 @@ class SlowStart(HealthRule):
 
     severity: ClassVar[Severity] = "note"
     metric: str = CLOCK
-    least: float = number("SlowStart", "least")
-    ratio: float = number("SlowStart", "ratio")
-    settled: int = integer("SlowStart", "settled")
+    least: float = threshold(
+        120.0,
+        unit="s",
+        reason="before the end of the first step (smdebug MaxInitializationTime: 20 min)",
+        source=SMDEBUG,
+    )
+    ratio: float = threshold(100.0, unit="times the usual step", reason="slow steps make a slow first step")
+    settled: int = threshold(16, unit="steps", reason="there is no usual step before")
     remedy: ClassVar[str] = "Cache what is prepared before training (decoded images, compiled kernels, point clouds)."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -121,11 +133,16 @@ class StepOutlier(HealthRule):
 
     severity: ClassVar[Severity] = "note"
     metric: str = STEP_TIME
-    ratio: float = number("StepOutlier", "ratio")
-    count: int = integer("StepOutlier", "count")
-    window: int = integer("StepOutlier", "window")
-    warmup: int = integer("StepOutlier", "warmup")
-    least: float = number("StepOutlier", "least")
+    ratio: float = threshold(
+        3.0,
+        unit="times the usual step",
+        reason="smdebug has 3 or 5 standard deviations: its documentation and its code differ",
+        source=SMDEBUG,
+    )
+    count: int = threshold(10, unit="outliers", reason="a few in the window do not matter", source=SMDEBUG)
+    window: int = threshold(256, unit="steps", reason="in which outliers are counted")
+    warmup: int = threshold(32, unit="steps", reason="kernels are compiled, caches fill")
+    least: float = threshold(5.0, unit="ms", reason="the jitter of quick steps does not matter")
     remedy: ClassVar[str] = (
         "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, "
         "or run it less often."

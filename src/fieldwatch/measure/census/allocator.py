@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fieldwatch.base import InputError
 from fieldwatch.measure.census.blocks import BlockReading, blocks_in_use
 from fieldwatch.measure.census.ledger import Claim
 from fieldwatch.measure.census.malloc import heap
@@ -30,7 +31,8 @@ class CudaAllocator:
     def read(self) -> "BlockReading | CountedReading":
         """The counters, and the blocks where the backend can list them (``cudaMallocAsync`` cannot)."""
         counters = torch.cuda.memory.memory_stats_as_nested_dict(self.index)
-        allocated, reserved = _current(counters, "allocated_bytes"), _current(counters, "reserved_bytes")
+        allocated = _current(counters, "allocated_bytes")
+        reserved = _current(counters, "reserved_bytes")
         if torch.cuda.memory.get_allocator_backend() != "native":
             return CountedReading(allocated=allocated, reserved=reserved)
         blocks = blocks_in_use(current_segments(), self.index)
@@ -60,12 +62,12 @@ def allocator_of(device: torch.device) -> Allocator:
     """The allocator that serves a device.
 
     Raises:
-        ValueError: the device is neither a CPU nor a CUDA device.
+        InputError: the device is neither a CPU nor a CUDA device.
     """
     if device.type == "cuda":
         return CudaAllocator(numbered(device).index)
     if device.type != "cpu":
-        raise ValueError(f"a memory census on {device} is not possible: wanted a CPU or a CUDA (ROCm) device")
+        raise InputError(f"a memory census on {device} is not possible: wanted a CPU or a CUDA (ROCm) device")
     return heap()
 
 

@@ -79,7 +79,8 @@ def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[Bl
 def _blocks_of(segment: Mapping[str, Any]) -> Iterator[Block]:
     address = segment["address"]
     for block in segment["blocks"]:
-        address, size = block.get("address", address), block["size"]
+        address = block.get("address", address)
+        size = block["size"]
         if block["state"] == IN_USE:
             yield Block(address, size, min(size, block.get("requested_size", 0)), site_of(block.get("frames", ())))
         address += size

@@ -72,7 +72,8 @@ class Ledger:
             if storage.device != self.device:
                 self._note_elsewhere(storage)
                 continue
-            address, nbytes = address_of(storage), storage.nbytes()
+            address = address_of(storage)
+            nbytes = storage.nbytes()
             known = self._claims.get((address, nbytes))
             if known is not None:
                 known.views += 1
@@ -140,7 +141,8 @@ class _Taken:
         touched = self._ranges[low:high]
         free = end - first - sum(min(end, b) - max(first, a) for a, b in touched)
         if touched:
-            first, end = min(first, touched[0][0]), max(end, touched[-1][1])
+            first = min(first, touched[0][0])
+            end = max(end, touched[-1][1])
         self._ranges[low:high] = [(first, end)]
         return free
 
@@ -154,5 +156,6 @@ def claim_of(piece: Tensor, storage: Storage, address: int, names: tuple[Kind, s
         address: where that begins.
         names: kind, component, part and name of the owner.
     """
-    nbytes, from_torch = storage.nbytes(), storage.resizable() and not _is_shared(storage)
+    nbytes = storage.nbytes()
+    from_torch = storage.resizable() and not _is_shared(storage)
     return Claim(*names, address, nbytes, nbytes, shape_of(piece), dtype_name(piece.dtype), from_torch)

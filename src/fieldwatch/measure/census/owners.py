@@ -66,7 +66,8 @@ def _tensors_of_module(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
     named: Any = module.named_modules
     parts: Iterator[tuple[str, nn.Module]] = named()
     for path, part in parts:
-        prefix, inside = f"{path}." if path else "", vars(part)
+        prefix = f"{path}." if path else ""
+        inside = vars(part)
         for name, tensor in inside["_parameters"].items():
             if tensor is not None:
                 yield prefix + name, tensor, True

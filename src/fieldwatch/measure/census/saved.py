@@ -66,7 +66,8 @@ class SavedTensors:
             owned: where the owners' storages begin (:meth:`Census.addresses`); these are not counted when saved.
         """
         self._owned = owned
-        self.peak, self._rising = self.alive, True
+        self.peak = self.alive
+        self._rising = True
         if self._hooks is None:
             self.hidden = _top_hooks(False) is not None or not _hooks_allowed()
             if self.hidden:
@@ -128,7 +129,8 @@ class SavedTensors:
                 kept = self._kept[address] = _Kept(claim_of(piece, storage, address, ("saved", self.label, "", "")))
                 self.alive += kept.claim.nbytes
                 if self.alive > self.peak:
-                    self.peak, self._rising = self.alive, True
+                    self.peak = self.alive
+                    self._rising = True
             kept.times += 1
             found.append(kept)
         return tuple(found)
@@ -177,7 +179,8 @@ def _unpack(packed: _Packed) -> Tensor:
     Raises:
         RuntimeError: an operation in place changed it after it was saved.
     """
-    tensor, now = packed.tensor, _version(packed.tensor)
+    tensor = packed.tensor
+    now = _version(packed.tensor)
     if now != packed.version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "

@@ -62,7 +62,8 @@ def take_census(  # noqa: PLR0913  all but the first by name
     placement = reading.place(claims)
     pairs = list(zip(claims, placement.blocks, strict=True))
     own = [_held(claim, block) for claim, block in pairs if block is not None]
-    held, kept = tuple(h for h in own if h.kind != "saved"), tuple(h for h in own if h.kind == "saved")
+    held = tuple(h for h in own if h.kind != "saved")
+    kept = tuple(h for h in own if h.kind == "saved")
     remainder = reading.allocated - sum(h.nbytes for h in own) - placement.rounding
     return Census(
         device=device,

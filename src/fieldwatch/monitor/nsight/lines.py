@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fieldwatch.base import InputError
+
 SESSION: Final = "FIELDWATCH_NSYS_SESSION"
 """Environment variable of a command that nsys launched on request: the name of its session."""
 STEPS: Final = "FIELDWATCH_PROFILE_STEPS"
@@ -36,7 +38,7 @@ class Capture:
         session: name of the session in which recording waits for a request.
 
     Raises:
-        ValueError: the steps make no range, or more than one way was chosen.
+        InputError: the steps make no range, or more than one way was chosen.
     """
 
     steps: tuple[int, int] | None = None
@@ -46,9 +48,9 @@ class Capture:
     def __post_init__(self) -> None:
         """Check that one way was chosen."""
         if self.steps is not None and not 0 <= self.steps[0] <= self.steps[1]:
-            raise ValueError(f"steps {self.steps[0]} to {self.steps[1]}: wanted FIRST LAST with 0 <= FIRST <= LAST")
+            raise InputError(f"steps {self.steps[0]} to {self.steps[1]}: wanted FIRST LAST with 0 <= FIRST <= LAST")
         if sum((self.steps is not None, self.on_finding, bool(self.session))) > 1:
-            raise ValueError("steps, a finding and a request are three ways to choose what is recorded: choose one")
+            raise InputError("steps, a finding and a request are three ways to choose what is recorded: choose one")
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that tell the command."""

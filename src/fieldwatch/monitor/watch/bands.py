@@ -29,7 +29,8 @@ class Bands:
     def __init__(self) -> None:
         self.first = self.step = -1
         self.rows = 0
-        self._origin, self._width = -1, 1
+        self._origin = -1
+        self._width = 1
         self._places: dict[str, int] = {}
         self._rows_of: dict[tuple[str, ...], NDArray[np.intp]] = {}
         self._kept = np.full((4, _FIRST_NAMES, BUCKETS), np.nan)
@@ -39,12 +40,15 @@ class Bands:
         """Take in the rows of a block."""
         if not len(block) or not block.columns:
             return
-        steps, values = block.steps, block.values
+        steps = block.steps
+        values = block.values
         if (np.diff(steps) < 0).any():
             order = np.argsort(steps, kind="stable")
-            steps, values = steps[order], values[order]
+            steps = steps[order]
+            values = values[order]
         self.first = int(steps[0]) if self.first < 0 else min(self.first, int(steps[0]))
-        self.step, self.rows = max(self.step, int(steps[-1])), self.rows + len(block)
+        self.step = max(self.step, int(steps[-1]))
+        self.rows += len(block)
         places = np.maximum(steps - self._start(int(steps[-1])), 0) // self._width
         self._condense(self._names_at(block.columns), places, values)
         at = int(steps[-1])

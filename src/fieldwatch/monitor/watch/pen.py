@@ -97,7 +97,8 @@ class Pen:
 
     def wrapped(self, words: str, width: int, most: int) -> list[str]:
         """Return a stranger's text in at most ``most`` lines, broken between words; no number is cut in two."""
-        lines, current = list[str](), ""
+        lines = list[str]()
+        current = ""
         for word in self.text(words).split(" "):
             longer = f"{current} {word}" if current else word
             if cell_len(longer) <= width:
@@ -164,7 +165,8 @@ def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     """
     count = trend.shape[1]
     starts = (np.arange(min(cells, count)) * count) // min(cells, count)
-    low, high = np.fmin.reduceat(trend[LOW], starts), np.fmax.reduceat(trend[HIGH], starts)
+    low = np.fmin.reduceat(trend[LOW], starts)
+    high = np.fmax.reduceat(trend[HIGH], starts)
     bad = np.fmax.reduceat(trend[BAD], starts)
     known = np.flatnonzero(np.isfinite(low))
     before = np.searchsorted(known, np.arange(len(low)), side="right") - 1
@@ -177,14 +179,17 @@ def _levels(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[int]:
     """Return the level of each cell, 0 to 7; -1 where there is nothing."""
     known = np.isfinite(low)
     if low[known].min() > 0 and high[known].max() / low[known].min() > _LOG_FROM:
-        low, high = np.log(low), np.log(high)
+        low = np.log(low)
+        high = np.log(high)
     middle = low / 2 + high / 2
     around = np.stack([_shifted(middle, by) for by in range(-2, 3)])
     usual = np.sort(around, axis=0)[(np.isfinite(around).sum(axis=0) - 1) // 2, np.arange(len(low))]
     limit = _ODD * float(np.median((high - low)[known]))
-    up, down = high - usual, usual - low
+    up = high - usual
+    down = usual - low
     values = np.where((up > limit) & (up >= down), high, np.where(down > limit, low, middle))
-    least, most = float(values[known].min()), float(values[known].max())
+    least = float(values[known].min())
+    most = float(values[known].max())
     room = most / 2 - least / 2
     scaled = (values / 2 - least / 2) / room if room > 0 else np.where(known, 0.0, np.nan)
     return [int(min(7, max(0, value * 8))) if math.isfinite(value) else -1 for value in scaled.tolist()]

@@ -1,7 +1,7 @@
 """What a watcher remembers of a run's record: the past condensed, the last part of it whole, and the events."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
 from fieldwatch.health import Finding
@@ -12,7 +12,9 @@ RECENT: Final = 1024
 """Values kept whole per metric: speed, time per span and the forecast look at them."""
 PACE: Final = 64
 """Steps over which the present speed is taken."""
-_FINDINGS, _EVENTS, _TEXT = 64, 32, 300
+_FINDINGS = 64
+_EVENTS = 32
+_TEXT = 300
 QUIET_KINDS: Final = frozenset(
     ("plan", "windows", "phase", "finding", "checkpoint", "preflight", "mirrored", "growth", "evaluation", "segment")
 )
@@ -62,7 +64,7 @@ class Remembered:
             self._marks.clear()
             self._began = None
         if news.events_from is not None:
-            self._go_back(news.events_from)
+            self._go_back(news.events_from, news.events)
         for block in news.blocks:
             self.bands.extend(block)
             self._pace(block)
@@ -93,7 +95,8 @@ class Remembered:
         self._marks.extend(zip(block.steps[tail].tolist(), block.seconds[tail].tolist(), strict=True))
 
     def _event(self, event: Mapping[str, Any]) -> None:
-        kind, step = str(event["kind"]), int(event["step"])
+        kind = str(event["kind"])
+        step = int(event["step"])
         if kind == "finding":
             self._finding(event)
         elif kind == "checkpoint":
@@ -113,9 +116,13 @@ class Remembered:
         self.findings.append(finding)
         self.counts[finding.severity] += 1
 
-    def _go_back(self, step: int) -> None:
+    def _go_back(self, step: int, new: Sequence[Mapping[str, Any]]) -> None:
+        """Forget what was void from a step on; the new events, which the history has already, are told afterwards."""
         kept = [event for event in self.events if event[0] < step]
-        events, planned = [*self.history.events("finding"), *self.history.events("checkpoint")], self.planned
+        fresh = set(map(id, new))
+        known = (*self.history.events("finding"), *self.history.events("checkpoint"))
+        events = [event for event in known if id(event) not in fresh]
+        planned = self.planned
         self._forget_events()
         self.planned = planned
         for event in sorted(events, key=lambda event: event["step"]):
@@ -124,7 +131,8 @@ class Remembered:
 
 
 def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
-    steps, seconds = last[0] - first[0], last[1] - first[1]
+    steps = last[0] - first[0]
+    seconds = last[1] - first[1]
     return steps / seconds if steps > 0 and seconds > 0 else None
 
 

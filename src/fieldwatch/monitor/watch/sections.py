@@ -6,13 +6,16 @@ from typing import Final
 
 from rich.text import Text
 
+from fieldwatch.monitor.age import age
 from fieldwatch.monitor.readings import CRITICAL, HIGH
+from fieldwatch.monitor.standing import StateWord
 from fieldwatch.monitor.watch.pen import Part, Pen
-from fieldwatch.monitor.watch.view import Curve, Standing, View
-from fieldwatch.monitor.watch.words import age, clock, mebibytes, number, share
+from fieldwatch.monitor.watch.view import Curve, View
+from fieldwatch.monitor.watch.words import clock, mebibytes, number, share
+from fieldwatch.record import tags
 
-STATE_COLOURS: Final[dict[Standing, str]] = {
-    "waiting": "cyan",
+STATE_COLOURS: Final[dict[StateWord, str]] = {
+    "not started": "cyan",
     "running": "bold green",
     "silent": "bold yellow",
     "hung": "bold red",
@@ -64,12 +67,13 @@ def heading(view: View, pen: Pen) -> Iterator[Line]:
 
 def progress(view: View, pen: Pen) -> Iterator[Line]:
     """How far it is: steps, time left, phase."""
-    if view.state.word == "waiting":
+    if view.state.word == "not started":
         return
     now = view.progress
     of = f" of {now.planned:,}" if now.planned is not None else ""
     left = f"ETA {clock(now.eta)}" if now.eta is not None else ""
-    steps, passed = f"step {now.done:,}{of}", f"{clock(now.seconds)} so far"
+    steps = f"step {now.done:,}{of}"
+    passed = f"{clock(now.seconds)} so far"
     fixed = [(steps, "bold"), (share(now.share), ""), (left, "bold"), (passed, "")]
     used = sum(len(words) + 2 for words, _ in fixed if words)
     line = pen.line(fixed[:2])
@@ -120,7 +124,7 @@ def gradients(view: View, pen: Pen) -> Iterator[Line]:
 
 
 def qualities(view: View, pen: Pen) -> Iterator[Line]:
-    """What the pipeline has: PSNR, held-out quality, samples per ray, Gaussians."""
+    """What the pipeline has: PSNR, held-out quality, samples per ray, size."""
     for place, curve in enumerate(view.qualities[:_QUALITIES]):
         rank = 12 + 5 * place if place < 3 else 25 + 2 * min(place, _MANY)
         yield Line(rank=rank, text=_row(pen, curve, extra="    ", style="" if place else "bold"))
@@ -186,7 +190,7 @@ def machine(view: View, pen: Pen) -> Iterator[Line]:
             (pen.text(gpu.name or ""), "dim"),
         ]
         yield Line(rank=14, text=pen.line(parts))
-    recorded = [curve for curve in view.machine if not curve.name.startswith("Machine/CPU/")]
+    recorded = [curve for curve in view.machine if tags.PROCESSOR_READING.part(curve.name) is None]
     for curve in recorded if not view.gpus else ():
         yield Line(rank=30, text=_row(pen, curve, extra="    "))
 
@@ -216,7 +220,7 @@ def findings(view: View, pen: Pen) -> Iterator[Line]:
     order = list(SEVERITIES)
     told = sorted(view.findings, key=lambda finding: (order.index(finding.severity), -finding.step))
     counts = [(_counted(view.counts[word], word), SEVERITIES[word]) for word in order if view.counts.get(word)]
-    if not told and view.state.word != "waiting":
+    if not told and view.state.word != "not started":
         yield Line(rank=12, text=pen.line([("no findings", "green" if view.rows else "dim")]))
     if not told:
         return

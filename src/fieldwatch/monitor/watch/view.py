@@ -4,51 +4,14 @@ import dataclasses
 import math
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.readings import Gpu
-
-Standing = Literal[
-    "waiting", "running", "silent", "hung", "killed", "finished", "interrupted", "failed", "diverged"
-]  # fmt: skip
-"""How a run stands; "silent": it lives, but has recorded nothing for long; "hung": longer than its own watchdog
-allows; "killed": its process is gone and did not say why; "waiting": there is no run yet."""
-
-ENDED: tuple[Standing, ...] = ("killed", "finished", "interrupted", "failed", "diverged")
-BROKEN: tuple[Standing, ...] = ("killed", "failed", "diverged")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class State:
-    """How a run stands.
-
-    Attributes:
-        word: in a word.
-        detail: why, or since when; empty where there is nothing to say.
-        remedy: what to do: a command; empty where there is nothing to do.
-        pid: the process that trains or trained; None where it is not known.
-        host: where.
-    """
-
-    word: Standing
-    detail: str = ""
-    remedy: str = ""
-    pid: int | None = None
-    host: str = ""
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come."""
-        return self.word in ENDED
-
-    @property
-    def broken(self) -> bool:
-        """Whether it ended otherwise than it should."""
-        return self.word in BROKEN
+from fieldwatch.monitor.standing import RunState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,7 +181,7 @@ class View:
     time: datetime
     folder: Path
     pipeline: str
-    state: State
+    state: RunState
     progress: Progress = Progress()
     rows: int = 0
     age: float | None = None

@@ -13,31 +13,37 @@ from typing import Final, Self, cast, final
 import numpy as np
 
 from fieldwatch.health import forecast
+from fieldwatch.monitor.age import age
 from fieldwatch.monitor.black_box import read_black_box
 from fieldwatch.monitor.gpu import read_gpu
 from fieldwatch.monitor.nvml import Nvml
 from fieldwatch.monitor.processes import Processes
 from fieldwatch.monitor.readings import Gpu
+from fieldwatch.monitor.standing import RunState, place_of, state_of
 from fieldwatch.monitor.watch.choosing import qualities_among
 from fieldwatch.monitor.watch.remembered import Remembered
-from fieldwatch.monitor.watch.standing import StandingReader
-from fieldwatch.monitor.watch.view import Curve, Memory, Process, Progress, Saved, State, Term, View
+from fieldwatch.monitor.watch.view import Curve, Memory, Process, Progress, Saved, Term, View
 from fieldwatch.record import (
     JOURNAL,
     TOOLKIT,
-    CorruptRecord,
+    Damage,
+    DamageTally,
     JournalFollower,
     Manifest,
     holds_run,
     read_manifest,
+    tags,
 )
 
 OWN_LOOP: Final = "own loop"
+QUIET: Final = 60.0
+"""Seconds without a row after which that is mentioned, where steps are not slow."""
+USUAL_STEPS: Final = 20.0
+"""So many usual steps may pass without a row."""
 _PIECE: Final = 1 << 22
 _FORECAST_EVERY: Final = 10.0
 _USUAL: Final = 64
 _MIB: Final = 2.0**20
-_COMPONENT, _WEIGHT, _WEIGHTED = "Loss/component_", "Loss/weight_", "Loss/weighted_"
 
 
 @final
@@ -52,12 +58,13 @@ class Watcher:
         self.folder = folder
         self._follower = JournalFollower(folder, limit=_PIECE)
         self._past = Remembered()
-        self._standing = StandingReader(folder)
         self._processes = Processes()
         self._nvml: Nvml | None = None
         self._manifest: tuple[tuple[int, int], Manifest] | None = None
         self._forecast: tuple[float, int, str] = (-math.inf, -1, "")
         self._trouble = ""
+        self._damage: tuple[Damage, ...] = ()
+        self._manifest_damage: tuple[Damage, ...] = ()
 
     def look(self, budget: float = math.inf) -> View:
         """Return how the run stands now.
@@ -70,14 +77,12 @@ class Watcher:
         """
         now = datetime.now(UTC)
         if not holds_run(self.folder):
-            waiting = State(word="waiting", detail="no run here yet")
-            return View(time=now, folder=self.folder, pipeline="", state=waiting)
+            return View(time=now, folder=self.folder, pipeline="", state=state_of(self.folder))
         manifest = self._read_manifest()
         reading = self._follow(time.monotonic() + budget)
         bands = self._past.bands
-        age = self._row_age()
-        speed = self._past.speed
-        state = self._standing.read(manifest, row_age=age, step_seconds=1 / speed if speed else None)
+        row_age = self._row_age()
+        state = self._with_row_age(state_of(self.folder), row_age)
         pipeline = manifest.about.get("pipeline")
         return View(
             time=now,
@@ -86,16 +91,16 @@ class Watcher:
             state=state,
             progress=self._progress(manifest, state),
             rows=bands.rows,
-            age=age,
-            total=self._curve("Loss/total", "Loss/total"),
+            age=row_age,
+            total=self._curve(tags.TOTAL, tags.TOTAL),
             terms=tuple(self._terms()),
-            gradient=self._curve("Gradients/total_norm", "total"),
+            gradient=self._curve(tags.TOTAL_NORM, "total"),
             groups=tuple(self._groups()),
             refused=round(bands.total("Guard/refused")),
             qualities=tuple(self._named(qualities_among(bands.names()))),
             memory=self._memory(state),
             spans=tuple(self._spans()),
-            machine=tuple(self._named(name for name in bands.names() if name.startswith("Machine/"))),
+            machine=tuple(self._named(name for name in bands.names() if tags.kind(name) == tags.MACHINE)),
             gpus=tuple(self._gpus(state)),
             process=self._process(state),
             saved=self._saved(),
@@ -118,25 +123,36 @@ class Watcher:
         self.close()
 
     def _read_manifest(self) -> Manifest:
-        about = (self.folder / "run.json").stat()
-        made = about.st_mtime_ns, about.st_ino
+        try:
+            about = (self.folder / "run.json").stat()
+            made = about.st_mtime_ns, about.st_ino
+        except FileNotFoundError:  # lost, with checkpoints that say what it was
+            made = (0, 0)
         if self._manifest is None or self._manifest[0] != made:
-            self._manifest = made, read_manifest(self.folder)
+            damage = DamageTally()
+            self._manifest = made, read_manifest(self.folder, damage)
+            self._manifest_damage = damage.found
         return self._manifest[1]
 
     def _follow(self, until: float) -> bool:
         """Take in what is new; returns whether there is more."""
-        more, self._trouble = True, ""
+        more = True
+        self._trouble = ""
         try:
             while more and time.monotonic() < until:
                 news = self._follower.news()
                 self._past.take(news)
                 more = news.more
-        except CorruptRecord as error:
-            self._trouble = str(error)
+                self._damage = news.damage
         except OSError as error:
+            more = False
             self._trouble = f"the record cannot be read now: {error}"
-        return more and not self._trouble
+        self._trouble = "; ".join(filter(None, (self._trouble, *(one.message for one in self._damaged()))))
+        return more
+
+    def _damaged(self) -> tuple[Damage, ...]:
+        """What is damaged so far: lines of the record, and run.json."""
+        return (*self._manifest_damage, *self._damage)
 
     def _row_age(self) -> float | None:
         if not self._past.bands.rows:
@@ -146,11 +162,21 @@ class Watcher:
         except OSError:
             return None
 
-    def _progress(self, manifest: Manifest, state: State) -> Progress:
+    def _with_row_age(self, state: RunState, row_age: float | None) -> RunState:
+        """Add to a running run that it has recorded no row for long: it may be in an evaluation, or wait for data."""
+        speed = self._past.speed
+        allowed = max(QUIET, USUAL_STEPS / speed if speed else 0.0)
+        if state.word != "running" or row_age is None or row_age <= allowed:
+            return state
+        beat = read_black_box(self.folder)
+        return replace(state, detail=f"no row for {age(row_age)}" + (f", {place_of(beat)}" if beat else ""))
+
+    def _progress(self, manifest: Manifest, state: RunState) -> Progress:
         past = self._past
         beat = None if state.ended else read_black_box(self.folder)
         done = max(past.bands.step + 1, beat.step if beat is not None else 0)
-        speed, planned = past.speed, past.planned
+        speed = past.speed
+        planned = past.planned
         left = None if planned is None else max(0, planned - done)
         phase, first, last = _phase(manifest, max(0, done - 1))
         running = not state.ended and left is not None and speed is not None
@@ -183,15 +209,17 @@ class Watcher:
 
     def _terms(self) -> list[Term]:
         """Return the terms; shares are those of the last 64 steps of this phase together: not every step has all."""
-        bands, history = self._past.bands, self._past.history
+        bands = self._past.bands
+        history = self._past.history
         since = max(history.phase_start(max(0, history.step)), history.step - _USUAL + 1)
-        names = [name for name in bands.names() if name.startswith(_COMPONENT)]
-        parts = {name: self._added(_WEIGHTED + name.removeprefix(_COMPONENT), since) for name in names}
+        names = tags.COMPONENT.parts(bands.names())
+        parts = {term: self._added(tags.WEIGHTED.tag(term), since) for term in names}
         whole = sum(abs(part) for part in parts.values() if part is not None)
         terms: list[Term] = []
-        for name in names:
-            term, part = name.removeprefix(_COMPONENT), parts[name]
-            curve, weight = cast("Curve", self._curve(name, term)), bands.last(_WEIGHT + term)
+        for term, name in names.items():
+            part = parts[term]
+            curve = cast("Curve", self._curve(name, term))
+            weight = bands.last(tags.WEIGHT.tag(term))
             told = part / whole if part is not None and whole > 0 else None
             weighed = weight[1] if weight else None
             terms.append(Term(curve=curve, weight=weighed, share=told, active=curve.step >= since))
@@ -207,19 +235,18 @@ class Watcher:
         return float(values[np.isfinite(values)].sum()) if len(values) else None
 
     def _groups(self) -> Iterator[Curve]:
-        for name in self._past.bands.names():
-            group = name.removeprefix("Gradients/").removesuffix("_norm")
-            if name == f"Gradients/{group}_norm" and group != "total":
-                yield cast("Curve", self._curve(name, group))
+        for group, name in tags.GROUP_NORM.parts(self._past.bands.names()).items():
+            yield cast("Curve", self._curve(name, group))
 
     def _spans(self) -> list[Curve]:
-        history, spans = self._past.history, list[Curve]()
-        for name in self._past.bands.names():
-            if not name.startswith("Time/") or name not in history or "minutes" in name:
+        history = self._past.history
+        spans = list[Curve]()
+        for label, name in tags.SPAN.parts(self._past.bands.names()).items():
+            if name not in history or "minutes" in name:
                 continue
             recent = history[name].last(_USUAL)
             recent = recent[recent.steps.searchsorted(history.step - _USUAL) :]
-            curve = self._curve(name, name.removeprefix("Time/"))
+            curve = self._curve(name, label)
             if curve is not None and len(recent):
                 per_step = float(recent.values.sum()) / min(_USUAL, history.step - history.first + 1)
                 spans.append(replace(curve, last=per_step))
@@ -228,7 +255,7 @@ class Watcher:
         outer = [span for span in spans if span.label not in inside]
         return sorted(outer, key=lambda span: (span.label != "step", -span.last))
 
-    def _memory(self, state: State) -> Memory:
+    def _memory(self, state: RunState) -> Memory:
         def last(name: str) -> float | None:
             found = self._past.bands.last(name)
             return found[1] if found is not None and math.isfinite(found[1]) else None
@@ -246,24 +273,25 @@ class Watcher:
 
     def _foretold(self, *, device: bool) -> str:
         asked, step, text = self._forecast
-        now, past = time.monotonic(), self._past
+        now = time.monotonic()
+        past = self._past
         if now - asked >= _FORECAST_EVERY and past.bands.step != step:
             found = forecast(past.history, end=past.planned)
             text = "" if found is None else found.text(memory="GPU memory" if device else "memory")
             self._forecast = now, past.bands.step, text
         return text
 
-    def _here(self, state: State) -> bool:
+    def _here(self, state: RunState) -> bool:
         return not state.ended and state.pid is not None and state.host in ("", platform.node())
 
-    def _process(self, state: State) -> Process | None:
+    def _process(self, state: RunState) -> Process | None:
         facts = self._processes.facts(state.pid) if state.pid is not None and self._here(state) else None
         if facts is None:
             return None
         held = facts.resident_bytes
         return Process(cpu_percent=facts.cpu_percent, resident=None if held is None else held / _MIB)
 
-    def _gpus(self, state: State) -> list[Gpu]:
+    def _gpus(self, state: RunState) -> list[Gpu]:
         """Return the GPUs that the run's process uses; all of them where the driver does not say which."""
         if not self._here(state):
             return []

@@ -3,7 +3,9 @@
 import math
 from typing import Final
 
-MINUTE, HOUR, DAY = 60, 3600, 86400
+MINUTE = 60
+HOUR = 3600
+DAY = 86400
 _GIB: Final = 1024.0
 NOTHING: Final = "-"
 
@@ -40,21 +42,11 @@ def clock(seconds: float) -> str:
         return NOTHING
     whole = max(0, round(seconds))
     days, rest = divmod(whole, DAY)
-    hours, minutes, last = rest // HOUR, rest % HOUR // MINUTE, rest % MINUTE
+    hours = rest // HOUR
+    minutes = rest % HOUR // MINUTE
+    last = rest % MINUTE
     text = f"{hours}:{minutes:02}:{last:02}" if days or hours else f"{minutes}:{last:02}"
     return f"{days} d {text}" if days else text
-
-
-def age(seconds: float) -> str:
-    """Return how long ago, in one or two words: 12 s, 3 min, 2 h 5 min, 4 d."""
-    whole = max(0, int(seconds))
-    if whole < 2 * MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min"
-    if whole < 2 * DAY:
-        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
-    return f"{whole // DAY} d"
 
 
 def shown(text: object, *, ascii_only: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from io import BufferedWriter, TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from fieldwatch.base import open_new, spreadsheet_cell
 from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.exports.columns import Cells, Columns
 from fieldwatch.record.exports.wide import Batch
@@ -19,7 +21,8 @@ class CsvTable:
     """One CSV file with the columns of the Parquet file.
 
     A metric that was not recorded in a step is an empty field; non-finite values are ``nan``, ``inf`` and ``-inf``.
-    Numbers have all their digits. Names of samples are joined by ``;``.
+    Numbers have all their digits. Names of samples are joined by ``;``. A text that a spreadsheet would take for a
+    formula gets an apostrophe in front of it.
 
     Args:
         path: the file.
@@ -31,15 +34,15 @@ class CsvTable:
     suffix = ".csv"
 
     def __init__(self, path: Path, columns: Columns, catalogue: Catalogue, about: Mapping[str, str]) -> None:  # noqa: ARG002  as ParquetTable
-        self._file = path.open("w", newline="", encoding="utf-8")
+        self._file = TextIOWrapper(BufferedWriter(open_new(path)), newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._kinds = tuple(columns.head.values())
-        self._writer.writerow([*columns.head, *columns.metrics.values()])
+        self._writer.writerow([spreadsheet_cell(name) for name in (*columns.head, *columns.metrics.values())])
 
     def write(self, batch: Batch, head: Sequence[Cells]) -> None:
         """Append a batch; ``head`` are the columns before the metrics."""
         shown = [
-            [";".join(names) for names in values] if kind == "texts" else _plain(values)
+            [spreadsheet_cell(";".join(names)) for names in values] if kind == "texts" else _plain(values)
             for kind, values in zip(self._kinds, head, strict=True)
         ]
         cells = [_texts(values, present) for values, present in zip(batch.values, batch.present, strict=True)]
@@ -47,7 +50,7 @@ class CsvTable:
 
     def write_events(self, events: Sequence[Sequence[Any]]) -> None:
         """Append events."""
-        self._writer.writerows(["" if cell is None else cell for cell in event] for event in events)
+        self._writer.writerows([spreadsheet_cell(cell) for cell in event] for event in events)
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +61,7 @@ class CsvTable:
 
 def _plain(values: Cells) -> Sequence[Any]:
     """Return numbers as Python's own, which print with all their digits."""
-    return values.tolist() if isinstance(values, np.ndarray) else values
+    return values.tolist() if isinstance(values, np.ndarray) else [spreadsheet_cell(value) for value in values]
 
 
 def _texts(values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[str]:

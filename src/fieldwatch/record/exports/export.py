@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Literal, get_args
 
 import orjson
 
+from fieldwatch.base import ExistingPathError, InputError
+from fieldwatch.record.damage import Damage, DamageTally
 from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cells
 from fieldwatch.record.exports.csv_files import CsvTable
 from fieldwatch.record.exports.event_files import write_event_files
@@ -18,7 +21,7 @@ from fieldwatch.record.exports.parquet import ParquetTable
 from fieldwatch.record.exports.wide import Source, batches, outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
-from fieldwatch.record.reading import read_events
+from fieldwatch.record.reading import note_damage, read_events
 
 Target = Literal["parquet", "csv", "tensorboard"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -36,12 +39,14 @@ class Exported:
         files: file name to its size in bytes.
         rows: table ("steps", "epochs", "events") to its number of rows.
         columns: table to its number of metrics.
+        damage: what is damaged in the run's record, and left out.
     """
 
     folder: Path
     files: Mapping[str, int]
     rows: Mapping[str, int]
     columns: Mapping[str, int]
+    damage: tuple[Damage, ...] = ()
 
 
 def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> Exported:
@@ -60,37 +65,40 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
     Raises:
         NotARun: there is no run.
         FileExistsError: the folder is there; the message says what to do.
-        ValueError: nothing has been recorded yet, or TensorBoard has no place for a step.
+        InputError: nothing has been recorded yet, or TensorBoard has no place for a step.
         MissingExtra: pyarrow is not installed.
-        CorruptRecord: see :func:`read_history`.
     """
-    run, place = Path(folder), Path(out)
+    run = Path(folder)
+    place = Path(out)
     manifest = read_manifest(run)
     refuse_existing(place, overwrite=overwrite)
-    seen = outlines(run)
+    damage = DamageTally()
+    note_damage(run, damage)
+    seen = outlines(run, damage)
     if not seen and (to == "tensorboard" or next(read_events(run), None) is None):
-        raise ValueError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
+        raise InputError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
     source = Source(folder=run, manifest=manifest, catalogue=manifest.catalogue(), seen=seen)
     with _whole_folder(place) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
     columns = {_NAMES[axis]: len(outline.columns) for axis, outline in seen.items()}
-    return Exported(folder=place, files=files, rows=rows, columns=columns)
+    deque(read_events(run, damage), maxlen=0)
+    return Exported(folder=place, files=files, rows=rows, columns=columns, damage=damage.found)
 
 
 def refuse_existing(place: Path, *, overwrite: bool) -> None:
     """Raise FileExistsError where something is that may not be replaced."""
     if place.suffix in {".parquet", ".csv"}:
-        raise FileExistsError(f"{place} is the name of a file, and an export is a folder of several: name a folder")
+        raise ExistingPathError(f"{place} is the name of a file, and an export is a folder of several: name a folder")
     if not place.exists() and not place.is_symlink():
         return
     if not place.is_dir() or place.is_symlink():
-        raise FileExistsError(f"{place} is there and no folder: name another one for the export")
+        raise ExistingPathError(f"{place} is there and no folder: name another one for the export")
     strange = [path.name for path in place.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
     if strange:
-        raise FileExistsError(f"{place} holds {strange[0]!r}, which no export wrote: name another folder")
+        raise ExistingPathError(f"{place} holds {strange[0]!r}, which no export wrote: name another folder")
     if not overwrite and any(place.iterdir()):
-        raise FileExistsError(f"{place} is there: name another folder, or say --overwrite to replace that export")
+        raise ExistingPathError(f"{place} is there: name another folder, or say --overwrite to replace that export")
 
 
 @contextmanager
@@ -126,7 +134,8 @@ def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) ->
     with ExitStack() as stack:
         tables: dict[str, ParquetTable | CsvTable] = {}
         for axis in source.seen:
-            path, shown = draft / f"{_NAMES[axis]}{kind.suffix}", columns[axis]
+            path = draft / f"{_NAMES[axis]}{kind.suffix}"
+            shown = columns[axis]
             tables[axis] = stack.enter_context(kind(path, shown, source.catalogue, about))
         for axis, batch in batches(source):
             tables[axis].write(batch, columns[axis].head_of(batch))
@@ -134,7 +143,8 @@ def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) ->
     events = read_events(source.folder)
     some = list(islice(events, _EVENT_ROWS))
     if some:
-        path, shown = draft / f"events{kind.suffix}", Columns(head=EVENT_COLUMNS, metrics={})
+        path = draft / f"events{kind.suffix}"
+        shown = Columns(head=EVENT_COLUMNS, metrics={})
         with kind(path, shown, source.catalogue, about) as table:
             while some:
                 table.write_events([event_cells(event) for event in some])

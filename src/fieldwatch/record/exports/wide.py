@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.manifest import Manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import read_blocks, read_segments
@@ -91,14 +92,15 @@ def lateness(block: Block, last: int) -> tuple[NDArray[np.bool_], int]:
     return block.positions <= reached[:-1], int(reached[-1])
 
 
-def outlines(folder: Path) -> dict[Axis, Outline]:
+def outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outline]:
     """Look at all standing rows once.
 
-    Raises:
-        CorruptRecord: see :func:`read_history`.
+    Args:
+        folder: the run's.
+        damage: counts the damaged lines, which are left out.
     """
     found: dict[Axis, Outline] = {}
-    for block in read_blocks(folder):
+    for block in read_blocks(folder, damage):
         found.setdefault(block.axis, Outline()).take(block)
     return found
 
@@ -154,7 +156,9 @@ class _Filling:
         columns = len(outline.columns)
         self._room = max(_FEWEST_ROWS, min(_MOST_ROWS, _CELLS // max(columns, 1)))
         self._late = sorted(outline.late)
-        self._left, self._last, self._parts = outline.rows, -1, list[Block]()
+        self._left = outline.rows
+        self._last = -1
+        self._parts = list[Block]()
         self._places: dict[tuple[str, ...], NDArray[np.intp]] = {}
 
     def add(self, block: Block) -> Iterator[Batch]:
@@ -175,24 +179,30 @@ class _Filling:
 
     def _take_late(self, count: int) -> list[Row]:
         """Return the late rows of the first ``count`` positions, which are not asked for again."""
-        taken, self._late = self._late[:count], self._late[count:]
+        taken = self._late[:count]
+        self._late = self._late[count:]
         return [self._outline.late[position] for position in taken]
 
     def _batch(self, late: list[Row]) -> Batch:
-        parts, self._parts = [*self._parts, *map(Block.of, late)], []
+        parts = [*self._parts, *map(Block.of, late)]
+        self._parts = []
         arrivals = np.concatenate([part.positions for part in parts])
         positions, rows = np.unique(arrivals, return_inverse=True)
         shape = len(self._outline.columns), len(positions)
-        values, present = np.full(shape, np.nan), np.zeros(shape, np.bool_)
-        steps, seconds = np.empty(len(positions), np.int64), np.empty(len(positions))
+        values = np.full(shape, np.nan)
+        present = np.zeros(shape, np.bool_)
+        steps = np.empty(len(positions), np.int64)
+        seconds = np.empty(len(positions))
         samples: list[tuple[str, ...]] = [()] * len(positions)
         start = 0
         for part in parts:
             at = rows[start : start + len(part)]
             start += len(part)
             cells = np.ix_(self._places_of(part.columns), at) if late else (self._places_of(part.columns), _span(at))
-            values[cells], present[cells] = part.values[:, self._known(part.columns)].T, True
-            steps[at], seconds[at] = part.steps, part.seconds
+            values[cells] = part.values[:, self._known(part.columns)].T
+            present[cells] = True
+            steps[at] = part.steps
+            seconds[at] = part.seconds
             for i, names in zip(at.tolist(), part.samples, strict=False):
                 samples[i] = names or samples[i]
         segments = np.zeros(len(positions), np.int32)

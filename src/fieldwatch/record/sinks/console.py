@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
+from fieldwatch.record.terminal import Terminal
 
 _STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 _SHOWN_EVENTS = ("finding", "refusal", "phase", "evaluation", "died", "restarted", "hung")
@@ -43,7 +44,7 @@ class Console:
     ) -> None:
         if every < 0:
             raise ValueError(f"a console line every {every} seconds: wanted 0 or more")
-        self._console = console or RichConsole()
+        self._console = console or Terminal()
         self._digest = Digest(window)
         self._every = every
         self._due = -math.inf

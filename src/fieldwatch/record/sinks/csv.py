@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base import spreadsheet_cell
 from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.text_file import TextFile
+from fieldwatch.record.waiting import Waiting
 
 HEADER = "step,axis,position,seconds,metric,value\n"
 
@@ -21,8 +23,9 @@ class Csv:
     nothing is held in memory, and a resume only has to cut the file. ``pandas.read_csv(path).pivot(index="step",
     columns="metric", values="value")`` makes it wide. The price is size, about 60 bytes per value.
 
-    Values are written with all their digits; non-finite ones as ``nan``, ``inf`` and ``-inf``. Bookkeeping columns are
-    left out.
+    A name that a spreadsheet would take for a formula (``=``, ``+``, ``-``, ``@`` in front) gets an apostrophe in front
+    of it. Values are written with all their digits; non-finite ones as ``nan``, ``inf`` and ``-inf``.
+    Bookkeeping columns are left out.
 
     Args:
         path: the file, such as ``runs/bear/metrics.csv``.
@@ -46,6 +49,10 @@ class Csv:
         ]
         self._file.append("".join(lines))
 
+    def wait_in(self, waiting: Waiting) -> None:
+        """Let lines that a full disk refuses wait there."""
+        self._file.lane.join(waiting)
+
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""
         return self._file.mark()
@@ -63,6 +70,6 @@ class Csv:
         quoted = self._quoted.get(name)
         if quoted is None:
             text = io.StringIO()
-            csv.writer(text, lineterminator="").writerow([name])
+            csv.writer(text, lineterminator="").writerow([spreadsheet_cell(name)])
             quoted = self._quoted[name] = text.getvalue()
         return quoted

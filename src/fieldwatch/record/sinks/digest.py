@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fieldwatch.record.derive import COMPONENT, SHARE, TOTAL, trend
+from fieldwatch.record import tags
+from fieldwatch.record.derive import trend
 from fieldwatch.record.history import History
 from fieldwatch.record.row import Block
 
-GRADIENT = "Gradients/total_norm"
 STATISTICS = "Statistics/"
 """Tags that begin so are a line's own: what a loop wants to see in every one."""
 
@@ -91,21 +91,20 @@ class Digest:
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(
             Term(
-                name=name.removeprefix(COMPONENT),
-                value=value,
-                share=row.get(SHARE + name.removeprefix(COMPONENT), math.nan),
+                name=term,
+                value=row[name],
+                share=row.get(tags.SHARE.tag(term), math.nan),
                 trend=self._trend(name),
             )
-            for name, value in row.items()
-            if name.startswith(COMPONENT)
+            for term, name in tags.COMPONENT.parts(row).items()
         )
         return Report(
             step=step,
             phase="" if started is None else self._phases[started],
-            total=row.get(TOTAL, math.nan),
-            total_trend=self._trend(TOTAL) if TOTAL in row else math.nan,
+            total=row.get(tags.TOTAL, math.nan),
+            total_trend=self._trend(tags.TOTAL) if tags.TOTAL in row else math.nan,
             terms=terms,
-            gradient=row.get(GRADIENT, math.nan),
+            gradient=row.get(tags.TOTAL_NORM, math.nan),
             statistics={
                 name.removeprefix(STATISTICS): value
                 for name, value in row.items()

@@ -20,7 +20,9 @@ import orjson
 from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2
 
+from fieldwatch.base import refuse_link, sync_folder
 from fieldwatch.record.lines import write_whole
+from fieldwatch.record.waiting import Lane
 
 _MASK_DELTA = 0xA282EAD8
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
@@ -89,27 +91,41 @@ class EventFiles:
     Args:
         folder: made if missing.
         clock: returns seconds since 1970, for the files' names and events.
+
+    Attributes:
+        lane: where records wait that a full disk refuses, once it has joined a run's.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
         self._file: int | None = None
+        refuse_link(folder)
+        self._path: Path | None = None
+        self.lane = Lane(self._write)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def append(self, records: bytes) -> None:
+    def append(self, records: bytes, *, optional: bool = False) -> None:
         """Append framed records with one write; the first one starts a file.
+
+        Args:
+            records: what to append.
+            optional: it may be dropped when too much waits for a full disk.
 
         Raises:
             OSError: the system refused; the file still ends with a whole record.
         """
-        if self._file is None:
-            self._file = self._open(self._new_path(), frame(self._version()))
-        write_whole(self._file, records, os.fstat(self._file).st_size)
+        if self._path is None:  # its name is known from now on, even if the disk has no room for it yet
+            self._path = self._new_path()
+            self.lane.append(frame(self._version()))
+        self.lane.append(records, optional=optional)
 
     def mark(self) -> dict[str, int]:
-        """Return the size in bytes of each of our files."""
-        return {path.name: path.stat().st_size for path in self._paths()}
+        """Return the size in bytes of each of our files, once everything that waits is written."""
+        sizes = {path.name: path.stat().st_size for path in self._paths()}
+        if self._path is not None and self.lane.nbytes:
+            sizes[self._path.name] = sizes.get(self._path.name, 0) + self.lane.nbytes
+        return sizes
 
     def rewind(self, mark: Mapping[str, int] | None) -> None:
         """Make the folder end exactly at the mark (at nothing, for None); torn last records are dropped.
@@ -118,6 +134,8 @@ class EventFiles:
             UserWarning: a file of the mark is gone, so that its part of the curves cannot be kept.
         """
         self.close()
+        for left in self.folder.glob(".events.out.tfevents.*.part"):
+            left.unlink()
         old = self._paths()
         parts = [part for name, size in (mark or {}).items() if (part := self._find(name, size, old))]
         if parts:
@@ -128,15 +146,22 @@ class EventFiles:
                 write_whole(self._file, part.path.read_bytes()[part.start : part.end], os.fstat(self._file).st_size)
             os.fsync(self._file)
             draft.replace(path)
-        for path in [*old, *self.folder.glob(".events.out.tfevents.*.part")]:
+            self._path = path
+        for path in old:
             path.unlink()
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def close(self) -> None:
         """Close the file that is being appended to; the next record starts another."""
         if self._file is not None:
             os.close(self._file)
-            self._file = None
+        self._file = self._path = None
+
+    def _write(self, records: bytes) -> None:
+        if self._file is None and self._path is not None:
+            self._file = self._open(self._path, b"")
+        if self._file is not None:
+            write_whole(self._file, records, os.fstat(self._file).st_size)
 
     def _paths(self) -> list[Path]:
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
@@ -145,11 +170,12 @@ class EventFiles:
     def _new_path(self) -> Path:
         last = self._paths()[-1:]
         number = int(last[0].name.rpartition(".")[2]) + 1 if last else 0
-        stamp, host = int(self._clock()), socket.gethostname() or "localhost"
+        stamp = int(self._clock())
+        host = socket.gethostname() or "localhost"
         return self.folder / f"events.out.tfevents.{stamp:010d}.{host}.{os.getpid()}.fieldwatch.{number:04d}"
 
     def _open(self, path: Path, first: bytes) -> int:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         write_whole(file, first, 0)
         return file
 
@@ -203,11 +229,3 @@ def _pedigree(parts: list[_Part]) -> Iterator[tuple[str, int, int]]:
             if name != part.origin and part.start <= start < part.end:
                 yield name, offset + start - part.start, min(length, part.end - start)
         offset += part.end - part.start
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,9 @@
 """The error for a sink whose library is not installed."""
 
+from fieldwatch.base import MissingPackageError
 
-class MissingExtra(ImportError):  # noqa: N818  says what is wanted
+
+class MissingExtra(MissingPackageError):  # noqa: N818  says what is wanted
     """An optional library is not installed.
 
     Args:

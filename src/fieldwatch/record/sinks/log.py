@@ -15,6 +15,7 @@ from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
+from fieldwatch.record.waiting import Waiting
 
 _BARE = re.compile(r"[^\s\"=]+")
 
@@ -71,6 +72,10 @@ class Log:
         self._digest.event(event)
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
+
+    def wait_in(self, waiting: Waiting) -> None:
+        """Let lines that a full disk refuses wait there."""
+        self._file.lane.join(waiting)
 
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""

@@ -68,7 +68,8 @@ class MLflow:
             return
         if self._start is None:
             self._start = self._clock() - float(block.seconds[-1])
-        make, start = self._entities.Metric, self._start
+        make = self._entities.Metric
+        start = self._start
         metrics = [
             make(_REFUSED.sub("_", name), row.values[name], int(1000 * (start + row.seconds)), row.position)
             for row in block.rows()
@@ -80,13 +81,15 @@ class MLflow:
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
         """Log the configuration as parameters (those not logged yet), and the final metrics as ``Final/<name>``."""
-        run, entities = self._open(), self._entities
+        run = self._open()
+        entities = self._entities
         known = self._client.get_run(run).data.params
         names = {name: _REFUSED.sub("_", name) for name in flat_config}
         params = [
             entities.Param(names[name], str(value)) for name, value in flat_config.items() if names[name] not in known
         ]
-        now, step = int(1000 * self._clock()), max(0, self._logged["step"])
+        now = int(1000 * self._clock())
+        step = max(0, self._logged["step"])
         metrics = [
             entities.Metric(_REFUSED.sub("_", f"Final/{name}"), one, now, step) for name, one in final_metrics.items()
         ]

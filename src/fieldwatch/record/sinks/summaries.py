@@ -16,6 +16,7 @@ from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.text import metadata as text_metadata
 
+from fieldwatch.base import InputError
 from fieldwatch.record.layout import Chart, Layout
 from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
 
@@ -51,10 +52,10 @@ class ScalarRows:
         """Return the framed records of all rows; wall times in seconds since 1970.
 
         Raises:
-            ValueError: a step is negative or too large.
+            InputError: a step is negative or too large.
         """
         if steps.min() < 0 or steps.max() > _LARGEST_STEP:
-            raise ValueError(
+            raise InputError(
                 f"a row came with step {steps.min()} to {steps.max()}: TensorBoard takes 0 to {_LARGEST_STEP}"
             )
         count = len(steps)
@@ -66,7 +67,8 @@ class ScalarRows:
         with np.errstate(over="ignore"):
             singles = np.ascontiguousarray(values, "<f4")
         rows[:, self._values] = singles.view(np.uint8).reshape(count, -1)
-        text, size = rows.tobytes(), self._length + 16
+        text = rows.tobytes()
+        size = self._length + 16
         records = [text[start + 12 : start + 12 + self._length] for start in range(0, count * size, size)]
         rows[:, -4:] = masked_checksums(records).view(np.uint8).reshape(count, 4)
         return rows.tobytes()

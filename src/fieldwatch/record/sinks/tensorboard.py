@@ -14,6 +14,7 @@ from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import summaries
 from fieldwatch.record.sinks.event_files import EventFiles, frame
+from fieldwatch.record.waiting import Waiting
 
 
 class TensorBoard:
@@ -57,13 +58,13 @@ class TensorBoard:
         Raises:
             ValueError: the bytes are not a PNG.
         """
-        self._write(summaries.image(name, png_bytes, width, height), position)
+        self._write(summaries.image(name, png_bytes, width, height), position, optional=True)
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
         """Show the distribution (30 bins) of the finite entries; nothing where there are none."""
         shown = summaries.histogram(name, np.asarray(values))
         if shown is not None:
-            self._write(shown, position)
+            self._write(shown, position, optional=True)
 
     def text(self, name: str, position: int, markdown: str) -> None:
         """Show Markdown."""
@@ -81,6 +82,10 @@ class TensorBoard:
     def layout(self, layout: Layout) -> None:
         """Arrange the charts of the custom scalars dashboard."""
         self._write(summaries.chart_layout(layout))
+
+    def wait_in(self, waiting: Waiting) -> None:
+        """Let records that a full disk refuses wait there."""
+        self._files.lane.join(waiting)
 
     def flush(self) -> None:
         """Do nothing: nothing is held back."""
@@ -101,5 +106,6 @@ class TensorBoard:
         """Close the file."""
         self._files.close()
 
-    def _write(self, summary: Message, position: int = 0) -> None:
-        self._files.append(frame(summaries.event(summary, wall=self._clock(), step=position)))
+    def _write(self, summary: Message, position: int = 0, *, optional: bool = False) -> None:
+        record = frame(summaries.event(summary, wall=self._clock(), step=position))
+        self._files.append(record, optional=optional)

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base import open_for_append
 from fieldwatch.record.lines import write_whole
+from fieldwatch.record.waiting import Lane
 
 
 class TextFile:
@@ -14,13 +16,16 @@ class TextFile:
     Args:
         path: the file; it and its folder are made if missing.
         header: what a new file starts with.
+
+    Attributes:
+        lane: where text waits that a full disk refuses, once it has joined a run's.
     """
 
     def __init__(self, path: Path, header: str = "") -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._header = header.encode()
-        self._file = path.open("ab", buffering=0)
+        self._file = open_for_append(path)
+        self.lane = Lane(self._write)
         self._start()
 
     def append(self, text: str) -> None:
@@ -29,11 +34,11 @@ class TextFile:
         Raises:
             OSError: the system refused; the file is as it was before.
         """
-        write_whole(self._file.fileno(), text.encode(errors="backslashreplace"), self._size())
+        self.lane.append(text.encode(errors="backslashreplace"))
 
     def mark(self) -> dict[str, int]:
-        """Return the file's size."""
-        return {self.path.name: self._size()}
+        """Return the file's size, once everything that waits is written."""
+        return {self.path.name: self._size() + self.lane.nbytes}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Cut the file back to its size at the mark, and to its header for None."""
@@ -44,6 +49,9 @@ class TextFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        write_whole(self._file.fileno(), data, self._size())
 
     def _start(self) -> None:
         """Write the header of an empty file, and end a line that was torn."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import orjson
 
+from fieldwatch.base import write_file
 from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
@@ -114,6 +115,4 @@ class Wandb:
 
     def _save(self) -> None:
         path = self._folder / STATE
-        draft = path.with_suffix(".part")
-        draft.write_bytes(orjson.dumps({"id": self._id, "logged": self._logged}))
-        draft.replace(path)
+        write_file(path, orjson.dumps({"id": self._id, "logged": self._logged}))

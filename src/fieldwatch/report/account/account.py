@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base import MissingPathError
 from fieldwatch.health import Finding
 from fieldwatch.record import Catalogue, History, Manifest, Metric, read_events, read_history, read_manifest
 from fieldwatch.report.account.findings import crash_of, findings_on_record, joined_findings
@@ -30,12 +31,12 @@ def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
         budget: bytes of JSON that all series together may take, about.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        MissingPathError: there is no such folder.
         NotARun: the folder holds no run (a ValueError).
         CorruptRecord: a line of the record cannot be read (a ValueError).
     """
     if not Path(folder).is_dir():
-        raise FileNotFoundError(f"no run folder at {folder}: give the folder that `fieldwatch train` printed")
+        raise MissingPathError(f"no run folder at {folder}: give the folder that `fieldwatch train` printed")
     read_manifest(folder)
     return account_from(read_history(folder), Path(folder), budget=budget)
 
@@ -67,7 +68,7 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
     """
     manifest = read_manifest(folder)
     events = list(read_events(folder)) if events is None else events
-    standing = standing_of(folder, manifest, history, events)
+    standing = standing_of(folder, history, events)
     catalogue = _catalogue(manifest, metrics)
     material = Material(
         folder=folder,
@@ -78,7 +79,7 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
         catalogue=catalogue,
         series=all_series(history, catalogue, budget),
     )
-    told = joined_findings(findings_on_record(events) if findings is None else findings, history.names())
+    told = joined_findings(findings_on_record(events, history) if findings is None else findings, history.names())
     crash = crash_of(folder, standing)
     panels = _panels(material, pictures=pictures)
     return {

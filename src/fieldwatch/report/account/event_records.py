@@ -57,7 +57,8 @@ def event_files(folder: Path) -> list[Path]:
 def _pictures_backwards(path: Path, most: int) -> Iterator[Shown]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            start, end = max(len(data) - most, 0), len(data)
+            start = max(len(data) - most, 0)
+            end = len(data)
             while (at := data.rfind(PNG, start, end)) >= 0:
                 shown = _picture_around(data, at)
                 if shown is not None:
@@ -108,12 +109,15 @@ def _fields(message: bytes) -> dict[int, int | bytes]:
             case 0:
                 value, at = _varint(message, at)
             case 1:
-                value, at = message[at : at + 8], at + 8
+                value = message[at : at + 8]
+                at = at + 8
             case 2:
                 length, at = _varint(message, at)
-                value, at = message[at : at + length], at + length
+                value = message[at : at + length]
+                at = at + length
             case 5:
-                value, at = message[at : at + 4], at + 4
+                value = message[at : at + 4]
+                at = at + 4
             case _:
                 raise ValueError("a record has a field of an unknown kind: it is passed over")
         found.setdefault(key >> 3, value)
@@ -127,7 +131,8 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = message[at]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if byte < 128:
             return value, at
         if shift > 63:

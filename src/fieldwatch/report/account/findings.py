@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 
-from fieldwatch.health import Finding
+from fieldwatch.health import DamagedRecord, FellBack, Finding, findings_among
 from fieldwatch.monitor import last_checkpoint
+from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, as_mapping
-from fieldwatch.report.account.standing import DEAD, Standing, resume_command
+from fieldwatch.report.account.standing import Standing
 
 GRAVITY = ("error", "warning", "note")
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
@@ -33,16 +34,17 @@ _LARGEST = 200_000
 """Bytes of a traceback that are kept, from its end."""
 
 
-def findings_on_record(events: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what the live run found; an event that is no finding of ours is left out."""
-    found: list[Finding] = []
-    for event in events:
-        if event.get("kind") == "finding":
-            try:
-                found.append(Finding.from_json(event))
-            except (TypeError, ValueError):
-                continue
-    return found
+def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) -> list[Finding]:
+    """Return what the live run found, and damage that only a reader sees; what is no finding of ours is left out.
+
+    Args:
+        events: those on record.
+        history: what was read, with an event for each damaged file.
+    """
+    found = list(findings_among(events))
+    told = {(finding.rule, finding.subject) for finding in found}
+    seen = (*DamagedRecord()(history), *FellBack()(history))
+    return [*found, *(finding for finding in seen if (finding.rule, finding.subject) not in told)]
 
 
 def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -63,7 +65,7 @@ def crash_of(folder: Path, standing: Standing) -> dict[str, Any] | None:
     """Return what is known of the death that ended the run; None where it ended in order or works on."""
     told = standing.crash
     if told is None:
-        return _untold_death(folder, standing) if standing.state in DEAD else None
+        return _untold_death(folder, standing) if standing.state.broken else None
     place = folder / str(told.get("place", ""))
     bad = as_mapping(told.get("first_bad"))
     first_bad = {"step": bad.get("step"), "metrics": [str(one) for one in as_list(bad.get("metrics"))]} if bad else None
@@ -75,7 +77,7 @@ def crash_of(folder: Path, standing: Standing) -> dict[str, Any] | None:
         "traceback": _text(place / "traceback.txt") or _text(place / "stacks.txt"),
         "folder": str(told.get("place", "")),
         "memory": _memory(place / "memory.json"),
-        "resume": str(told.get("resume") or resume_command(folder, standing)),
+        "resume": str(told.get("resume") or standing.state.resume),
         "last_checkpoint": told.get("last_checkpoint"),
     }
 
@@ -101,7 +103,7 @@ def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
     words |= {word.rstrip(".") for word in words}
     told = [name for name in names if name in words]
     if finding.subject and not told:
-        ends = (f"Loss/component_{finding.subject}", f"Gradients/{finding.subject}_norm")
+        ends = (tags.COMPONENT.tag(finding.subject), tags.GROUP_NORM.tag(finding.subject))
         told = [name for name in names if name in ends]
     if not told:
         told = [name for start, name in _USUAL.items() if finding.rule.startswith(start) and name in names]
@@ -112,20 +114,21 @@ def _untold_death(folder: Path, standing: Standing) -> dict[str, Any]:
     """Return what the black box alone says of a death."""
     beat = standing.beat
     word, _, said = beat.cause.partition(": ") if beat else ("", "", "")
-    if standing.state == "killed":
-        word, said = "killed", "the process is gone and left no word (SIGKILL, out-of-memory killer, power cut)"
+    if standing.state.word == "killed":
+        word = "killed"
+        said = standing.state.detail
     when = (
         f"; the last sign of life is of {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
     )
     return {
-        "cause": word or standing.state,
+        "cause": word or standing.state.word,
         "error": f"{said or 'no crash report was written; log.txt may say more'}{when}",
         "step": beat.step if beat else standing.last,
         "first_bad": None,
         "traceback": "",
         "folder": "",
         "memory": None,
-        "resume": resume_command(folder, standing),
+        "resume": standing.state.resume,
         "last_checkpoint": last_checkpoint(folder, beat),
     }
 

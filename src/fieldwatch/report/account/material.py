@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.record import Catalogue, History, Manifest
+from fieldwatch.record import Catalogue, History, Manifest, tags
 from fieldwatch.report.account.series import matching
 from fieldwatch.report.account.standing import Standing
 
@@ -38,6 +38,10 @@ class Material:
     def named(self, *starts: str, end: str = "") -> list[str]:
         """Return the series whose names start with one of some texts and end with another."""
         return [name for name in matching(self.series, *starts) if name.endswith(end)]
+
+    def of_family(self, family: tags.Family) -> list[str]:
+        """Return the series of a family of tags."""
+        return list(family.parts(self.series).values())
 
     def of_kind(self, *kinds: str) -> list[Mapping[str, Any]]:
         """Return the events of some kinds."""

@@ -6,28 +6,28 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.health import forecast
-from fieldwatch.record import MEMORY_LOG, CorruptRecord, History, read_memory_log
+from fieldwatch.record import MEMORY_LOG, PROFILE_ROOTS, DamageTally, History, read_memory_log, tags
 from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
 from fieldwatch.report.account.series import short_labels
 
 MIB = 2.0**20
 _CHARTS = (
-    ("By owner", "TensorProfiling/Tensor_Category/", "Whose memory it is: at the update of every profiled step."),
-    ("By component", "TensorProfiling/Component/", "Each watched group with its gradients and optimizer state."),
-    ("Account", "TensorProfiling/Account/", "Parts that add up to what is allocated, to the byte."),
-    ("Peak by span", "TensorProfiling/Peak/", "The most that was allocated at once within each span of the step."),
-    ("By type", "TensorProfiling/Tensor_DType/", "Memory by the type of its numbers."),
-    ("Idle memory", "TensorProfiling/Fragmentation/", "What the allocator holds and nobody uses, by the reason."),
+    ("By owner", "Tensor_Category/", "Whose memory it is: at the update of every profiled step."),
+    ("By component", "Component/", "Each watched group with its gradients and optimizer state."),
+    ("Account", "Account/", "Parts that add up to what is allocated, to the byte."),
+    ("Peak by span", "Peak/", "The most that was allocated at once within each span of the step."),
+    ("By type", "Tensor_DType/", "Memory by the type of its numbers."),
+    ("Idle memory", "Fragmentation/", "What the allocator holds and nobody uses, by the reason."),
 )
 _TOTALS = ("Memory/allocated_MB", "Memory/peak_MB", "Memory/reserved_MB", "Memory/parameters_MB", "Memory/capacity_MB")
 _COUNTS = (
     (
         "How many tensors",
-        ("TensorProfiling/Tensor_Count/total", "TensorProfiling/Large_Tensors/count"),
+        ("Tensor_Count/total", "Large_Tensors/count"),
         "All, and large.",
     ),
-    ("Large tensors", ("TensorProfiling/Large_Tensors/total_MB",), "What the large ones take together, MiB."),
+    ("Large tensors", ("Large_Tensors/total_MB",), "What the large ones take together, MiB."),
 )
 _LARGE = 20
 _COMPONENTS = (
@@ -50,20 +50,38 @@ def memory(material: Material) -> Panel:
     totals = [name for name in _TOTALS[:-1] if name in material.series]
     if totals:
         about = "Held, most at once, taken by the allocator. On a CPU: of the whole process."
-        parts.append(lines("Memory", totals, about, labels=short_labels(totals, "Memory/", "_MB")))
-    for title, prefix, about in _CHARTS:
-        names = [name for name in material.named(prefix) if material.series[name]["max"][0]]
-        if names:
-            parts.append(lines(title, names, about, labels=short_labels(names, prefix, "_MB")))
-    for title, wanted, about in _COUNTS:
-        if names := [name for name in wanted if name in material.series]:
-            parts.append(lines(title, names, about, labels=short_labels(names, "TensorProfiling/")))
-    others = [name for name in material.named("Memory/") if name not in totals]
-    parts += [lines(name.removeprefix("Memory/"), [name], material.series[name]["meaning"]) for name in others]
+        parts.append(lines("Memory", totals, about, labels=short_labels(totals, tags.MEMORY_SIZE)))
+    for root in PROFILE_ROOTS:
+        parts += _profile(material, f"{root}/")
+    others = [name for name in material.of_family(tags.MEMORY_READING) if name not in totals and not _is_profile(name)]
+    labels = short_labels(others, tags.MEMORY_READING)
+    parts += [lines(labels[name], [name], material.series[name]["meaning"]) for name in others]
     parts += _census_tables(material)
     parts += _machine(material)
-    why = "Nothing was recorded about memory: run.watch(...) starts its counters, --profile-tensors names the owners."
+    why = "Nothing was recorded about memory: run.track(...) starts its counters, --profile-tensors names the owners."
     return group("memory", "Memory", "How much memory it took, whose it was, and what is left.", parts, why)
+
+
+def _profile(material: Material, root: str) -> list[Panel]:
+    """Return the charts of the tensor profile, whose tags begin with one of its two names."""
+    parts: list[Panel] = []
+    for title, kind, about in _CHARTS:
+        prefix = root + kind
+        names = [name for name in material.named(prefix) if material.series[name]["max"][0]]
+        if names:
+            parts.append(
+                lines(title, names, about, labels=short_labels(names, tags.Family(prefix, "_MB"), tags.Family(prefix)))
+            )
+    for title, wanted, about in _COUNTS:
+        if names := [root + name for name in wanted if root + name in material.series]:
+            parts.append(lines(title, names, about, labels=short_labels(names, tags.Family(root))))
+    return parts
+
+
+def _is_profile(name: str) -> bool:
+    """Whether a tag below Memory/ is one of the tensor profile's that has a chart."""
+    kinds = (*(kind for _, kind, _ in _CHARTS), *(count for _, counts, _ in _COUNTS for count in counts))
+    return (tags.MEMORY_READING.part(name) or "").startswith(kinds)
 
 
 def _facts(history: History) -> Panel:
@@ -92,14 +110,12 @@ def _census_tables(material: Material) -> list[Panel]:
     """Return tables of the newest census: components by kind, largest tensors."""
     if not (material.folder / MEMORY_LOG).exists():
         return []
-    try:
-        censuses = read_memory_log(material.folder)
-    except CorruptRecord as error:
-        return [facts("Census", [("memory.jsonl", str(error))], "The log of memory cannot be read.")]
+    damage = DamageTally()
+    censuses = read_memory_log(material.folder, damage)
+    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.found]
     if not censuses:
-        return []
+        return parts
     last = censuses[-1]
-    parts: list[Panel] = []
     rows = _by_component(as_mapping(last.get("owners")))
     if rows:
         parts.append(table("Components at the end", _COMPONENTS, rows, f"At step {last['step']:,}, the largest first."))
@@ -130,9 +146,9 @@ def _machine(material: Material) -> list[Panel]:
         ("Load of the machine", ("_percent",), "How busy processor and graphics card were, in percent."),
         ("Power and temperature", ("_W", "_C"), "Of the graphics card, in W and degrees Celsius."),
     ):
-        names = [name for name in material.named("Machine/") if name.endswith(ends)]
+        names = [name for name in material.of_family(tags.MACHINE_READING) if name.endswith(ends)]
         if names:
-            parts.append(lines(title, names, about, labels=short_labels(names, "Machine/")))
+            parts.append(lines(title, names, about, labels=short_labels(names, tags.MACHINE_READING)))
     return parts
 
 

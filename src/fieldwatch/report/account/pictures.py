@@ -3,13 +3,13 @@
 import base64
 import io
 import struct
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
 
+from fieldwatch.base import UndecodableError, decoding
 from fieldwatch.report.account.event_records import PNG
 
 _MOST_PIXELS = 60_000_000
@@ -69,10 +69,9 @@ def _size(png: bytes) -> tuple[int, int] | None:
 
 def _as_jpeg(png: bytes, most: int) -> bytes | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with decoding():
             image = Image.open(io.BytesIO(png)).convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except UndecodableError:
         return None
     for side, quality in _TRIES:
         scaled = image.copy()

@@ -81,7 +81,8 @@ def _charts(material: Material, names: Sequence[str]) -> Iterator[Panel]:
 
 def _chart_of(material: Material, name: str) -> str:
     """Return the title of a metric's chart; what has no unit shares one if it lies between 0 and 1."""
-    series, head = material.series[name], name.rpartition("/")[0]
+    series = material.series[name]
+    head = name.rpartition("/")[0]
     if series["unit"]:
         return f"{head}, {series['unit']}"
     return f"{head}, 0 to 1" if series["min"][0] >= 0 and series["max"][0] <= 1 else name

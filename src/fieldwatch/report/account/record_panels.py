@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.record import BOOKKEEPING, CorruptRecord, flat
+from fieldwatch.record import flat, tags
+from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
@@ -18,14 +19,15 @@ from fieldwatch.report.account.thinning import fair_shares
 from fieldwatch.report.growth import LedgerEntry, chosen_entries, growth_ledger, totals_of, totals_text
 from fieldwatch.report.ranks import RANKS, RankFacts, read_ranks
 
-SIZE = "Growth/gaussians"
+SIZE = "Growth/size"
 _EVENTS = 400
 _LINES = 12
 
 
 def growth(material: Material) -> Panel:
     """Return the ledger of growth, prunes and resets; empty where the model's size never changed."""
-    about = "How the number of Gaussians came about: every growth, prune and reset."
+    population = population_of(material.folder)
+    about = f"How the number of {population} came about: every growth, prune and reset."
     why = "The size of the model never changed: no growth, prune or reset is on record."
     if not material.of_kind("growth", "prune", "reset"):
         return group("growth", "Growth", about, [], why)
@@ -37,11 +39,11 @@ def growth(material: Material) -> Panel:
     name = "Model/size" if "Model/size" in material.series else SIZE
     if name == SIZE and entries[-1].after:
         steps, sizes = (np.array([getattr(one, key) for one in entries], np.float64) for key in ("step", "after"))
-        material.series[SIZE] = derived(steps, sizes, "Gaussians after each event.")
+        material.series[SIZE] = derived(steps, sizes, f"{population} after each event.")
     if name in material.series:
-        parts.append(lines("Gaussians", [name], "Over the steps.", labels={name: "Gaussians"}))
+        parts.append(lines(population, [name], "Over the steps.", labels={name: population}))
     totals = totals_of(entries)
-    parts.append(facts("Sums", _sums(asdict(totals)), totals_text(totals).plain))
+    parts.append(facts("Sums", _sums(asdict(totals)), totals_text(totals, population).plain))
     chosen = chosen_entries(entries)
     parts.append(table("Ledger", _LEDGER, map(_ledger_row, chosen), f"{len(chosen)} of {len(entries)} events."))
     return group("growth", "Growth", about, parts, why)
@@ -50,7 +52,7 @@ def growth(material: Material) -> Panel:
 def checkpoints(material: Material) -> Panel:
     """Return the checkpoints, by the metric that ranks them."""
     saved = material.of_kind("checkpoint")
-    why = "No checkpoint is on record: run.keep(...) says what to save, checkpoint_every how often."
+    why = "No checkpoint is on record: run.track(...) says what to save, Saving(every=...) how often."
     if not saved:
         return group("checkpoints", "Checkpoints", "What was saved, and which is best.", [], why)
     names = sorted({name for event in saved for name in _metrics(event)})
@@ -105,7 +107,8 @@ def environment(material: Material) -> Panel:
     """Return where the run took place: versions, checkout, machine, commands, and what it says about its data."""
     manifest = material.manifest
     pairs: list[tuple[str, Any]] = [*as_mapping(manifest.versions).items()]
-    git, segments = as_mapping(manifest.git), as_objects(manifest.segments)
+    git = as_mapping(manifest.git)
+    segments = as_objects(manifest.segments)
     if git:
         dirty = " with uncommitted changes" if git.get("dirty") else ""
         pairs.append(("git commit", f"{git.get('commit', '')}{dirty}"))
@@ -125,7 +128,7 @@ def ranks(material: Material) -> list[Panel]:
         return []
     try:
         told = read_ranks(material.folder)
-    except (CorruptRecord, ValueError) as error:
+    except ValueError as error:
         return [group("ranks", "Ranks", "The processes of the training.", [], f"They cannot be read: {error}")]
     columns = (("rank", "rank", True), ("host", "host", False), ("pid", "pid", True), ("step", "last step", True))
     columns += (("allocated", "held, MiB", True), ("peak", "peak, MiB", True), ("reserved", "reserved, MiB", True))
@@ -139,7 +142,7 @@ def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
     told = set(_names_in(shown))
     groups: dict[str, list[str]] = {}
     for name in material.series:
-        if name not in told and not name.startswith(BOOKKEEPING):
+        if name not in told and not tags.is_bookkeeping(name):
             groups.setdefault(name.partition("/")[0] if "/" in name else "Other", []).append(name)
     for title, names in groups.items():
         parts = [
@@ -189,6 +192,7 @@ _LEDGER = (
     ("cloned", "cloned", True),
     ("split", "split", True),
     ("pruned", "pruned", True),
+    ("too_large", "of these for size", True),
     ("relocated", "moved", True),
     ("drawn", "drawn", True),
     ("held_back", "held back", True),

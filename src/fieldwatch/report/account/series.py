@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.record import Catalogue, History, Metric, Series
+from fieldwatch.record import Catalogue, History, Metric, Series, tags
 from fieldwatch.report.account.thinning import chosen_points, fair_shares
 
 Floats = NDArray[np.float64]
-HIDDEN = ("Sample/",)
 """Columns that so start are bookkeeping of the batch: the table of samples tells them."""
 POINT_BYTES = 19
 """A point's step and value in JSON, about."""
@@ -22,7 +21,7 @@ MOST_BAD = 200
 
 def all_series(history: History, catalogue: Catalogue, budget: int) -> dict[str, dict[str, Any]]:
     """Return every metric of a history, thinned so that all together take about ``budget`` bytes of JSON."""
-    names = [name for name in history.names() if not name.startswith(HIDDEN)]
+    names = [name for name in history.names() if tags.kind(name) != tags.SAMPLE]
     lengths = [len(history[name]) for name in names]
     room = max(budget - HEAD_BYTES * len(names), budget // 4)
     shares = fair_shares(lengths, room // POINT_BYTES, LEAST_POINTS)
@@ -40,7 +39,8 @@ def one_series(series: Series, metric: Metric | None, most: int) -> dict[str, An
     again = by_epoch and bool((np.diff(series.steps) <= 0).any())
     axis = series.positions if again else series.steps
     kept = chosen_points(series.values, most)
-    seen, places = series.values[kept], axis[kept]
+    seen = series.values[kept]
+    places = axis[kept]
     bad = np.flatnonzero(~np.isfinite(series.values))
     known = {
         "unit": metric.unit if metric else "",
@@ -68,13 +68,13 @@ def matching(names: Iterable[str], *starts: str) -> list[str]:
     return [name for name in names if name.startswith(starts)]
 
 
-def short_labels(names: Iterable[str], prefix: str, suffix: str = "") -> dict[str, str]:
-    """Return what is left of each name without what they share."""
-    return {name: name.removeprefix(prefix).removesuffix(suffix) or name for name in names}
+def short_labels(names: Iterable[str], *families: tags.Family) -> dict[str, str]:
+    """Return for each name its part in the first family that it belongs to; the whole name if it belongs to none."""
+    return {name: next(filter(None, (family.part(name) for family in families)), name) for name in names}
 
 
 def derived(x: Floats, y: Floats, meaning: str, unit: str = "") -> dict[str, Any]:
-    """Return a series that no metric holds, such as the Gaussians of the ledger; all its points stay."""
+    """Return a series that no metric holds, such as the sizes of the ledger; all its points stay."""
     metric = Metric(name="derived", unit=unit, meaning=meaning)
     return one_series(Series(steps=x, seconds=x, positions=x, values=y), metric, len(x))
 

@@ -1,27 +1,16 @@
-"""How a run stands: what it says of itself, and whether the process that should be working on it still lives."""
+"""The facts about a run as a whole: how it stands, how far it came, how to go on with it."""
 
 import os
-import platform
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from fieldwatch.monitor import Heartbeat, read_black_box, read_post_mortems
+from fieldwatch.monitor import Heartbeat, RunState, read_black_box, read_post_mortems, state_of
 from fieldwatch.record import EVENTS, JOURNAL, History, Manifest
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_count
-
-SILENT = 900.0
-"""Seconds without a sign of life after which a run of another machine counts as dead."""
-DEAD = ("failed", "diverged", "killed")
-"""States of a run that did not end in order."""
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_ENDED_WELL = ("finished", "interrupted", "diverged", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +18,7 @@ class Standing:
     """Where a run is.
 
     Attributes:
-        state: of the manifest; ``killed`` where it says running and the process is gone.
+        state: how it stands, as every other part of fieldwatch says it.
         last: the last recorded step; None before the first.
         planned: steps that the run means to take; None where it did not say.
         updated: last change of the record, seconds since 1970.
@@ -37,7 +26,7 @@ class Standing:
         crashes: what was written about deaths, oldest first.
     """
 
-    state: str
+    state: RunState
     last: int | None
     planned: int | None
     updated: float
@@ -47,23 +36,22 @@ class Standing:
     @property
     def crash(self) -> Mapping[str, Any] | None:
         """The death that the run has not gone on from; None where it ended in order or goes on."""
-        if self.state not in DEAD or not self.crashes:
+        if not self.state.broken or not self.crashes:
             return None
         last = self.crashes[-1]
         return last if self.beat is None or last.get("pid", self.beat.pid) == self.beat.pid else None
 
 
-def standing_of(folder: Path, manifest: Manifest, history: History, events: Sequence[Mapping[str, Any]]) -> Standing:
+def standing_of(folder: Path, history: History, events: Sequence[Mapping[str, Any]]) -> Standing:
     """Look at a run folder, once."""
-    beat = read_black_box(folder)
     plans = [event for event in events if event.get("kind") == "plan"]
     planned = plans[-1].get("steps") if plans else None
     return Standing(
-        state=_state(manifest, beat),
+        state=state_of(folder),
         last=history.step if history.step >= 0 else None,
         planned=planned if is_count(planned) else None,
         updated=_updated(folder),
-        beat=beat,
+        beat=read_black_box(folder),
         crashes=read_post_mortems(folder),
     )
 
@@ -79,7 +67,7 @@ def run_facts(folder: Path, manifest: Manifest, history: History, standing: Stan
         "name": readable(folder.resolve().name),
         "folder": readable(folder.resolve()),
         "pipeline": pipeline if isinstance(pipeline, str) else None,
-        "state": standing.state,
+        "state": standing.state.word,
         "first_step": max(history.first, 0),
         "last_step": standing.last,
         "steps_planned": standing.planned,
@@ -88,15 +76,8 @@ def run_facts(folder: Path, manifest: Manifest, history: History, standing: Stan
         "started": str(segments[0].get("started", "")) if segments else "",
         "updated": _iso(standing.updated),
         "segments": [_segment(number, one) for number, one in enumerate(segments, 1)],
-        "resume": resume_command(folder, standing),
+        "resume": standing.state.resume,
     }
-
-
-def resume_command(folder: Path, standing: Standing) -> str:
-    """Return the command that goes on with a run; empty for one that is done or still works."""
-    if standing.state in ("finished", "running"):
-        return ""
-    return f"fieldwatch resume {shlex.quote(readable(folder.resolve()))}"
 
 
 def readable(path: Path | str) -> str:
@@ -120,37 +101,6 @@ def _segment(number: int, told: Mapping[str, Any]) -> dict[str, Any]:
         "host": str(told.get("host", "")),
         "pid": told.get("pid", 0),
     }
-
-
-def _state(manifest: Manifest, beat: Heartbeat | None) -> str:
-    """Believe the manifest, unless it says running and nobody runs."""
-    if manifest.state != "running" or beat is None:
-        return manifest.state
-    if beat.ending in _ENDED_WELL:
-        return beat.ending
-    last = (as_objects(manifest.segments) or [{}])[-1]
-    return "running" if beat.ending == "running" and _lives(beat, str(last.get("host", ""))) else "killed"
-
-
-def _lives(beat: Heartbeat, host: str) -> bool:
-    if host and host != platform.node():
-        return time.time() - beat.time < max(SILENT, beat.timeout if beat.timeout < float("inf") else SILENT)
-    if beat.boot and _boot() not in ("", beat.boot):
-        return False
-    try:
-        process = psutil.Process(beat.pid)
-        return process.create_time() <= beat.started + 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.AccessDenied:
-        return True
-    except (psutil.Error, ValueError, OverflowError):
-        return False
-
-
-def _boot() -> str:
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _updated(folder: Path) -> float:

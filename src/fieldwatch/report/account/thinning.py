@@ -51,7 +51,9 @@ def _extremes(values: Floats, length: int) -> Places:
 def _spikes(values: Floats, most: int) -> Places:
     """Return the rows, at most so many, that stand out most above or below both of their neighbours."""
     with np.errstate(invalid="ignore", over="ignore"):
-        middle, before, after = values[1:-1], values[:-2], values[2:]
+        middle = values[1:-1]
+        before = values[:-2]
+        after = values[2:]
         above = middle - np.maximum(before, after)
         below = np.minimum(before, after) - middle
         height = np.maximum(above, below)

@@ -6,21 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.record import History
+from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
 from fieldwatch.report.account.series import derived, number, short_labels
 
 Floats = NDArray[np.float64]
-SHARES = "Shares/"
+SHARES = tags.Family("Shares/")
 PACE = "Pace/steps_per_second"
 STALL = "Checkpoint/stall_ms"
-SHARE = "Loss/share_"
 _TERMS = (
-    ("Terms before their weights", "Loss/component_", "Value of each term; absent while it is switched off."),
-    ("Terms times their weights", "Loss/weighted_", "What each term adds to the total."),
-    ("Weights", "Loss/weight_", "What each term is multiplied by."),
-    ("Shares step by step", SHARE, "Each weighted term divided by the total, at its own steps."),
+    ("Terms before their weights", tags.COMPONENT, "Value of each term; absent while it is switched off."),
+    ("Terms times their weights", tags.WEIGHTED, "What each term adds to the total."),
+    ("Weights", tags.WEIGHT, "What each term is multiplied by."),
+    ("Shares step by step", tags.SHARE, "Each weighted term divided by the total, at its own steps."),
 )
 _BUCKETS = 400
 _ROWS = 60
@@ -29,8 +28,8 @@ _ROWS = 60
 def losses(material: Material) -> Panel:
     """Return the loss, its terms, and what part of it each term is."""
     parts: list[Panel] = []
-    if "Loss/total" in material.series:
-        parts.append(lines("Total", ["Loss/total"], "What backward starts from.", log=True))
+    if tags.TOTAL in material.series:
+        parts.append(lines("Total", [tags.TOTAL], "What backward starts from.", log=True))
     shares = _mean_shares(material.history)
     if shares:
         material.series.update(shares)
@@ -46,35 +45,35 @@ def losses(material: Material) -> Panel:
                 "of": "share of the weighted loss",
             }
         )
-    for title, prefix, about in _TERMS:
-        names = material.named(prefix)
+    for title, family, about in _TERMS:
+        names = material.of_family(family)
         if names:
-            parts.append(lines(title, names, about, labels=short_labels(names, prefix), log=prefix != SHARE))
+            parts.append(lines(title, names, about, labels=short_labels(names, family), log=family != tags.SHARE))
     why = "Nothing was recorded as a loss: call step.observe(Terms(...)) in the loop."
     return group("losses", "Losses", "The total, its terms, and which of them it is made of.", parts, why)
 
 
 def gradients(material: Material) -> Panel:
     """Return norms by group, sizes of updates, and the updates that were refused."""
-    norms = [*material.named("Gradients/", end="_norm"), *material.named("Gradients/max")]
+    norms = [*material.of_family(tags.GRADIENT_NORM), *material.named(tags.LARGEST_GRADIENT)]
     parts: list[Panel] = []
     if norms:
-        labels = short_labels(norms, "Gradients/", "_norm")
+        labels = short_labels(norms, tags.GRADIENT_NORM, tags.GRADIENT)
         about = "Euclidean norm of all gradients and of each watched group, before clipping."
         parts.append(lines("Norms", norms, about, labels=labels, log=True))
-    ratios = material.named("Gradients/update_ratio_")
+    ratios = material.of_family(tags.UPDATE_RATIO)
     if ratios:
-        labels = short_labels(ratios, "Gradients/update_ratio_")
+        labels = short_labels(ratios, tags.UPDATE_RATIO)
         about = "Size of a group's update against its parameters; about 0.001 is usual."
         parts.append(lines("Update ratios", ratios, about, labels=labels, log=True))
     refusals = material.of_kind("refusal")
     if refusals:
         parts.append(_refusals(refusals))
-    rates = material.named("LearningRate/")
+    rates = material.of_family(tags.LEARNING_RATE)
     if rates:
-        labels = short_labels(rates, "LearningRate/")
+        labels = short_labels(rates, tags.LEARNING_RATE)
         parts.append(lines("Learning rates", rates, "Of each parameter group.", labels=labels))
-    why = "No gradient norm was recorded: call run.watch(name=module) and step.update(optimizer)."
+    why = "No gradient norm was recorded: call run.track(name=module) and step.update(optimizer)."
     return group(
         "gradients", "Gradients", "How hard each part of the model is pulled, and what was refused.", parts, why
     )
@@ -83,14 +82,14 @@ def gradients(material: Material) -> Panel:
 def conflicts(material: Material) -> Panel:
     """Return how the terms' gradients agree in each group."""
     parts: list[Panel] = []
-    cosines = material.named("Gradients/cosine_")
+    cosines = material.of_family(tags.COSINE)
     if cosines:
-        labels = short_labels(cosines, "Gradients/cosine_")
+        labels = short_labels(cosines, tags.COSINE)
         about = "Cosine between two terms' gradients in a group; -1: they pull against each other."
         parts.append(lines("Agreement", cosines, about, labels=labels))
-    shares = material.named("Gradients/share_")
+    shares = material.of_family(tags.GRADIENT_SHARE)
     if shares:
-        labels = short_labels(shares, "Gradients/share_")
+        labels = short_labels(shares, tags.GRADIENT_SHARE)
         parts.append(lines("Shares of the pull", shares, "Each term's part of the pull on a group.", labels=labels))
     why = (
         "Gradients were not taken apart by term: call step.attribute(terms, every=200) before backward, with two "
@@ -104,10 +103,10 @@ def conflicts(material: Material) -> Panel:
 def timing(material: Material) -> Panel:
     """Return where the time goes: spans of the step, pace, stalls of checkpoints."""
     history = material.history
-    spans = [name for name in material.named("Time/") if material.series[name]["unit"] == "ms"]
+    spans = [name for name in material.of_family(tags.SPAN) if material.series[name]["unit"] == "ms"]
     parts: list[Panel] = []
-    if "Time/step" in history:
-        series = history["Time/step"]
+    if tags.STEP_TIME in history:
+        series = history[tags.STEP_TIME]
         parts.append(_pace_facts(series.values, material))
         steps, means = _bucket_means(series.steps, series.values)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,7 +114,7 @@ def timing(material: Material) -> Panel:
         material.series[PACE] = derived(steps, pace, "Steps per second, in the mean of each stretch.", "1/s")
         parts.append(lines("Pace", [PACE], "Steps per second over the run.", labels={PACE: "steps per second"}))
     if spans:
-        labels = short_labels(spans, "Time/")
+        labels = short_labels(spans, tags.SPAN)
         parts.append(lines("Time of a step", spans, "The step and its named spans, in ms.", labels=labels, log=True))
         rows = [_span(name, history) for name in spans]
         columns = (("span", "span", False), ("mean", "mean, ms", True), ("median", "median, ms", True))
@@ -132,20 +131,18 @@ def timing(material: Material) -> Panel:
 
 def _mean_shares(history: History) -> dict[str, dict[str, Any]]:
     """Return each term's mean share per stretch of steps: all on the same steps, adding up to 1."""
-    names = [name for name in history.names() if name.startswith(SHARE)]
+    terms = tags.SHARE.parts(history.names())
+    names = list(terms.values())
     if not names:
         return {}
-    steps = history["Loss/total"].steps if "Loss/total" in history else history[names[0]].steps
+    steps = history[tags.TOTAL].steps if tags.TOTAL in history else history[names[0]].steps
     edges = np.unique(np.linspace(0, len(steps), min(_BUCKETS, len(steps)) + 1).astype(np.intp))
     starts = steps[edges[:-1]]
     sums = np.stack([_sums(history, name, starts) for name in names])
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = sums / sums.sum(axis=0)
     meaning = "Mean share of the term in the weighted loss, over one stretch of steps."
-    return {
-        SHARES + name.removeprefix(SHARE): derived(starts, values, meaning)
-        for name, values in zip(names, whole, strict=True)
-    }
+    return {SHARES.tag(term): derived(starts, values, meaning) for term, values in zip(terms, whole, strict=True)}
 
 
 def _sums(history: History, name: str, starts: Floats) -> Floats:
@@ -176,7 +173,7 @@ def _pace_facts(values: Floats, material: Material) -> Panel:
         ("95 % of the steps within", f"{late:,.4g} ms"),
         ("longest step", f"{most:,.4g} ms"),
         ("steps per second, lately", f"{1000 / recent:,.4g}" if recent > 0 else ""),
-        ("time to the end at that pace", _duration(left * recent / 1000) if standing.state == "running" else ""),
+        ("time to the end at that pace", _duration(left * recent / 1000) if standing.state.word == "running" else ""),
     ]
     return facts("Step time", pairs, "How long a step takes.")
 
@@ -184,11 +181,11 @@ def _pace_facts(values: Floats, material: Material) -> Panel:
 def _span(name: str, history: History) -> dict[str, Any]:
     series = history[name]
     known = np.where(np.isfinite(series.values), series.values, 0.0)
-    whole = history["Time/step"].values if "Time/step" in history else known
+    whole = history[tags.STEP_TIME].values if tags.STEP_TIME in history else known
     total = float(np.where(np.isfinite(whole), whole, 0.0).sum())
     place = int(np.argmax(known))
     return {
-        "span": name.removeprefix("Time/"),
+        "span": tags.SPAN.part(name),
         "mean": number(float(known.mean())),
         "median": number(float(np.median(known))),
         "share": number(100 * float(known.sum()) / total) if total > 0 else None,

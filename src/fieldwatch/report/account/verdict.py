@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fieldwatch.monitor import RunState
+from fieldwatch.record import tags
 from fieldwatch.report.account.findings import GRAVITY
 from fieldwatch.report.account.standing import Standing
 
 _TOLD = 3
 """Findings that the verdict repeats."""
-_DEAD = {"diverged": "Diverged", "killed": "Killed", "failed": "Failed"}
+_NOT_WELL = ("silent", "hung")
+"""States of a run that has not ended, and gives no sign of life."""
 
 
 def verdict_of(
@@ -22,20 +25,17 @@ def verdict_of(
         crash: the death that ended it, if one did.
         outcome: what came of it, in a sentence.
     """
-    if standing.state in _DEAD:
+    if standing.state.broken:
         return _verdict("failed", _died(standing, crash), _why(findings, crash))
     if standing.last is None:
         begun = "The run has begun; its first step is not on record yet."
-        return _verdict(
-            "empty", "Nothing is recorded yet", begun if standing.state == "running" else "It took no step."
-        )
+        return _verdict("empty", "Nothing is recorded yet", begun if not standing.state.ended else "It took no step.")
     done = standing.last + 1
     steps = f"{done:,} of {standing.planned:,} steps" if standing.planned else f"{done:,} step{'s' if done > 1 else ''}"
     counted = _counted(findings)
-    if standing.state == "running":
-        title = f"Running, {steps} done: {counted or 'no rule found anything so far'}"
-        return _verdict("running", title, _said(_advice(findings), outcome))
-    ended = "interrupted" if standing.state == "interrupted" else "finished"
+    if not standing.state.ended:
+        return _open(standing.state, steps, counted, _said(_advice(findings), outcome))
+    ended = "interrupted" if standing.state.word == "interrupted" else "finished"
     if not counted:
         return _verdict("healthy", f"Healthy: {ended} after {steps}, no rule found anything", outcome)
     if all(one["severity"] == "note" for one in findings):
@@ -43,14 +43,23 @@ def verdict_of(
     return _verdict("findings", f"{ended.capitalize()} after {steps} with {counted}", _said(_advice(findings), outcome))
 
 
+def _open(state: RunState, steps: str, counted: str, detail: str) -> dict[str, str]:
+    """Return the verdict on a run that has not ended."""
+    word = state.word.capitalize()
+    if state.word not in _NOT_WELL:
+        return _verdict("running", f"{word}, {steps} done: {counted or 'no rule found anything so far'}", detail)
+    level = "failed" if state.word == "hung" else "findings"
+    return {**_verdict(level, f"{word}, {steps} done: {state.detail}", detail), "label": word}
+
+
 def outcome_of(series: Mapping[str, Mapping[str, Any]]) -> str:
     """Say what came of the loss, in one sentence; empty where none was recorded."""
-    total = series.get("Loss/total")
+    total = series.get(tags.TOTAL)
     known = [value for value in total["y"] if value is not None] if total else []
     if total is None or len(known) < 2:
         return ""
     lowest, step = total["min"]
-    return f"Loss/total went from {known[0]:.4g} to {known[-1]:.4g} (lowest {lowest:.4g} in step {step:,})."
+    return f"{tags.TOTAL} went from {known[0]:.4g} to {known[-1]:.4g} (lowest {lowest:.4g} in step {step:,})."
 
 
 def _verdict(level: str, title: str, detail: str) -> dict[str, str]:
@@ -67,9 +76,9 @@ def _counted(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _died(standing: Standing, crash: Mapping[str, Any] | None) -> str:
-    word = _DEAD[standing.state]
+    word = standing.state.word.capitalize()
     step = crash.get("step") if crash else standing.last
-    cause = f": {crash['cause']}" if crash and crash["cause"] not in (standing.state, "unknown") else ""
+    cause = f": {crash['cause']}" if crash and crash["cause"] not in (standing.state.word, "unknown") else ""
     if not isinstance(step, int):
         return word + cause
     return f"{word} in step {step:,}{cause}" if step >= 0 else f"{word} before the first step{cause}"

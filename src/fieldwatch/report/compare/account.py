@@ -18,8 +18,11 @@ from fieldwatch.report.compare.words import printable, sentences, title
 Panel = dict[str, Any]
 BUDGET = 2_000_000
 """Bytes of JSON that all series together may take, about."""
-_POINT_BYTES, _LEAST_POINTS = 19, 16
-_CURVES, _OVER_TIME, _MOST_BAD = 12, 6, 200
+_POINT_BYTES = 19
+_LEAST_POINTS = 16
+_CURVES = 12
+_OVER_TIME = 6
+_MOST_BAD = 200
 _PACE = ("Time/step", "Memory/peak_MB", "Memory/allocated_MB", "Model/size")
 _SEVERITIES = ("error", "warning")
 

@@ -59,7 +59,8 @@ def at_points(sides: Sequence[Side], metric: str, better: Better, by: By, *, pos
         name: side.series[metric].seconds if by == "time" else axis_of(side.series[metric], positions=positions)
         for name, side in having.items()
     }
-    start, end = max(float(axis[0]) for axis in axes.values()), min(float(axis[-1]) for axis in axes.values())
+    start = max(float(axis[0]) for axis in axes.values())
+    end = min(float(axis[-1]) for axis in axes.values())
     places = [start + part * (end - start) for part in PARTS]
     if by == "step":
         places = [float(round(place)) for place in places]

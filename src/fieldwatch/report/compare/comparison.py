@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldwatch.record import Better
+from fieldwatch.base import InputError
+from fieldwatch.record import Better, tags
 from fieldwatch.report.compare.align import By, Point, at_points, axis_of
 from fieldwatch.report.compare.difference import Divergence, first_difference
 from fieldwatch.report.compare.figures import Figure, figure_of, winner
@@ -25,7 +26,7 @@ UNKNOWN = 12
 MOST_PAIRS = 30
 
 
-class NoSuchMetric(ValueError):  # noqa: N818  says what was looked for
+class NoSuchMetric(InputError):  # noqa: N818  says what was looked for
     """No run has a metric of the asked-for name."""
 
 
@@ -148,9 +149,7 @@ def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], p
     if patterns:
         return list(dict.fromkeys(name for pattern in patterns for name in _fitting(pattern, list(owners))))
     least = min(2, len(sides))
-    shared = [
-        name for name, runs in owners.items() if len(runs) >= least and not name.startswith(("Sample/", "Guard/"))
-    ]
+    shared = [name for name, runs in owners.items() if len(runs) >= least and not tags.is_bookkeeping(name)]
     ranks = {name: meaning_told(sides, name).rank for name in shared}
     chosen = sorted(
         (name for name in shared if ranks[name] < NO_QUALITY), key=lambda name: (-len(owners[name]), ranks[name])

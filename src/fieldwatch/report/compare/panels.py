@@ -13,7 +13,8 @@ from fieldwatch.report.compare.words import printable, why_no_test
 Panel = dict[str, Any]
 BESIDE = 8
 """With more runs than these each run has a row of its own."""
-MOST_METRICS, MOST_ALIGNED = 200, 12
+MOST_METRICS = 200
+MOST_ALIGNED = 12
 AT_THE_END = (
     "Of 50 values or more the value at the end is the mean of the last twentieth, at most 100 of them; a star marks "
     "the better one."
@@ -140,7 +141,8 @@ def _aligned(comparison: Comparison) -> Panel:
     }
     parts: list[Panel] = []
     for by, points in comparison.points.items():
-        key, title = f"aligned-{by}", titles[by]
+        key = f"aligned-{by}"
+        title = titles[by]
         rows = [
             {"metric": p.metric, "at": p.at}
             | {f"r{place}": _cell(p.values, name, p.best) for place, name in enumerate(comparison.names)}

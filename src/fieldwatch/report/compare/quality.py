@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from fieldwatch.record import TOOLKIT, Better
+from fieldwatch.record import TOOLKIT, Better, tags
 
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _TOKENS = re.compile(r"[A-Za-z0-9]+")
@@ -27,8 +27,6 @@ _HIGHER = {
 }  # fmt: skip
 NO_QUALITY = 9
 """The rank of what says nothing about which run is better."""
-_AGAIN = ("Loss/weighted_",)
-"""Told by other metrics already: a term times its weight tells more of the weight."""
 _BESIDE = ("Statistics/", "Recovery/", "Population/", "Mesh/")
 """What describes a run, more than how good it is."""
 _MAIN = {"psnr", "acc", "accuracy", "iou", "miou", "mae", "chamfer", "f1", "auc", "map", "reward", "error", "l1", "mse"}
@@ -77,7 +75,7 @@ def meaning_of(name: str, told: Better | None = None) -> Meaning:
     clocks = words & _CLOCKS - ({"ms"} if "ssim" in words else set())
     machine = bool(clocks) or unit in ("ms", "s", "MiB") or any(pair <= words for pair in _PER_SECOND)
     better = told or (declared.better if declared else _direction(words))
-    if name.startswith(("Sample/", "Guard/")):
+    if tags.is_bookkeeping(name):
         better = "none"
     source: Source = "declared" if told or declared else "by its name" if better != "none" else "not known"
     return Meaning(better=better, source=source, machine=machine, rank=_rank(name, words, better, machine=machine))
@@ -101,7 +99,7 @@ def _direction(words: set[str]) -> Better:
 def _rank(name: str, words: set[str], better: Better, *, machine: bool) -> int:
     """Return how much a metric matters, 0 most."""
     no_direction = better not in ("higher", "lower") or machine or bool(words & (_UNSTEADY | _NEITHER))
-    if no_direction or name in _COUNTS or name.startswith((*_AGAIN, *_BESIDE)):
+    if no_direction or name in _COUNTS or name.startswith(_BESIDE) or tags.WEIGHTED.part(name) is not None:
         return NO_QUALITY if no_direction or not name.startswith(_BESIDE) else NO_QUALITY - 1
     loss = bool(words & {"loss", "losses"})
     if words & _HELD_OUT and "train" not in words:
@@ -109,6 +107,6 @@ def _rank(name: str, words: set[str], better: Better, *, machine: bool) -> int:
         return 3 if loss else 2 if not main else 0 if words & _SURELY_HELD_OUT else 1
     if not loss:
         return 4
-    if name.startswith("Loss/component_"):
+    if tags.COMPONENT.part(name) is not None:
         return 7
     return 5 if "total" in words or len(words) <= 2 else 6

@@ -145,7 +145,8 @@ def permutation_test(one: Floats, other: Floats) -> tuple[float, float]:
         one: ``[n]`` values of one group.
         other: ``[m]`` values of the other group.
     """
-    both, count = np.concatenate((one, other)), len(one)
+    both = np.concatenate((one, other))
+    count = len(one)
     ways = math.comb(len(both), count)
     if ways <= MOST_SPLITS:
         picks = np.array(list(combinations(range(len(both)), count)), np.intp)

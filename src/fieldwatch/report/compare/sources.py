@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.record import Better, History, Manifest, flat, holds_run, read_history, read_manifest
+from fieldwatch.base import InputError, MissingPathError
+from fieldwatch.record import DAMAGED, Better, History, Manifest, flat, holds_run, read_history, read_manifest
 from fieldwatch.report.account import account_from
 from fieldwatch.report.compare.side import Phase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run
@@ -16,7 +17,7 @@ _SAY_NOTHING = ("tensorboard", "logs", "log", "runs", "train", "events", "summar
 """Folder names by which nobody knows a run: the folder above is named as well."""
 
 
-class NothingToCompare(ValueError):  # noqa: N818  says what is missing
+class NothingToCompare(InputError):  # noqa: N818  says what is missing
     """There are fewer than two runs."""
 
 
@@ -27,7 +28,7 @@ def read_sides(places: Sequence[Path]) -> list[Side]:
         FileNotFoundError: a place does not exist.
         NoEventFiles: a place holds no run of any kind.
         NothingToCompare: fewer than two runs were found, or more than 200.
-        NotARun, CorruptRecord: one of ours cannot be read.
+        NotARun: one of ours cannot be read.
     """
     found = [(run, place) for place in places for run in runs_in(place)]
     if len(found) < 2:
@@ -46,11 +47,11 @@ def runs_in(place: Path) -> list[Path]:
     """Return the runs at a place: itself, or all below it; a run of ours hides what lies in it.
 
     Raises:
-        FileNotFoundError: the place does not exist.
+        MissingPathError: the place does not exist.
         NoEventFiles: there is no run.
     """
     if not place.exists():
-        raise FileNotFoundError(f"there is no {place}: give run folders or TensorBoard folders")
+        raise MissingPathError(f"there is no {place}: give run folders or TensorBoard folders")
     if place.is_file():
         return [place]
     found = sorted(_walk(place))
@@ -75,7 +76,8 @@ def _walk(place: Path) -> Iterator[Path]:
 def short_names(folders: Sequence[Path]) -> list[str]:
     """Return for each folder as many of its last parts as tell it from the others; a folder given twice is counted."""
     parts = [folder.absolute().resolve().parts for folder in folders]
-    names, counts = list[str](), dict[str, int]()
+    names = list[str]()
+    counts = dict[str, int]()
     for own in parts:
         others = [other for other in parts if other != own]
         least = min(2 if own[-1].lower() in _SAY_NOTHING else 1, len(own))
@@ -91,13 +93,14 @@ def side_of(place: Path, name: str, group: str = "") -> Side:
 
     Raises:
         NoEventFiles: the place is neither a run of ours nor one of TensorBoard's.
-        NotARun, CorruptRecord: it is one of ours and cannot be read.
+        NotARun: it is one of ours and cannot be read.
     """
     return _own_side(place, name, group) if holds_run(place) else _foreign_side(place, name, group)
 
 
 def _own_side(folder: Path, name: str, group: str) -> Side:
-    manifest, history = read_manifest(folder), read_history(folder)
+    manifest = read_manifest(folder)
+    history = read_history(folder)
     account = account_from(history, folder, budget=0, pictures=False)
     state = str(account["run"]["state"])
     return Side(
@@ -126,6 +129,8 @@ def _declared(series: Mapping[str, Mapping[str, Any]]) -> dict[str, Better]:
 def _notes(manifest: Manifest, history: History, state: str) -> Iterator[str]:
     if not history.names():
         yield "it has no row: nothing was recorded, or it ended before its first step"
+    for damage in history.events(DAMAGED):
+        yield f"its record is damaged: {damage.get('message')}"
     if (resumed := len(manifest.segments) - 1) > 0:
         yield f"it was continued {resumed} time{'s' if resumed > 1 else ''}: the later row of a step stands"
     if state != "finished":

@@ -19,8 +19,12 @@ from fieldwatch.report.compare.words import number, printable, sentences, title
 
 BESIDE = 4
 """With more runs than these each run has a row of its own, and only the first metrics a column."""
-MOST_METRICS, MOST_KEYS, MOST_FINDINGS = 14, 20, 3
+MOST_METRICS = 14
+MOST_KEYS = 20
+MOST_FINDINGS = 3
 AT_THE_END = "At the end: the mean of the last twentieth (at most 100) of 50 values or more, else the last value."
+_IN_ORDER = ("finished", "running", "")
+"""States that need no look; the empty one is that of event files, which do not say."""
 _COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -62,7 +66,7 @@ def _runs(comparison: Comparison) -> Table:
         table.add_column(name, justify="right")
     for side in comparison.sides:
         pace = comparison.paces[side.name]
-        style = "" if side.state in ("finished", "running", "") else "red"
+        style = "" if side.state in _IN_ORDER else "red"
         cells = (number(side.last), number(pace.seconds), number(pace.steps_per_second), number(pace.peak_MB))
         counts = [_counts(side.findings)] if told else []
         table.add_row(Text(printable(side.name)), Text(side.state or "(events)", style), *cells, *counts)

@@ -71,7 +71,8 @@ def _answer(comparison: Comparison) -> Iterator[str]:
     rates = {run: pace.steps_per_second for run, pace in comparison.paces.items()}
     known = {run: rate for run, rate in rates.items() if np.isfinite(rate) and rate > 0}
     if len(known) > 1:
-        fast, slow = max(known, key=known.__getitem__), min(known, key=known.__getitem__)
+        fast = max(known, key=known.__getitem__)
+        slow = min(known, key=known.__getitem__)
         yield f"{fast} is fastest: {number(known[fast])} steps/s, {known[fast] / known[slow]:.2g} times {slow}."
 
 

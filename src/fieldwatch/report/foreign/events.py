@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+from fieldwatch.base import InputError, MissingPathError
+
 _MARK = "tfevents"
 
 
-class NoEventFiles(ValueError):  # noqa: N818  says what was looked for
+class NoEventFiles(InputError):  # noqa: N818  says what was looked for
     """There is no TensorBoard event file where one was wanted."""
 
 
@@ -24,11 +26,11 @@ def event_folders(folder: Path) -> list[Path]:
     """Return every folder that holds event files, this one and all below it, sorted; links are not followed.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        MissingPathError: there is no such folder.
         NoEventFiles: it is a folder, and holds none.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}: give one that holds TensorBoard event files")
+        raise MissingPathError(f"there is no folder {folder}: give one that holds TensorBoard event files")
     found = [Path(place) for place, _, _ in os.walk(folder) if holds_event_files(Path(place))]
     if not found:
         raise NoEventFiles(

@@ -20,8 +20,10 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 _MASK_DELTA = 0xA282EAD8
-_HEAD, _FRAME = 12, 16
-_SCALARS, _HPARAMS = "scalars", "hparams"
+_HEAD = 12
+_FRAME = 16
+_SCALARS = "scalars"
+_HPARAMS = "hparams"
 _PLACES = ("float_val", "double_val", "int_val", "int64_val", "half_val", "uint32_val", "uint64_val", "bool_val")
 _TYPES: dict[int, Any] = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 9: "<i8", 10: "?", 19: "<f2", 22: "<u4", 23: "<u8"}
 """How numpy reads the content of a tensor, by TensorFlow's number of its type."""
@@ -86,7 +88,8 @@ def _records(data: Any) -> Iterator[bytes]:
     """Yield each sound record; end at the first torn or damaged one."""
     at = 0
     while (length := _length(data, at)) is not None:
-        record, end = data[at + _HEAD : at + _HEAD + length], at + length + _FRAME
+        record = data[at + _HEAD : at + _HEAD + length]
+        end = at + length + _FRAME
         if len(data) < end or data[end - 4 : end] != _checksum(record):
             return
         yield record

@@ -61,7 +61,10 @@ def read_foreign_run(place: Path) -> ForeignRun:
     """
     files = sorted((read_event_file(path) for path in event_files(place)), key=_age)
     shifts = _shifts(files)
-    series, repeated, again, voided = dict[str, Series](), 0, set[int](), 0
+    series = dict[str, Series]()
+    repeated = 0
+    again = set[int]()
+    voided = 0
     for tag in dict.fromkeys(tag for file in files for tag in file.steps):
         rows = _rows(files, shifts, tag)
         stands = _stands(rows, files)
@@ -129,7 +132,8 @@ def _shifts(files: Sequence[EventFile]) -> list[float]:
     A file begun after all earlier ones had ended goes on where they had been at its first step; files that were written
     at the same time share one clock.
     """
-    shifts, ended = list[float](), float("-inf")
+    shifts = list[float]()
+    ended = float("-inf")
     for number, file in enumerate(files):
         span = _span(file)
         if span is None:
@@ -158,7 +162,8 @@ def _reached(files: Sequence[EventFile], shifts: Sequence[float], step: int) -> 
 
 def _restarts(files: Sequence[EventFile]) -> list[str]:
     """Say each return to an earlier step: by a mark, or by a file that begins before an earlier one has ended."""
-    told, lasts = list[str](), dict[str, int]()
+    told = list[str]()
+    lasts = dict[str, int]()
     for file in files:
         marks = [step for _, step in file.starts]
         firsts = {tag: int(steps[0]) for tag, steps in file.steps.items()}
@@ -166,7 +171,8 @@ def _restarts(files: Sequence[EventFile]) -> list[str]:
         if lasts and marks:
             told.append(f"{file.path.name}: the run went on from step {min(marks):,}: what stood there was taken back")
         elif back:
-            first, last = min(firsts[tag] for tag in back), max(lasts[tag] for tag in back)
+            first = min(firsts[tag] for tag in back)
+            last = max(lasts[tag] for tag in back)
             told.append(
                 f"{file.path.name} goes back to step {first:,} after step {last:,}: of a step that comes twice the "
                 "later value stands"

@@ -17,17 +17,18 @@ class LedgerEntry:
     Attributes:
         step: 0-based, the step after whose update it happened.
         kind: "growth", "prune" or "reset".
-        before: Gaussians before; 0 where neither the event nor the record says it.
-        after: Gaussians after.
-        cloned: Gaussians that got a twin.
-        split: Gaussians that were replaced by smaller ones.
-        children: Gaussians that came of those.
-        pruned: Gaussians that went without children.
-        relocated: dead Gaussians that were moved onto living ones (MCMC).
-        drawn: Gaussians that were added on living ones (MCMC).
+        before: primitives before; 0 where neither the event nor the record says it.
+        after: primitives after.
+        cloned: primitives that got a twin.
+        split: primitives that were replaced by smaller ones.
+        children: primitives that came of those.
+        pruned: primitives that went without children.
+        too_large: of these, the ones that went for their size and not for their opacity.
+        relocated: dead primitives that were moved onto living ones (MCMC).
+        drawn: primitives that were added on living ones (MCMC).
         held_back: candidates that the cap left no room for.
         removed: rows that went: pruned, or replaced by their children.
-        lowered: Gaussians whose opacity a reset lowered.
+        lowered: primitives whose opacity a reset lowered.
         loss_before: mean of Loss/total.
         loss_after: the same, of the steps after.
         psnr_before: mean of Train/PSNR, dB.
@@ -50,6 +51,7 @@ class LedgerEntry:
     split: int = 0
     children: int = 0
     pruned: int = 0
+    too_large: int = 0
     relocated: int = 0
     drawn: int = 0
     held_back: int = 0
@@ -86,16 +88,17 @@ class Totals:
         growths: events of that kind.
         prunes: the same.
         resets: the same.
-        cloned: Gaussians over all events, as in `LedgerEntry`.
+        cloned: primitives over all events, as in `LedgerEntry`.
         split: the same.
         children: the same.
         pruned: the same.
+        too_large: the same.
         relocated: the same.
         drawn: the same.
         held_back: the same.
-        first: Gaussians before the first event.
-        last: Gaussians after the last one.
-        most: Gaussians after any event, at most.
+        first: primitives before the first event.
+        last: primitives after the last one.
+        most: primitives after any event, at most.
         lasting: steps of the events after which PSNR fell and did not recover.
     """
 
@@ -106,6 +109,7 @@ class Totals:
     split: int
     children: int
     pruned: int
+    too_large: int
     relocated: int
     drawn: int
     held_back: int
@@ -117,7 +121,7 @@ class Totals:
 
 def totals_of(entries: Sequence[LedgerEntry]) -> Totals:
     """Add up a ledger."""
-    counted = ("cloned", "split", "children", "pruned", "relocated", "drawn", "held_back")
+    counted = ("cloned", "split", "children", "pruned", "too_large", "relocated", "drawn", "held_back")
     kinds = [entry.kind for entry in entries]
     return Totals(
         growths=kinds.count("growth"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import InputError
 from fieldwatch.record import EVENTS, History, Series, read_history
 from fieldwatch.report.growth.entry import FALL, Kind, LedgerEntry
 
@@ -20,7 +21,7 @@ RECOVERY = 200
 LEAST_PAIRS = 5
 """Photos with a visit on both sides, below which the plain means are compared."""
 _TAGS = ("Loss/total", "Train/PSNR", "Memory/allocated_MB", "Memory/parameters_MB")
-_COUNTS = ("cloned", "split", "children", "pruned", "relocated", "drawn", "held_back", "lowered")
+_COUNTS = ("cloned", "split", "children", "pruned", "too_large", "relocated", "drawn", "held_back", "lowered")
 
 
 def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[LedgerEntry, ...]:
@@ -57,7 +58,7 @@ def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int
         event: what happened.
         kind: of the event.
         around: what was recorded around it.
-        came: Gaussians that an earlier event of the same step left; None where there was none.
+        came: primitives that an earlier event of the same step left; None where there was none.
         last: whether no other event followed in that step: what came after the step is the last one's.
     """
     step = int(event["step"])
@@ -94,7 +95,7 @@ def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int
 def _count(event: Mapping[str, Any], name: str, default: int = 0) -> int:
     value = event.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(
+        raise InputError(
             f"{EVENTS}: the event '{event['kind']}' of step {event['step']} has {name} {value!r}: wanted a whole "
             "number of 0 or more; the file was changed by hand, or written by another program"
         )
@@ -120,7 +121,7 @@ class _Around:
         return _mean(series, step - AROUND, step), after
 
     def sizes(self, step: int) -> tuple[int, int]:
-        """Gaussians at the event's step and at the next recording, 0 where that is not recorded."""
+        """Primitives at the event's step and at the next recording, 0 where that is not recorded."""
         if "Model/size" not in self._history:
             return 0, 0
         series = self._history["Model/size"]
@@ -151,7 +152,8 @@ class _Around:
 
     def _changes(self, series: Series, step: int) -> tuple[Floats, Floats]:
         """Steps behind an event, and their PSNR against before: of the same photo, or of all where too few compare."""
-        steps, values = series.steps, series.values
+        steps = series.steps
+        values = series.values
         before = (steps <= step) & np.isfinite(values)
         behind = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
         if self._owners is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.base import spreadsheet_cell, whole_file
 from fieldwatch.report.growth.entry import LedgerEntry, Totals
 
 MOST = 40
@@ -40,18 +41,25 @@ def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
     return table
 
 
-def totals_text(totals: Totals) -> Text:
-    """Return the sums as some lines."""
+def totals_text(totals: Totals, population: str = "primitives") -> Text:
+    """Return the sums as some lines.
+
+    Args:
+        totals: the sums.
+        population: what the model grows and prunes, in the plural.
+    """
     kinds = ((totals.growths, "growth step"), (totals.prunes, "prune"), (totals.resets, "reset"))
     happened = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in kinds if count)
     moves = ("cloned", "split", "pruned", "relocated", "drawn")
     parts = [f"{getattr(totals, name):,} {name}" for name in moves if getattr(totals, name)]
-    lines = [f"{happened}: {', '.join(parts) or 'no Gaussian came or went'}"]
+    lines = [f"{happened}: {', '.join(parts) or f'no {population} came or went'}"]
+    if totals.too_large:
+        lines.append(f"pruned for their size (--largest-size): {totals.too_large:,}")
     if totals.last:
         peak = f", at most {totals.most:,}" if totals.most > max(totals.first, totals.last) else ""
-        lines.append(f"Gaussians: {totals.first:,} -> {totals.last:,}{peak}")
+        lines.append(f"{population}: {totals.first:,} -> {totals.last:,}{peak}")
     if totals.held_back:
-        lines.append(f"held back by the cap: {totals.held_back:,} times a Gaussian")
+        lines.append(f"held back by the cap: {totals.held_back:,} times")
     text = Text("\n".join(lines))
     if totals.lasting:
         steps = ", ".join(map(str, totals.lasting[:8])) + (" ..." if len(totals.lasting) > 8 else "")
@@ -67,7 +75,7 @@ def write_csv(entries: Sequence[LedgerEntry], path: Path) -> None:
         OSError: the file cannot be written.
     """
     names = [field.name for field in fields(LedgerEntry)]
-    with path.open("w", newline="") as file:
+    with whole_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*names, "lasting"])
         for entry in entries:
@@ -76,7 +84,7 @@ def write_csv(entries: Sequence[LedgerEntry], path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
+    return "" if isinstance(value, float) and not math.isfinite(value) else spreadsheet_cell(value)
 
 
 def _columns(entries: Sequence[LedgerEntry]) -> Iterator[_Column]:

@@ -164,7 +164,8 @@ def _quantity(trace: MemoryTrace, name: str, unit: str, values: Floats, first: i
             name=name, unit=unit, start=nan, end=nan, lowest=nan, mean=nan, highest=nan, trend=None, verdict="too short"
         )
     later = known[known >= first]
-    steps, settled = trace.steps[later], values[later]
+    steps = trace.steps[later]
+    settled = values[later]
     trend = trend_of(steps, settled)
     least = max(_LEAST[unit], _LEAST_SHARE * float(np.abs(np.median(values[known]))))
     return Quantity(

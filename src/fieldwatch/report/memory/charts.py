@@ -9,7 +9,8 @@ import numpy as np
 
 from fieldwatch.report.memory.trace import Floats, Steps
 
-WIDE, HIGH = 1000, 240
+WIDE = 1000
+HIGH = 240
 MOST_MARKS = 400
 
 

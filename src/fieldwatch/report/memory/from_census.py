@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldwatch.record import read_memory_log
+from fieldwatch.base import InputError
+from fieldwatch.record import DamageTally, read_memory_log
 from fieldwatch.report.memory.trace import MB, Floats, Large, MemoryTrace
 
 TOP = 5
@@ -21,14 +22,17 @@ def census_trace(path: Path, label: str) -> MemoryTrace:
     ``other`` (what nobody owns), as in the tags; the account is what adds up to ``allocated`` at that moment.
 
     Raises:
-        ValueError: a line is damaged or holds what is no census.
+        InputError: it holds no census that can be read.
         OSError: the file cannot be read.
     """
-    censuses = read_memory_log(path)
+    damage = DamageTally()
+    censuses = read_memory_log(path, damage)
+    if damage and not censuses:
+        raise InputError(f"{path} holds no census that can be read: {damage.found[0].message}")
     try:
         return _trace(path, label, censuses)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path} holds a census that is not laid out as ours ({error!r}): wanted owners as "
             f"{{kind: {{component: bytes}}}}, saved, dtypes and fragmentation as {{name: bytes}}"
         ) from error
@@ -38,13 +42,15 @@ def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> Mem
     def column(key: str) -> Floats:
         return np.array([census.get(key, 0) for census in censuses], np.float64)
 
-    allocated, reserved = column("allocated") / MB, column("reserved") / MB
+    allocated = column("allocated") / MB
+    reserved = column("reserved") / MB
     kinds = _columns([_by_kind(census) for census in censuses])
     saved = np.array([sum(census.get("saved", {}).values()) for census in censuses], np.float64) / MB
     account = kinds | {"saved": saved} | {name: column(name) / MB for name in _ACCOUNT}
     idle = np.where(reserved > 0, reserved - allocated, 0.0)
     last: Mapping[str, Any] = censuses[-1] if censuses else {}
-    large, device = _large(last), str(last.get("device", ""))
+    large = _large(last)
+    device = str(last.get("device", ""))
     return MemoryTrace(
         label=label,
         kind="memory.jsonl",

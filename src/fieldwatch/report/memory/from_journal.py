@@ -13,7 +13,8 @@ def journal_trace(folder: Path, label: str, history: History) -> MemoryTrace | N
     if "Memory/allocated_MB" not in history:
         return None
     series = history["Memory/allocated_MB"]
-    steps, allocated = series.steps.astype(np.int64), series.values
+    steps = series.steps.astype(np.int64)
+    allocated = series.values
     reserved = _at(history, "Memory/reserved_MB", steps)
     idle = np.where(reserved > 0, 100 * (reserved - allocated) / np.where(reserved > 0, reserved, 1), np.nan)
     parameters = _at(history, "Memory/parameters_MB", steps)

@@ -116,7 +116,8 @@ def _spread(changes: Floats, level: float) -> float:
 
 def _shape(values: Floats, place: int) -> tuple[Shape, int]:
     """Return what a change is, and the last place that belongs to it: a spike's way back is no drop of its own."""
-    before, change = values[place], values[place + 1] - values[place]
+    before = values[place]
+    change = values[place + 1] - values[place]
     if change < 0:
         return "drop", place
     for ahead in range(place + 2, min(len(values), place + 2 + _RETURN)):
@@ -147,7 +148,9 @@ def link_all(trace: MemoryTrace, jumps: tuple[Jump, ...], first: int) -> tuple[L
     rows = np.searchsorted(steps, [jump.step for jump in jumps]) - 1
     for kind, told in all_events(trace).items():
         hit = _per_interval(steps, told)
-        total, marked, drawn = len(hit), int(hit.sum()), len(rows)
+        total = len(hit)
+        marked = int(hit.sum())
+        drawn = len(rows)
         if not marked:
             continue
         together = int(hit[rows].sum())
@@ -191,7 +194,8 @@ def _log_choose(n: int, k: int) -> float:
 
 def _loss_spikes(loss: Curve) -> Steps:
     """Return the steps at which the loss was above its neighbourhood's median by six robust deviations."""
-    steps, values = loss.steps[np.isfinite(loss.values)], loss.values[np.isfinite(loss.values)]
+    steps = loss.steps[np.isfinite(loss.values)]
+    values = loss.values[np.isfinite(loss.values)]
     if len(values) < 32:
         return np.empty(0, np.int64)
     width = max(16, len(values) // 256)

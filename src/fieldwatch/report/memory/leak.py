@@ -53,7 +53,8 @@ def judge_leak(trace: MemoryTrace, first: int) -> Leak:
     owns is judged. Where categories cannot be trusted (the original profiler filed tensors wrongly), the number of
     tensors decides: densification makes tensors larger, a leak makes them more.
     """
-    steps, allocated = trace.steps[first:], trace.allocated[first:]
+    steps = trace.steps[first:]
+    allocated = trace.allocated[first:]
     step = int(trace.steps[first])
     if len(steps) < LEAST_SNAPSHOTS:
         why = f"only {len(steps)} snapshots after the start-up; growth is judged from {LEAST_SNAPSHOTS} on"
@@ -73,7 +74,8 @@ def judge_leak(trace: MemoryTrace, first: int) -> Leak:
 
 def _over_time(trace: MemoryTrace, first: int) -> Leak:
     """Judge growth where the model's size is no help."""
-    steps, allocated = trace.steps[first:], trace.allocated[first:]
+    steps = trace.steps[first:]
+    allocated = trace.allocated[first:]
     step = int(steps[0])
     growth, both = _growth(steps, allocated)
     if growth is None or growth.sign < 1 or not _matters(growth, steps, allocated):

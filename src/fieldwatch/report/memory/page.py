@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from fieldwatch.base import whole_file
 from fieldwatch.health import Finding
-from fieldwatch.record import whole_file
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.charts import Area, Line, chart
 from fieldwatch.report.memory.compare import rows

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fieldwatch.base import InputError, MissingPathError
 from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, read_history
 from fieldwatch.report.memory.from_census import census_trace
 from fieldwatch.report.memory.from_journal import journal_trace
@@ -32,7 +33,7 @@ def read_trace(path: Path, label: str = "") -> MemoryTrace:
         label: a short name; the path's own by default.
 
     Raises:
-        ValueError: there is nothing about memory, or not one whole snapshot; the message says what there is.
+        InputError: there is nothing about memory, or not one whole snapshot; the message says what there is.
         OSError: it cannot be read.
     """
     label = label or path.name or str(path.resolve().name)
@@ -40,7 +41,7 @@ def read_trace(path: Path, label: str = "") -> MemoryTrace:
     history = read_history(run) if run is not None else None
     trace = _read(path, label, history)
     if not len(trace):
-        raise ValueError(
+        raise InputError(
             f"{path} holds no whole snapshot ({trace.dropped} damaged or cut off): let the run reach its next "
             f"profiled iteration, or give another file"
         )
@@ -53,7 +54,7 @@ def latest(start: Path) -> Path:
     At most six folders deep and 20,000 folders in all.
 
     Raises:
-        FileNotFoundError: there is none.
+        MissingPathError: there is none.
     """
     newest: tuple[float, Path] | None = None
     for file in _logs(start):
@@ -61,7 +62,7 @@ def latest(start: Path) -> Path:
         if newest is None or made > newest[0]:
             newest = made, file
     if newest is None:
-        raise FileNotFoundError(
+        raise MissingPathError(
             f"no {MEMORY_LOG} and no {LOGS} below {start.resolve()} (runs/, output/ and the folder itself, {_DEPTH} "
             f"deep): train with --profile-tensors, or give the file or run folder itself"
         )
@@ -88,7 +89,7 @@ def _logs(start: Path) -> Iterator[Path]:
 
 def _read(path: Path, label: str, history: History | None) -> MemoryTrace:
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give a run folder, a memory.jsonl, a tensor log or 'latest'")
+        raise MissingPathError(f"{path} does not exist: give a run folder, a memory.jsonl, a tensor log or 'latest'")
     if path.is_file():
         with path.open("rb") as file:
             start = file.read(1)
@@ -100,7 +101,7 @@ def _read(path: Path, label: str, history: History | None) -> MemoryTrace:
         return log_trace(logs, label)
     if history is not None and (trace := journal_trace(path, label, history)) is not None:
         return trace
-    raise FileNotFoundError(f"{path} tells nothing about memory: {_there(path)}")
+    raise MissingPathError(f"{path} tells nothing about memory: {_there(path)}")
 
 
 def _there(folder: Path) -> str:

@@ -68,7 +68,8 @@ def _summary(analysis: Analysis) -> Iterator[Text]:
     names = {"allocated": "Memory Allocated", "reserved": "Memory Reserved"}
     names |= {"fragmentation": "Fragmentation", "tensors": "Total Tensors"}
     for quantity in analysis.totals:
-        start, end = _amount(quantity.start, quantity.unit), _amount(quantity.end, quantity.unit)
+        start = _amount(quantity.start, quantity.unit)
+        end = _amount(quantity.end, quantity.unit)
         yield Text(f"{names[quantity.name] + ':':<25} Start: {start}  →  End: {end}")
 
 
@@ -121,7 +122,8 @@ def _account(analysis: Analysis) -> Iterator[Text]:
 
 
 def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
-    count, late = len(analysis.trace) - analysis.startup, analysis.startup
+    count = len(analysis.trace) - analysis.startup
+    late = analysis.startup
     left_out = f", {late} of the start-up left out" if late else ""
     yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{left_out}")
     yield Text(f"  {'':<24} {'slope':>12}   {'95 % interval':^23}   verdict", "dim")

@@ -53,7 +53,8 @@ def trend_of(steps: NDArray[np.int64], values: Floats) -> Trend | None:
         values: ``[n]``; non-finite ones are left out.
     """
     known = np.isfinite(values)
-    steps, values = steps[known], values[known]
+    steps = steps[known]
+    values = values[known]
     if len(values) < LEAST:
         return None
     x, y = blocks_of(steps, values)
@@ -62,8 +63,10 @@ def trend_of(steps: NDArray[np.int64], values: Floats) -> Trend | None:
     slope = float(np.median(slopes))
     n = len(x)
     spread = math.sqrt(n * (n - 1) * (2 * n + 5) / 18) * widening(y - slope * x)
-    lower, upper = (len(slopes) - _NORMAL * spread) / 2, (len(slopes) + _NORMAL * spread) / 2
-    low, high = slopes[max(0, math.floor(lower))], slopes[min(len(slopes) - 1, math.ceil(upper))]
+    lower = (len(slopes) - _NORMAL * spread) / 2
+    upper = (len(slopes) + _NORMAL * spread) / 2
+    low = slopes[max(0, math.floor(lower))]
+    high = slopes[min(len(slopes) - 1, math.ceil(upper))]
     return Trend(per_1000=1000 * slope, low=1000 * float(low), high=1000 * float(high), blocks=n)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from fieldwatch.record import whole_file
+from fieldwatch.base import whole_file
 from fieldwatch.report.page.script import page_frame, page_script, panels_style
 
 GENERATOR: Final = '<meta name="generator" content="fieldwatch report">'
@@ -29,7 +29,8 @@ def report_page(account: Mapping[str, Any]) -> str:
     Raises:
         ValueError: the account holds NaN or an infinity, which JSON does not know.
     """
-    script, style = page_script(), panels_style()
+    script = page_script()
+    style = panels_style()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -77,7 +78,8 @@ def _hash(text: str) -> str:
 
 
 def _title(account: Mapping[str, Any]) -> str:
-    name, verdict = account["run"]["name"], account["verdict"]["title"]
+    name = account["run"]["name"]
+    verdict = account["verdict"]["title"]
     return "".join(c if c.isprintable() else "?" for c in f"{name}: {verdict}")[:200]
 
 

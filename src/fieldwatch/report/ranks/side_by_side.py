@@ -66,7 +66,8 @@ def ranks_table(ranks: Sequence[RankFacts]) -> Table:
 
 
 def _facts(rank: int, folder: Path) -> RankFacts:
-    history, segments = read_history(folder), read_manifest(folder).segments
+    history = read_history(folder)
+    segments = read_manifest(folder).segments
     last: Mapping[str, Any] = segments[-1] if segments else {}
     times = history["Time/step"].last(_STEPS_FOR_PACE).values if "Time/step" in history.names() else ()
     return RankFacts(

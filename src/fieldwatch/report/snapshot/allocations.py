@@ -91,7 +91,9 @@ class _Follower:
                 self.rows.append([size, _OLDER, events, block.stack or (_NOWHERE if events else 0), 1])
                 continue
             row = self.rows[known]
-            row[2], row[3], row[4] = events, block.stack or row[3], 1
+            row[2] = events
+            row[3] = block.stack or row[3]
+            row[4] = 1
             if row[0] != size and block.requested is not None:
                 self.oddities.note("a block of another size than its allocation", size)
         for left in self.alive.values():

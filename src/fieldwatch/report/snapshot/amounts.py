@@ -9,9 +9,11 @@ def amount(size: int | None) -> str:
     """Return bytes in the largest fitting unit of 1024: ``"1.5 MB"``; a dash for None."""
     if size is None:
         return "-"
-    value, unit = float(size), 0
+    value = float(size)
+    unit = 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
+        value = value / 1024
+        unit = unit + 1
     return f"{size} B" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
 
 

@@ -33,8 +33,12 @@ _NAMES = {ord(known.code): known.name for known in pickletools.opcodes}
 _IMPORTS = {b"c"[0], b"i"[0], 0x93}
 _OBJECTS = {b"o"[0], b"R"[0], b"b"[0], 0x81, 0x92, 0x82, 0x83, 0x84, b"P"[0], b"Q"[0]}
 _LENGTHS = {0x8C: 1, b"X"[0]: 4, 0x8D: 8, 0x95: 0}
-_FRAME, _PUT, _PROTOCOL, _STOP = 0x95, b"r"[0], 0x80, b"."[0]
-_BYTES_PER_CONTAINER, _FREE_CONTAINERS = 8, 4096
+_FRAME = 0x95
+_PUT = b"r"[0]
+_PROTOCOL = 0x80
+_STOP = b"."[0]
+_BYTES_PER_CONTAINER = 8
+_FREE_CONTAINERS = 4096
 _OPCODES_TO_NAME = 1_000_000
 _CUT = "it ends in the middle: the file is truncated. Copy it again, or dump the snapshot again"
 
@@ -48,9 +52,12 @@ def check_opcodes(data: bytes) -> None:
     Raises:
         SnapshotError: an opcode would import, call or load something, is damaged, or would exhaust memory.
     """
-    place, containers, size = 0, 0, len(data)
+    place = 0
+    containers = 0
+    size = len(data)
     while True:
-        start, place = place, _skip_plain(data, place)
+        start = place
+        place = _skip_plain(data, place)
         containers += data.count(b"}", start, place) + data.count(b"]", start, place)
         if containers > size // _BYTES_PER_CONTAINER + _FREE_CONTAINERS:
             raise SnapshotError(f"more than {containers:,} lists and dicts in {size:,} bytes: made to exhaust memory")
@@ -143,7 +150,8 @@ def _last_texts(data: bytes, place: int) -> list[str]:
             if "UNICODE" in opcode.name:
                 texts.append(str(argument))
             elif opcode.name == "MEMOIZE":
-                memo[named], named = (texts[-1] if texts else ""), named + 1
+                memo[named] = texts[-1] if texts else ""
+                named = named + 1
             elif opcode.name in {"BINGET", "LONG_BINGET"}:
                 texts.append(memo.get(int(argument or 0), "?"))
     except ValueError:

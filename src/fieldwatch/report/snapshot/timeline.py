@@ -48,8 +48,10 @@ def phases_of(recorded: Recorded, timeline: Timeline) -> tuple[Phase, ...]:
 def _labelled(trace: Trace, timeline: Timeline) -> Iterator[Phase]:
     """Yield the labels on events; there may be as many as events."""
     chosen = trace.phase >= 0
-    code, count = trace.phase[chosen], len(trace.phases)
-    churn, peak = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    code = trace.phase[chosen]
+    count = len(trace.phases)
+    churn = np.zeros(count, dtype=np.int64)
+    peak = np.zeros(count, dtype=np.int64)
     np.add.at(churn, code, np.where(trace.action == ALLOC, trace.size, 0)[chosen])
     np.maximum.at(peak, code, timeline.requested[chosen])
     numbers = np.stack([np.bincount(code, minlength=count), churn, peak], axis=1).tolist()
@@ -69,7 +71,8 @@ def _annotated(recorded: Recorded, timeline: Timeline) -> Iterator[Phase]:
 def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
     """Return by how much each event changed the requested bytes ``[events]``."""
     changes = np.zeros(events, dtype=np.int64)
-    made, ended = allocations.start >= 0, allocations.end < events
+    made = allocations.start >= 0
+    ended = allocations.end < events
     np.add.at(changes, allocations.start[made], allocations.size[made])
     np.add.at(changes, allocations.end[ended], -allocations.size[ended])
     return changes
@@ -115,7 +118,8 @@ def _spans(recorded: Recorded) -> dict[str, NDArray[np.bool_]]:
 def _inside(time: NDArray[np.int64], marks: list[Annotation]) -> NDArray[np.bool_]:
     """Tell for each event whether more spans were opened than closed by then; a stray end closes nothing."""
     ordered = sorted(marks, key=lambda mark: mark.time)
-    depth, depths = 0, [0]
+    depth = 0
+    depths = [0]
     for mark in ordered:
         depth = depth + 1 if mark.begins else max(0, depth - 1)
         depths.append(depth)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 
+from fieldwatch.base import write_file
 from fieldwatch.report.snapshot.fields import shown
 from fieldwatch.report.snapshot.model import Snapshot
 from fieldwatch.report.snapshot.view_data import view_data
@@ -22,7 +23,7 @@ def write_view(snapshot: Snapshot, path: str | PathLike[str]) -> Path:
 
     Args:
         snapshot: the snapshot.
-        path: the file to write; its folder must exist.
+        path: the file to write; its folder is made.
 
     Returns:
         The path.
@@ -39,9 +40,7 @@ def write_view(snapshot: Snapshot, path: str | PathLike[str]) -> Path:
     }
     pieces = (assets / "view.html").read_text("utf-8").split("%%")
     page = "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
-    file = Path(path)
-    file.write_text(page, encoding="utf-8")
-    return file
+    return write_file(Path(path), page.encode())
 
 
 def _json(snapshot: Snapshot) -> str:

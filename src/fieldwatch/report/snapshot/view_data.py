@@ -134,9 +134,11 @@ def _site(use: SiteUse) -> dict[str, Any]:
 
 def _timeline(device: DeviceMemory, stacks: _ShownStacks) -> dict[str, Any]:
     """Return the allocations with the events they begin and end at; the page adds them up itself."""
-    known, events = device.allocations, len(device.trace)
+    known = device.allocations
+    events = len(device.trace)
     largest = np.sort(np.argsort(-known.size, kind="stable")[:_ALLOCATIONS])
-    start, end = known.start[largest], known.end[largest]
+    start = known.start[largest]
+    end = known.end[largest]
     at = np.unique(np.concatenate([start[start >= 0], end[end < events], [0, events - 1]]))
     time = device.trace.time[at]
     return {
@@ -165,7 +167,8 @@ def _timeline(device: DeviceMemory, stacks: _ShownStacks) -> dict[str, Any]:
 
 def _rest(device: DeviceMemory, kept: NDArray[np.intp]) -> dict[str, Any] | None:
     """Return the sum of the allocations that are not kept one by one, as points of each layer; None if all are."""
-    known, events = device.allocations, len(device.trace)
+    known = device.allocations
+    events = len(device.trace)
     left = np.ones(len(known), dtype=np.bool_)
     left[kept] = False
     if not left.any():

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from fieldwatch.record import tags
 from fieldwatch.report.compare import meaning_of
 
 MOST_CHARTS: Final = 48
@@ -86,7 +87,7 @@ def _charts(accounts: Accounts, metrics: Sequence[str]) -> Iterator[Panel]:
         keys = [_key(metric, name) for name in accounts]
         labels = dict(zip(keys, accounts, strict=True))
         chart = {"id": f"compare-{metric}", "title": metric, "kind": "lines", "about": _meaning(accounts, metric)}
-        chart |= {"series": keys, "labels": labels, "log": metric.startswith("Loss/")}
+        chart |= {"series": keys, "labels": labels, "log": tags.kind(metric) == tags.LOSS}
         families.setdefault(metric.split("/")[0], []).append(chart)
     for family, parts in families.items():
         about = f"One chart per metric of {family}, a line per run."

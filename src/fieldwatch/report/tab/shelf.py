@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fieldwatch.monitor import ENDED
 from fieldwatch.report.tab.folders import Found, FoundRun, Root, find_runs
 from fieldwatch.report.tab.reading import Reader, size_of, version_of
 
@@ -170,7 +171,8 @@ class Shelf:
     def _search(self) -> None:
         found = find_runs(self._roots)
         with self._changed:
-            self._found, self._by_id = found, {run.id: run for run in found.runs}
+            self._found = found
+            self._by_id = {run.id: run for run in found.runs}
             for gone in self._answers.keys() - self._by_id.keys():
                 self._answers.pop(gone)
                 self._readers.pop(gone, None)
@@ -206,10 +208,11 @@ def reader(folder: Path) -> Callable[[], Answer]:
     inner = Reader(folder)
 
     def read() -> Answer:
-        files, began = version_of(folder), time.monotonic()
+        files = version_of(folder)
+        began = time.monotonic()
         account, error = inner.read()
         ended = time.monotonic()
-        stale_from = ended + LOOK_AGAIN if account and account["run"]["state"] == "running" else math.inf
+        stale_from = ended + LOOK_AGAIN if account and account["run"]["state"] not in ENDED else math.inf
         fresh_until = ended + min(REST * (ended - began), LONGEST_REST)
         return Answer(files=files, account=account, error=error, fresh_until=fresh_until, stale_from=stale_from)
 

@@ -1,0 +1,391 @@
+"""Random damage of every other file that a resume reads: run.json, journal, events, heartbeat, lock, notes.
+
+Each trial copies a run that was killed, damages one file, looks at it with every reader, and resumes it. The run has to
+go on from its newest whole checkpoint, or to refuse with one sentence; it never starts from step 0. The readers have to
+show every row and event whose line is not damaged, and no other value.
+"""
+
+import contextlib
+import io
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Row, judged
+
+from fieldwatch import Outputs, Run, Saving
+from fieldwatch.base import InputError
+from fieldwatch.checkpoint import CheckpointError, Retention
+from fieldwatch.health import GENERAL, examine
+from fieldwatch.monitor.watch import Watcher
+from fieldwatch.record import EVENTS, JOURNAL, NotARun, read_events, read_history, read_manifest
+from fieldwatch.record.lines import checksum_of
+from fieldwatch.report.account import account_of
+from fieldwatch.report.compare import compare, read_sides
+
+HEARTBEAT, FIELDS = "black_box/heartbeat", 352
+"""The page of signs of life, and its bytes that hold something: the rest of its 4,096 is zero."""
+FILES = ("run.json", JOURNAL, EVENTS, HEARTBEAT, ".lock", "black_box/end.json")
+LAST, EVERY, MORE = 60, 20, 2
+"""Steps of the run that is damaged, steps between its checkpoints, and steps that a resume does."""
+RESUMED = 20
+"""The step from which the run went on in its second start."""
+PAGE = 512
+"""Bytes that a zeroed page has; smaller than the disk's, or it would be most of a file."""
+SENTENCE = 2000
+"""Characters that a refusal may have: it names what lies there."""
+
+
+class Stopped(SystemExit):
+    """Ends a trial's training, as a supervisor would."""
+
+
+def train(folder: Path, last: int, *, stop: int | None = None) -> int:
+    """Train a tiny model in a folder; the step that it started from."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0517)
+    torch.manual_seed(3)
+    config = {"lr": 0.0517, "size": 4, "note": "what a run is trained with"}
+    with Run(
+        folder, config=config, saving=Saving(every=EVERY, keep=Retention(last=3)), outputs=Outputs(sinks=())
+    ) as run:
+        run.track(model=model, optimizer=optimizer)
+        started = run.resume() or 0
+        for step in run.steps(last):
+            inputs = torch.randn(8, 4)
+            loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            step.update(optimizer)
+            step.record({"Loss/total": loss.detach()})
+            if step.index == stop:
+                raise Stopped
+    return started
+
+
+def a_run(folder: Path) -> Path:
+    """A run of two starts that ended in the middle: checkpoints at 20, 40 and 60, rows up to there."""
+    with contextlib.suppress(Stopped):
+        train(folder, 10 * LAST, stop=LAST // 2)
+    train(folder, LAST)
+    (folder / ".lock").write_bytes(b'{"host": "elsewhere", "pid": 17, "since": "2026-01-01T00:00:00+00:00"}')
+    beat = folder / HEARTBEAT
+    page = beat.read_bytes()
+    beat.write_bytes(page.replace(b"finished", b"running\0"))  # as after a kill -9
+    return folder
+
+
+def flip(content: bytearray, draw: random.Random) -> bytes:
+    """Turn one bit."""
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(content)
+
+
+def digit(content: bytearray, draw: random.Random) -> bytes:
+    """Turn one digit into another one; a flipped bit where there is none."""
+    places = [i for i, byte in enumerate(content) if chr(byte).isdigit()]
+    if not places:
+        return flip(content, draw)
+    place = draw.choice(places)
+    content[place] = ord(draw.choice([one for one in "0123456789" if ord(one) != content[place]]))
+    return bytes(content)
+
+
+def truncate(content: bytearray, draw: random.Random) -> bytes:
+    """Cut it off somewhere."""
+    return bytes(content[: draw.randrange(len(content))])
+
+
+def zero(content: bytearray, draw: random.Random) -> bytes:
+    """Let some bytes be zeros."""
+    start = draw.randrange(len(content))
+    part = content[start : start + draw.randrange(1, PAGE)]
+    content[start : start + len(part)] = bytes(len(part))
+    return bytes(content)
+
+
+def drop(content: bytearray, draw: random.Random) -> bytes:
+    """Leave some bytes out."""
+    start = draw.randrange(len(content))
+    del content[start : start + draw.randrange(1, PAGE)]
+    return bytes(content)
+
+
+def junk(content: bytearray, draw: random.Random) -> bytes:
+    """Put random bytes over what is there."""
+    start = draw.randrange(len(content))
+    part = content[start : start + draw.randrange(1, 64)]
+    content[start : start + len(part)] = draw.randbytes(len(part))
+    return bytes(content)
+
+
+def swap(content: bytearray, draw: random.Random) -> bytes:
+    """Put a part of the file over another part of it, as a file system that loses track does."""
+    start, other = draw.randrange(len(content)), draw.randrange(len(content))
+    size = min(draw.randrange(1, PAGE), len(content) - max(start, other))
+    content[start : start + size] = content[other : other + size]
+    return bytes(content)
+
+
+Mutation = Callable[[bytearray, random.Random], bytes]
+MUTATIONS: tuple[Mutation, ...] = (
+    flip,
+    flip,
+    digit,
+    truncate,
+    zero,
+    drop,
+    junk,
+    swap,
+)
+
+
+@dataclass
+class Trial:
+    """What came of one damaged file.
+
+    Attributes:
+        file: which one.
+        mutation: what was done to it.
+        outcome: ``went on``, ``refused``, ``step 0``, ``older`` (than the newest whole checkpoint) or ``raised``.
+        problems: what the readers did wrong.
+        told: whether the damage, or the fallback, is among the findings afterwards.
+    """
+
+    file: str
+    mutation: str
+    outcome: str = ""
+    problems: list[str] = field(default_factory=list)
+    told: bool = False
+
+
+def mutated(folder: Path, file: str, draw: random.Random, wanted: Mutation | None = None) -> str:
+    """Damage a file for sure, in one way or by chance; what was done."""
+    path = folder / file
+    before = path.read_bytes()
+    while True:
+        mutation = wanted or draw.choice(MUTATIONS)
+        end = FIELDS if file == HEARTBEAT else len(before)
+        after = mutation(bytearray(before[:end]), draw) + before[end:]
+        if after != before:
+            path.write_bytes(after)
+            return mutation.__name__
+
+
+def rows_of_run(folder: Path) -> dict[tuple[str, int], float]:
+    """Every value that a reader shows, by metric and step."""
+    history = read_history(folder)
+    return {
+        (name, int(step)): float(value)
+        for name in history.names()
+        for step, value in zip(history[name].steps, history[name].values, strict=True)
+    }
+
+
+def whole_lines(good: Path, bad: Path, file: str) -> list[dict[str, Any]]:
+    """The lines of a damaged file that are as they were, and that no later segment has voided, parsed."""
+    there = set((bad / file).read_bytes().split(b"\n")[:-1])
+    standing = list[tuple[bytes, Any]]()
+    for line in (good / file).read_bytes().split(b"\n")[:-1]:
+        value = json.loads(line)
+        if "segment" in value:
+            standing = [(old, one) for old, one in standing if _step(one) < value["resume"]]
+        else:
+            standing.append((line, value))
+    return [value for line, value in standing if line in there]
+
+
+def tells_of_segment(bad: Path, file: str) -> bool:
+    """Whether a whole line is left that says that the run was resumed: without one, what that voided is as it was."""
+    known = (b'"segment":2', b'"of_segment":[2,')
+    lines = (bad / file).read_bytes().split(b"\n")[:-1]
+    return any(checksum_of(line) == _last_number(line) and any(one in line for one in known) for line in lines)
+
+
+def _last_number(line: bytes) -> int:
+    number = line[max(line.rfind(b":"), line.rfind(b",")) + 1 : -1]
+    return int(number) if number.isdigit() else -1
+
+
+def _step(line: Any) -> float:
+    """The step of a row or an event; a layout is of all times."""
+    return line[1] if isinstance(line, list) else line.get("step", -1)
+
+
+def journal_problems(good: Path, bad: Path) -> list[str]:
+    """What the readers of a damaged journal show that was not recorded, or do not show though its line is whole."""
+    truth, shown = rows_of_run(good), rows_of_run(bad)
+    strange = [key for key, value in shown.items() if repr(truth.get(key)) != repr(value)]
+    strange = strange if tells_of_segment(bad, JOURNAL) else [key for key in strange if key[1] < RESUMED]
+    lines: list[Any] = whole_lines(good, bad, JOURNAL)
+    layouts = {line["layout"]: line["names"] for line in lines if isinstance(line, dict)}
+    rows = [line for line in lines if isinstance(line, list) and line[0] in layouts]
+    missing = {(name, row[1]) for row in rows for name in layouts[row[0]]} - shown.keys()
+    found = [f"shows {len(strange)} values that were not recorded, such as {strange[0]}"] if strange else []
+    return found + ([f"does not show {len(missing)} values of whole lines"] if missing else [])
+
+
+def event_problems(good: Path, bad: Path) -> list[str]:
+    """The same for events."""
+    truth = {json.dumps(event, sort_keys=True) for event in read_events(good)}
+    shown = {json.dumps(event, sort_keys=True) for event in read_events(bad)}
+    strange = shown - truth if tells_of_segment(bad, EVENTS) else set[str]()
+    wanted = [
+        {key: value for key, value in line.items() if key not in ("crc", "of_segment")}
+        for line in whole_lines(good, bad, EVENTS)
+    ]
+    missing = {json.dumps(event, sort_keys=True) for event in wanted} - shown
+    found = [f"shows the event {min(strange)[:80]}, which was not recorded"] if strange else []
+    return found + ([f"does not show {len(missing)} events of whole lines"] if missing else [])
+
+
+def manifest_problems(good: Path, bad: Path) -> list[str]:
+    """What a damaged run.json says that was not written: damage is told, or what it says is as it was."""
+    try:
+        shown = read_manifest(bad)
+    except NotARun:
+        return []
+    truth = read_manifest(good)
+    fields = ("config", "preset_difference", "windows", "phases", "versions", "git", "segments", "about", "metrics")
+    return [f"run.json has another {name}" for name in fields if getattr(shown, name) != getattr(truth, name)]
+
+
+def reader_problems(good: Path, bad: Path) -> list[str]:
+    """What health, report, watch and compare do wrong with a damaged run."""
+    found = list[str]()
+    readers: dict[str, Callable[[], object]] = {
+        "health": lambda: examine(bad, GENERAL),
+        "report": lambda: account_of(bad, budget=10_000),
+        "watch": lambda: Watcher(bad).look(),
+        "compare": lambda: compare(read_sides([bad, good])),
+        "journal": lambda: found.extend(journal_problems(good, bad)),
+        "events": lambda: found.extend(event_problems(good, bad)),
+        "run.json": lambda: found.extend(manifest_problems(good, bad)),
+    }
+    for name, read in readers.items():
+        try:
+            read()
+        except BaseException as error:  # noqa: BLE001  whatever a reader raises is what is looked for
+            found.append(f"{name} raised {type(error).__name__}: {str(error)[:120]}")
+    return found
+
+
+def resumed(folder: Path, newest: int) -> str:
+    """Resume a damaged run; what came of it."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            started = train(folder, LAST + MORE)
+    except (CheckpointError, InputError) as error:
+        return "refused" if len(str(error)) < SENTENCE and "\n" not in str(error) else "refused at length"
+    except BaseException as error:  # noqa: BLE001  whatever it raises is what is looked for
+        return f"raised {type(error).__name__}: {str(error)[:120]}"
+    if started == 0:
+        return "step 0"
+    return "went on" if started == newest else f"went on from {started}, not from {newest}"
+
+
+def trial(good: Path, place: Path, file: str, number: int, draw: random.Random) -> Trial:
+    """Damage one file of a copy, read it, resume it, and read it again; each tenth also lost its newest checkpoint."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(good, place)
+    newest = LAST
+    if number % 10 == 9:
+        (place / "checkpoints" / f"step_{LAST:010d}" / "tensors.safetensors").write_bytes(b"")
+        newest = LAST - EVERY
+    # a digit leaves the file readable: nothing but its hash tells
+    one = Trial(file=file, mutation=mutated(place, file, draw, digit if number == 0 else None))
+    one.problems += reader_problems(good, place)
+    one.outcome = resumed(place, newest)
+    findings = examine(place, GENERAL)
+    one.told = any(finding.rule in ("DamagedRecord", "FellBack") for finding in findings)
+    if newest < LAST and one.outcome == "went on" and not any(finding.rule == "FellBack" for finding in findings):
+        one.problems.append("the fallback is not a finding")
+    return one
+
+
+def damage_logs(folder: Path, count: int, files: Sequence[str] = FILES, seed: int = 11) -> list[Trial]:
+    """So many random mutations of each file, each in a fresh copy of one run."""
+    good = a_run(folder / "good")
+    draw = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
+    return [trial(good, folder / "copy", file, number, draw) for file in files for number in range(count)]
+
+
+def never_from_zero(folder: Path) -> list[str]:
+    """Resume a run again and again that lost what it needs; what went wrong."""
+    good = a_run(folder / "good-too")
+    found = list[str]()
+    for name, lose in LOSSES.items():
+        place = folder / "lost"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(good, place)
+        lose(place)
+        outcomes = [resumed(place, LAST) for _ in range(3)]
+        wanted = ["went on"] if name == "run.json" else ["refused"] * 3
+        if outcomes[: len(wanted)] != wanted or "step 0" in outcomes:
+            found.append(f"without {name}: {outcomes}")
+    return found
+
+
+def _damage_all(place: Path) -> None:
+    for path in (place / "checkpoints").glob("step_*/tensors.safetensors"):
+        path.write_bytes(b"")
+
+
+def _rename_all(place: Path) -> None:
+    for path in (place / "checkpoints").glob("step_*"):
+        path.rename(path.with_name(f"damaged-{path.name}"))
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "run.json": lambda place: (place / "run.json").unlink(),
+    "a whole checkpoint": _damage_all,
+    "checkpoints but those set aside": _rename_all,
+    "the folder of checkpoints": lambda place: shutil.rmtree(place / "checkpoints"),
+}
+
+
+def run_logs(folder: Path, count: int = 1000, files: Sequence[str] = FILES) -> list[Row]:
+    """The rows of P3 about the record, and of P1 about step 0."""
+    results = list[Trial]()
+    seconds = dict[str, float]()
+    good = a_run(folder / "good")
+    draw = random.Random(11)  # noqa: S311  chance that repeats, not secrets
+    for file in files:
+        began = time.monotonic()
+        results += [trial(good, folder / "copy", file, number, draw) for number in range(count)]
+        seconds[file] = time.monotonic() - began
+    rows = [_row(file, [one for one in results if one.file == file], seconds[file]) for file in files]
+    lost = never_from_zero(folder)
+    rows.append(
+        judged(
+            "P3",
+            f"a run that lost {', '.join(LOSSES)}; resumed three times each",
+            "never from step 0",
+            "never from step 0" if not lost else "; ".join(lost),
+            good=not lost,
+        )
+    )
+    return rows
+
+
+def _row(file: str, results: list[Trial], seconds: float) -> Row:
+    outcomes = Counter(one.outcome for one in results)
+    problems = [f"{one.mutation}: {problem}" for one in results for problem in one.problems]
+    bad = [name for name in outcomes if name not in ("went on", "refused")]
+    good = not problems and not bad
+    return judged(
+        "P3",
+        f"{len(results)} random mutations of {file}",
+        "each goes on from the newest whole checkpoint or refuses in one sentence; readers show the rest",
+        f"{outcomes['went on']} went on, {outcomes['refused']} refused, {len(problems)} times a reader was wrong "
+        f"({seconds:.0f} s)",
+        good=good,
+        why="; ".join([*(f"{outcomes[name]} times: {name}" for name in bad[:3]), *problems[:3]]),
+    )

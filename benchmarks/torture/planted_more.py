@@ -1,0 +1,346 @@
+"""More planted breaks: of locks, data loaders, restarts, links, and of what a long run shows."""
+
+from mutants import Edits, Mutant
+
+NO_TORCH_STATE: Edits = (('        torch.set_rng_state(state_dict["torch"])\n', ""),)
+NO_FOLDER_LOCK: Edits = (("            if not _lock_folder(folder):\n", "            if folder < 0:\n"),)
+SEEDED_BY_EPOCH: Edits = (
+    (
+        "torch.randperm(self.length, generator=self._generator)",
+        "torch.randperm(self.length, generator=torch.Generator().manual_seed(self._epoch))",
+    ),
+)
+POSIX_LOCK: Edits = (
+    (
+        "            fcntl.fcntl(file, _SET_LOCK, _WHOLE_FILE)\n",
+        "            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+    ),
+)
+RECORDED = (
+    Mutant(
+        name="rows without checksums",
+        breaks="the checksum of a row is not looked at",
+        file="record/rows.py",
+        edits=(
+            ("        return sums[:-1] == [row[-1] for row in rows]\n", "        return bool(sums)\n"),
+            (
+                "        if layout.sealed and row[-1] != checksum_of(line):\n",
+                "        if layout.sealed and not line:\n",
+            ),
+        ),
+        trial="logs",
+        rows=("P3 random mutations of journal.jsonl",),
+    ),
+    Mutant(
+        name="events without checksums",
+        breaks="the checksum of an event, a layout or a segment is not looked at",
+        file="record/lines.py",
+        edits=(("        if found.pop(CHECKSUM) != checksum_of(line):\n", "        if not found.pop(CHECKSUM):\n"),),
+        trial="logs",
+        rows=("P3 random mutations of events.jsonl",),
+    ),
+    Mutant(
+        name="run.json without its hash",
+        breaks="the hash of run.json is not looked at",
+        file="record/manifest.py",
+        edits=(("    if seal is not None and seal != _hash(stored):\n", "    if seal is not None and not seal:\n"),),
+        trial="logs",
+        rows=("P3 random mutations of run.json",),
+    ),
+    Mutant(
+        name="no copy of run.json",
+        breaks="checkpoints do not hold what run.json says",
+        file="checkpoint/folder.py",
+        edits=(("        self._run = text\n", "        self._run = text[:0]\n"),),
+        trial="logs",
+        rows=("P3 random mutations of run.json",),
+    ),
+    Mutant(
+        name="step 0 whatever lies there",
+        breaks="a folder that held checkpoints is begun at step 0",
+        file="run/incidents.py",
+        edits=(("        if not self._may_start:\n", "        if self._may_start is None:\n"),),
+        trial="logs",
+        rows=("P3 a run that lost",),
+    ),
+)
+WRITING = (
+    Mutant(
+        name="no lock",
+        breaks="neither the folder nor the file in it is locked",
+        file="checkpoint/lock.py",
+        edits=(*NO_FOLDER_LOCK, ("            if not _lock_file(file):\n", "            if file < 0:\n")),
+        trial="writers",
+        rows=("P15 a second process on a folder that is held",),
+    ),
+    Mutant(
+        name="only the file is locked",
+        breaks="the folder itself is not locked, the file in it is",
+        file="checkpoint/lock.py",
+        edits=NO_FOLDER_LOCK,
+        trial="writers",
+        rows=(
+            "P15 a second process after the lock's file was deleted",
+            "P15 a second process after the lock's file was replaced",
+        ),
+    ),
+    Mutant(
+        name="a lock of the process",
+        breaks="the lock belongs to the process, and goes with any closed descriptor",
+        file="checkpoint/lock.py",
+        edits=(*NO_FOLDER_LOCK, *POSIX_LOCK),
+        trial="writers",
+        rows=(
+            "P15 a second process after the owner opened and closed",
+            "P15 a second process after the owner copied the run folder",
+        ),
+    ),
+    Mutant(
+        name="workers keep the lock",
+        breaks="a forked worker holds what its parent held",
+        file="checkpoint/lock.py",
+        edits=(("        for one in cls._held:\n            one.let_go()\n", ""),),
+        trial="writers",
+        rows=("P15 taking over after kill -9",),
+    ),
+    Mutant(
+        name="workers unlock the folder",
+        breaks="a forked worker takes the lock from its parent",
+        file="checkpoint/lock.py",
+        edits=(
+            (
+                "            if descriptor is not None:\n                os.close(descriptor)\n        self._file",
+                (
+                    "            if descriptor is not None:\n                fcntl.flock(descriptor, fcntl.LOCK_UN)\n"
+                    "                os.close(descriptor)\n        self._file"
+                ),
+            ),
+            ("            fcntl.fcntl(file, _SET_LOCK, _WHOLE_FILE)\n", "            pass\n"),
+        ),
+        trial="writers",
+        rows=("P15 a second process after a worker of the owner",),
+    ),
+    Mutant(
+        name="the owner is not named",
+        breaks="the lock does not say who holds it",
+        file="checkpoint/lock.py",
+        edits=(("_rewrite(file, _present_owner())\n", '_rewrite(file, b"")\n'),),
+        trial="writers",
+        rows=("P15 a second process on a folder that is held",),
+    ),
+    Mutant(
+        name="the lock is not given back",
+        breaks="leaving does not let go of the folder",
+        file="checkpoint/lock.py",
+        edits=(("        self.let_go()\n        self._held.discard(self)\n", ""),),
+        trial="writers",
+        rows=("P15 the same process takes the folder again",),
+    ),
+    Mutant(
+        name="links in a run folder are followed",
+        breaks="a run folder's own folders and files may be links to anywhere",
+        file="run/session.py",
+        edits=(("        refuse_links(plan.folder)\n", ""),),
+        trial="links",
+        rows=("P17 run folders with links",),
+        also=(("base/files.py", (("os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK", "os.O_CLOEXEC | os.O_NONBLOCK"),)),),
+    ),
+)
+NOTHING_FROM_RESERVE: Edits = (
+    ("        if self._size <= self._floor:\n            return False\n", "        return nbytes < 0\n"),
+)
+"""The reserve takes rows in before they have to wait: without it they wait at once."""
+RESUMING = (
+    Mutant(
+        name="a loader forgets its place",
+        breaks="a data loader begins its epoch anew",
+        file="checkpoint/loader.py",
+        edits=(('        self._place.batch = int(state_dict["batch"])\n', ""),),
+        trial="loaders",
+        rows=("P4 ResumableLoader, 0 workers", "P4 ResumableLoader, 2 workers", "P4 data loaders"),
+    ),
+    Mutant(
+        name="workers draw on their own",
+        breaks="what a data set draws depends on the worker and the moment",
+        file="checkpoint/loader.py",
+        edits=(("            _seed_all(seed_of(self._seed, epoch, number), self._generators)\n", ""),),
+        trial="loaders",
+        rows=("P4 ResumableLoader, 2 workers",),
+    ),
+    Mutant(
+        name="a plain loader is not named",
+        breaks="nothing is said of a data loader that cannot be resumed",
+        file="run/forgotten.py",
+        edits=(('            self._say("DataLoader", _PLAIN_LOADER)\n', "            str(_PLAIN_LOADER)\n"),),
+        trial="loaders",
+        rows=("P4 torch's DataLoader as it is",),
+    ),
+    Mutant(
+        name="a generator that nothing draws from, video",
+        breaks="the data's order no longer comes from the generator that is saved: its control says nothing",
+        file="checkpoint/position.py",
+        edits=SEEDED_BY_EPOCH,
+        trial="resume video",
+        rows=("P4 video fp32, in memory: resumed without one part of its state",),
+    ),
+    Mutant(
+        name="rays are drawn without their generator",
+        breaks="rays no longer come from the generator that is saved, so that its control says nothing",
+        file="recon/pipelines/normals/batches.py",
+        edits=(
+            (
+                "        options = self._options\n",
+                "        self._generator.manual_seed(0)\n        options = self._options\n",
+            ),
+        ),
+        trial="resume normals",
+        rows=("P4 normals fp32: resumed without one part of its state",),
+    ),
+    Mutant(
+        name="optimizers are forgotten, disturbed",
+        breaks="an optimizer's moments are not restored",
+        file="checkpoint/items.py",
+        edits=(
+            (
+                "            _load(item, stored, path)\n",
+                "            _ = isinstance(item, Optimizer) or _load(item, stored, path)\n",
+            ),
+        ),
+        trial="resume disturbed",
+        rows=("P4 normals fp32, disturbed: stopped and resumed",),
+    ),
+    Mutant(
+        name="going back is not counted",
+        breaks="how often a run went back is not counted, so that its control says nothing",
+        file="recon/pipelines/normals/recovery.py",
+        edits=(("        self.total[what] += 1\n", ""),),
+        trial="resume disturbed",
+        rows=("P4 normals fp32, disturbed: resumed without one part of its state",),
+    ),
+)
+FULL = (
+    Mutant(
+        name="rows do not wait",
+        breaks="a row that a full disk refuses ends the record",
+        file="record/waiting.py",
+        edits=(("                self._begun()\n            else:\n", "                raise\n            else:\n"),),
+        trial="last byte",
+        rows=("P7 a run with the default sinks on a disk",),
+    ),
+    Mutant(
+        name="what waits is dropped",
+        breaks="what a full disk refuses is not kept",
+        file="record/waiting.py",
+        edits=(("        lane.waiting.append(write)\n        self._count(write, 1)\n", ""),),
+        trial="last byte",
+        rows=("P7 a run with the default sinks on a disk",),
+        also=(("record/reserve.py", NOTHING_FROM_RESERVE),),
+    ),
+    Mutant(
+        name="what waits loses its order",
+        breaks="what waited is written in another order than it came",
+        file="record/waiting.py",
+        edits=(("        lane.waiting.append(write)\n", "        lane.waiting.appendleft(write)\n"),),
+        trial="last byte",
+        rows=("P7 a run with the default sinks on a disk",),
+        also=(("record/reserve.py", NOTHING_FROM_RESERVE),),
+    ),
+    Mutant(
+        name="no reserve for the record",
+        breaks="no space is reserved for rows and last words",
+        file="record/reserve.py",
+        edits=(("            os.posix_fallocate(self._file, 0, self._whole + beyond)\n", "            pass\n"),),
+        trial="last byte",
+        rows=("P7 SIGTERM while the disk is full, and nobody takes",),
+    ),
+)
+RESTARTING = (
+    Mutant(
+        name="restarts are not limited",
+        breaks="a crash that gets a step further each time is restarted three times as often as allowed",
+        file="monitor/restarts.py",
+        edits=(("        if self.recent >= self._per_hour:\n", "        if self.recent >= 3 * self._per_hour:\n"),),
+        trial="crash loop",
+        rows=("P16 a crash that gets one step further",),
+    ),
+    Mutant(
+        name="no pause between restarts",
+        breaks="a training is started again at once, however often it died",
+        file="monitor/restarts.py",
+        edits=(("        return min(self._pause * 2.0", "        return 0.0 * min(self._pause * 2.0"),),
+        trial="crash loop",
+        rows=("P16 a crash that gets one step further",),
+    ),
+    Mutant(
+        name="the default waits too long",
+        breaks="without a chosen timeout a hang is noticed after two minutes at the earliest",
+        file="run/watchdog.py",
+        edits=(("FLOOR: Final = 60.0\n", "FLOOR: Final = 120.0\n"),),
+        trial="default hang",
+        rows=("P12 a hang after 30 steps under the default timeout",),
+    ),
+)
+LONG = (
+    Mutant(
+        name="torch's generator is forgotten, by fork",
+        breaks="torch's random state is not restored",
+        file="checkpoint/random_state.py",
+        edits=NO_TORCH_STATE,
+        trial="soak by fork",
+        rows=("P20 INT), by fork",),
+    ),
+    Mutant(
+        name="nothing is saved",
+        breaks="neither steps nor signals save",
+        file="run/saving.py",
+        edits=(
+            ("        return bool(self._items) and (self._due", "        return not self._items and (self._due"),
+            ("        if self._saved_at < done:\n", "        if self._saved_at > done:\n"),
+        ),
+        trial="soak by fork",
+        rows=("P20 what that costs: 12,000 steps",),
+    ),
+    Mutant(
+        name="torch's generator is forgotten, supervised",
+        breaks="torch's random state is not restored",
+        file="checkpoint/random_state.py",
+        edits=NO_TORCH_STATE,
+        trial="soak",
+        rows=("P20 (SIGKILL, SIGSEGV, SIGABRT, SIGTERM, hang",),
+    ),
+)
+STARTING = (
+    Mutant(
+        name="run.json is not synced",
+        breaks="run.json gets its name before its bytes are on the disk",
+        file="base/files.py",
+        edits=(("            write_synced(draft, [data])\n", "            draft.write_bytes(data)\n"),),
+        trial="start",
+        rows=("P2 run.json at every time",),
+    ),
+    Mutant(
+        name="run.json's name is not synced",
+        breaks="the folder is not synced after run.json got its name",
+        file="base/files.py",
+        edits=(("    if durable:\n        sync_folder(path.parent)\n", ""),),
+        trial="start",
+        rows=("P2 run.json at every time",),
+    ),
+    Mutant(
+        name="the rehearsal reads the page cache",
+        breaks="what the rehearsal wrote is not dropped from the page cache before it is read back",
+        file="checkpoint/files.py",
+        edits=(("        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)\n", "        pass\n"),),
+        trial="start",
+        rows=("P2 where the rehearsal",),
+    ),
+    Mutant(
+        name="the rehearsal reads nothing back",
+        breaks="the rehearsal writes a checkpoint and does not read it",
+        file="checkpoint/preflight.py",
+        edits=(("            verify_folder(place)\n", ""),),
+        trial="start",
+        rows=("P2 where the rehearsal",),
+    ),
+)
+MORE = (*STARTING, *RECORDED, *WRITING, *RESUMING, *FULL, *RESTARTING, *LONG)

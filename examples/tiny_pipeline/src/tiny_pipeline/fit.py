@@ -1,0 +1,67 @@
+"""Fits a small network from coordinates to gray values."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import fieldwatch as fw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    steps: int = 300
+    """Steps of the training."""
+    size: int = 32
+    """Height and width of the picture in pixels."""
+    rate: float = 0.01
+    """Learning rate."""
+
+
+def picture(config: Config) -> tuple[Tensor, Tensor]:
+    axis = torch.linspace(-1, 1, config.size)
+    places = torch.cartesian_prod(axis, axis)
+    return places, 0.5 + 0.5 * torch.cos(6 * places.norm(dim=1, keepdim=True))
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1))
+
+
+def psnr(model: nn.Module, places: Tensor, values: Tensor) -> float:
+    with torch.no_grad():
+        return -10 * (model(places) - values).square().mean().log10().item()
+
+
+def prepare(config: Config) -> fw.Job:
+    return fw.Job(headline=f"{config.size}x{config.size} pixels", total=config.steps, train=partial(train, config))
+
+
+def train(config: Config, folder: Path, choices: fw.RunChoices) -> fw.Outcome:
+    places, values = picture(config)
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.rate)
+
+    def objective(batch: tuple[Tensor, Tensor]) -> fw.Terms:
+        inputs, targets = batch
+        return fw.Terms(color=(1.0, (model(inputs) - targets).square().mean()))
+
+    options = fw.run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))
+    with fw.Run(folder, config=config, **options) as run:
+        run.track(model=model, optimizer=optimizer)
+        run.resume()
+        for step in run.steps(config.steps):
+            step.backward(objective, (places, values))
+            step.update(optimizer)
+            if step.every(100):
+                step.record({"Eval/psnr": psnr(model, places, values)})
+    return fw.Outcome.of(run, fw.Scores(step=config.steps, metrics={"Eval/psnr": psnr(model, places, values)}))
+
+
+def evaluate(request: fw.EvaluationRequest) -> fw.Scores:
+    store, model = fw.Checkpoints(request.run / "checkpoints"), network()
+    step = store.find(request.checkpoint).step
+    model.load_state_dict(store.read(step)["model"])
+    return fw.Scores(step=step, metrics={"Eval/psnr": psnr(model, *picture(request.config))})

@@ -1,0 +1,72 @@
+"""Random generators that a data set holds as attributes, as do its transforms and the data sets that it wraps."""
+
+import random
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_DEEPEST = 8
+_MANY = 64
+"""Entries of a list beyond which it holds data, not transforms."""
+
+
+def generators_of(dataset: Any) -> list[Any]:
+    """Return the generators that are found on a data set, each once, in the order of its attributes."""
+    return list(_found(dataset, 0, set()))
+
+
+def seed_generator(generator: Any, seed: int) -> None:
+    """Seed a generator of torch, numpy or Python in place."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    elif isinstance(generator, np.random.Generator):
+        fresh: Any = type(generator.bit_generator)
+        generator.bit_generator.state = fresh(seed).state
+    else:
+        generator.seed(seed % 2**32)
+
+
+def generator_state(generator: Any) -> Any:
+    """Return the state of a generator of torch, numpy or Python."""
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """Put back a state that :func:`generator_state` returned."""
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.set_state(state)
+
+
+def _found(thing: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, _KINDS):
+        yield thing
+    elif depth < _DEEPEST:
+        for part in _parts(thing):
+            yield from _found(part, depth + 1, seen)
+
+
+def _parts(thing: Any) -> list[Any]:
+    """Return what an object holds, where that may be generators or what holds them."""
+    if isinstance(thing, Tensor | np.ndarray | type | ModuleType):
+        return []
+    if isinstance(thing, dict):
+        members = list(cast("dict[Any, Any]", thing).values())
+    elif isinstance(thing, list | tuple):
+        members = list(cast("list[Any]", thing))
+    else:
+        return list(getattr(thing, "__dict__", {}).values())
+    return members if len(members) <= _MANY else []

@@ -1,0 +1,121 @@
+"""Every command of the program: those of the toolkit, and those that installed pipelines add."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from fieldwatch.registry import Command, find_pipeline, pipeline_names, resolve, working_pipelines
+
+TRAIN: Final = "train"
+_TRAIN_WITH: Final = "fieldwatch.cli.train:run"
+
+COMMANDS = {
+    "train-many": Command(
+        run="fieldwatch.cli.train_many:run",
+        about="train many scenes of a TOML file, on Ray: retries, resume, one comparison",
+    ),
+    "resume": Command(run="fieldwatch.cli.resume:run", about="continue a run with its stored config", takes_run=True),
+    "eval": Command(
+        run="fieldwatch.cli.evaluate:run",
+        about="metrics of a checkpoint on train and held-out data: CSV, JSON, pictures",
+        takes_run=True,
+    ),
+    "memory": Command(
+        run="fieldwatch.cli.memory:run",
+        about="where the memory of a run went: tensor logs, memory.jsonl, allocator snapshots",
+        takes_run=True,
+    ),
+    "report": Command(
+        run="fieldwatch.cli.report:run",
+        about="a run as one page to send: verdict, charts, tables, pictures; opens without network",
+        takes_run=True,
+    ),
+    "growth": Command(
+        run="fieldwatch.cli.growth:run",
+        about="every growth, prune and reset of a run: size, loss, PSNR, memory around it",
+        takes_run=True,
+    ),
+    "health": Command(
+        run="fieldwatch.cli.health:run",
+        about="what the rules find in a run: step, message, remedy",
+        takes_run=True,
+    ),
+    "export": Command(
+        run="fieldwatch.cli.export:run",
+        about="a run's record (Parquet, CSV, TensorBoard), and what was trained as files for other programs",
+        takes_run=True,
+    ),
+    "compare": Command(
+        run="fieldwatch.cli.compare:run",
+        about="runs beside each other: which is better, and why; or a run's checkpoints, ranked",
+        takes_run=True,
+    ),
+    "doctor": Command(
+        run="fieldwatch.cli.doctor:run",
+        about="what machine this is, what is installed; what a data set holds and what is wrong",
+    ),
+    "watch": Command(
+        run="fieldwatch.cli.watch:run",
+        about="a run that another process trains, live: losses, memory, speed, findings, time left",
+        takes_run=True,
+    ),
+    "gpu": Command(run="fieldwatch.cli.gpu:run", about="watch the machine: GPUs, their processes, the runs on it"),
+    "nsys snapshot": Command(
+        run="fieldwatch.cli.nsys_snapshot:run",
+        about="some seconds of a running command with Nsight Systems",
+    ),
+    "nsys train": Command(
+        run="fieldwatch.cli.nsys_train:run",
+        about="run a command under Nsight Systems: whole, some steps, or on a finding",
+    ),
+    "tensorboard": Command(
+        run="fieldwatch.cli.tensorboard:run",
+        about="start TensorBoard on runs, on localhost",
+        takes_run=True,
+    ),
+    "completion": Command(run="fieldwatch.cli.completion:run", about="a script for tab completion: bash, zsh, fish"),
+}
+"""Commands of the toolkit, by the words they are called with; pipelines add theirs."""
+
+
+def all_commands() -> dict[str, Command]:
+    """Return every command by its words: trainings first, then the toolkit's, then what pipelines add.
+
+    A pipeline whose package cannot be used adds none.
+    """
+    pipelines, _ = working_pipelines()
+    trains = {
+        each.start_command: Command(run=_TRAIN_WITH, about=each.about) for each in pipelines if not each.trained_by
+    }
+    return {**trains, **COMMANDS, **{words: one for each in pipelines for words, one in each.commands.items()}}
+
+
+def find_command(words: Sequence[str]) -> str | None:
+    """Return the command that a command line begins with; None for none. Imports no pipeline that is not asked for.
+
+    Raises:
+        PipelineError: the package of the pipeline to train with cannot be used.
+    """
+    both = " ".join(words[:2])
+    if words[0] in COMMANDS:
+        return words[0]
+    if both in COMMANDS:
+        return both
+    if words[0] == TRAIN:
+        known = len(words) > 1 and words[1] in pipeline_names() and not find_pipeline(words[1]).trained_by
+        return both if known else None
+    return both if both in all_commands() else None
+
+
+def runner_of(name: str) -> Callable[[Sequence[str]], Any]:
+    """Import what runs a command.
+
+    Args:
+        name: its words, as `find_command` returns them.
+    """
+    if name in COMMANDS:
+        return resolve(COMMANDS[name].run)
+    first, _, rest = name.partition(" ")
+    if first == TRAIN:
+        return partial(resolve(_TRAIN_WITH), rest)
+    return resolve(all_commands()[name].run)

@@ -1,0 +1,22 @@
+"""Measures of quality as a table: the pipeline's own, or one row per tag."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from fieldwatch.registry import Pipeline
+
+
+def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
+    """Return the pipeline's table of metrics, or one of all tags where it has none."""
+    own = pipeline.load("quality")
+    return quality_table(metrics) if own is None else own(metrics)
+
+
+def quality_table(metrics: Mapping[str, float]) -> Table:
+    """Return a table with one row per tag."""
+    table = Table(title="quality", title_justify="left", show_header=False)
+    for tag, value in metrics.items():
+        table.add_row(tag, f"{value:.6g}")
+    return table

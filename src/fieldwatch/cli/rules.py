@@ -1,0 +1,16 @@
+"""The rules a run is examined by."""
+
+from pathlib import Path
+
+from fieldwatch.health import GENERAL, HealthRule
+from fieldwatch.registry import find_pipeline, owner_name, pipeline_names
+
+
+def rules_of_run(folder: Path) -> tuple[HealthRule, ...]:
+    """Return the rules of the pipeline that trained a run; the general ones where none that is installed did.
+
+    Raises:
+        NotARun: the folder holds no run.
+    """
+    name = owner_name(folder)
+    return find_pipeline(name).load("rules") if name is not None and name in pipeline_names() else GENERAL

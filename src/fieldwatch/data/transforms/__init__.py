@@ -1,6 +1,0 @@
-"""Scenes with a transforms*.json: Blender's synthetic ones, instant-ngp's and Nerfstudio's."""
-
-from fieldwatch.data.transforms.error import TransformsError
-from fieldwatch.data.transforms.read import read_transforms
-
-__all__ = ["TransformsError", "read_transforms"]

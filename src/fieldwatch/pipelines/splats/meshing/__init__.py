@@ -1,7 +1,0 @@
-"""From trained Gaussians to a mesh (SuGaR, section 4.2)."""
-
-from fieldwatch.pipelines.splats.meshing.extract import Extraction, extract_mesh
-from fieldwatch.pipelines.splats.meshing.judged import mesh_metrics
-from fieldwatch.pipelines.splats.meshing.options import ExtractOptions
-
-__all__ = ["ExtractOptions", "Extraction", "extract_mesh", "mesh_metrics"]

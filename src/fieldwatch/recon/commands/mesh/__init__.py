@@ -1,0 +1,1 @@
+"""Commands on meshes, whichever pipeline made them: texture, quality, comparison with the truth, pictures."""

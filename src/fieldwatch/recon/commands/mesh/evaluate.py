@@ -1,0 +1,202 @@
+"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the true surface."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+import tyro
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from fieldwatch.base import output_path, whole_file, write_file
+from fieldwatch.cli.kit import BadInput, check_writable, print_json, print_places, reading_input
+from fieldwatch.recon.data import PhotoSet, SolidScene
+from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.mesh import (
+    Align,
+    MeshEvaluation,
+    Style,
+    StyleLengths,
+    Triangles,
+    error_coloured,
+    error_histogram,
+    error_scale,
+    evaluate_mesh,
+    implicit_surface,
+    read_mesh,
+    write_mesh,
+)
+from fieldwatch.recon.pipelines.splats import prepare_scene, stored_config
+from fieldwatch.record import Terminal
+
+BUILT_IN = "built-in"
+LOW, HIGH = (-1.7, -1.7, -0.2), (1.7, 1.7, 1.1)
+"""Box around the built-in scene."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Compare a mesh with the true one: Chamfer both ways, F-scores, normals; an error-coloured mesh, a histogram.
+
+    Example: fieldwatch mesh evaluate runs/solids/mesh/mesh.ply --gt built-in --visible-from runs/solids
+
+    Example: fieldwatch mesh evaluate mesh.ply --gt scan.ply --align sim3 --threshold 0.5 1
+
+    Lengths are in units of the truth. The distances are exact, to triangles; styles dtu, tanks and diligent measure
+    from cloud to cloud as those benchmarks do. Exits with 0, or 2 when something cannot be read.
+    """
+
+    mesh: tyro.conf.Positional[Path]
+    """A .ply, .obj or .glb file."""
+    gt: str
+    """The true mesh, a file; or built-in: the exact surface of the built-in scene."""
+    align: Align = "none"
+    """none: as it is; icp: from a pose that is nearly right; sim3: from any pose and size."""
+    style: Style = "plain"
+    """Protocol: plain, dtu (thinned, capped), tanks (thinned to half the threshold), diligent (first hits in masks)."""
+    visible_from: Path | None = None
+    """A splats run: only what its cameras see of both surfaces counts (diligent needs it)."""
+    threshold: tuple[float, ...] = ()
+    """Of the F-score, lengths; none given: 0.5, 1 and 2 % of the truth's diameter."""
+    spacing: float | None = None
+    """Of thinned points, a length; none given: the style's own."""
+    cap: float | None = None
+    """Distances above it are left out of the means; none given: the style's own."""
+    samples: int = 100_000
+    """Points per surface."""
+    resolution: int = 256
+    """Cells along the built-in scene, whose surface is found by marching cubes."""
+    seed: int = 0
+    """Of the points."""
+    out: Path | None = None
+    """Where the files go; default: beside the mesh."""
+    json: bool = False
+    """Print what was found as JSON, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch mesh evaluate", args=arguments)
+    if chosen.samples < 1 or chosen.resolution < 8:
+        raise BadInput(
+            f"--samples is {chosen.samples} and --resolution {chosen.resolution}: wanted are at least 1 and 8, as in "
+            "100000 and 256"
+        )
+    console = Terminal(stderr=chosen.json)
+    with reading_input(), console.status("reading") as status:
+        folder = chosen.out or chosen.mesh.expanduser().parent
+        check_writable(folder)
+        mesh, truth = read_mesh(chosen.mesh), true_mesh(chosen)
+        cameras, masks = seen_by(chosen)
+        status.update("measuring")
+        found = evaluate_mesh(
+            mesh,
+            truth,
+            align=chosen.align,
+            thresholds=chosen.threshold or None,
+            style=chosen.style,
+            cameras=cameras,
+            masks=masks,
+            samples=chosen.samples,
+            lengths=StyleLengths(spacing=chosen.spacing, cap=chosen.cap),
+            seed=chosen.seed,
+        )
+        files = write_files(found, chosen, folder)
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        print_json({**about(chosen), **found.figures, "files": places})
+        return 0
+    print_evaluation(console, found)
+    print_places(console, places)
+    return 0
+
+
+def about(chosen: Arguments) -> dict[str, Any]:
+    """What was compared with what."""
+    return {
+        "mesh": str(chosen.mesh),
+        "truth": chosen.gt,
+        "visible_from": chosen.visible_from and str(chosen.visible_from),
+    }
+
+
+def true_mesh(chosen: Arguments) -> Triangles:
+    """Read the true mesh, or make that of the built-in scene.
+
+    Raises:
+        MeshError: the file cannot be read.
+    """
+    if chosen.gt != BUILT_IN:
+        return read_mesh(chosen.gt)
+    scene = SolidScene()
+    return implicit_surface(
+        lambda points: scene.distance(torch.from_numpy(points)).numpy(),
+        np.array(LOW),
+        np.array(HIGH),
+        resolution=chosen.resolution,
+    )
+
+
+def seen_by(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
+    """Cameras of the run that was asked for, and for the style that needs them the masks of its photos.
+
+    Raises:
+        ValueError, OSError: there is no such run, or its photos cannot be read any more.
+    """
+    if chosen.visible_from is None:
+        return None, None
+    photos = prepare_scene(stored_config(chosen.visible_from)).photos
+    masks = [mask_of(photos, index) for index in range(len(photos.cameras))] if chosen.style == "diligent" else None
+    return photos.cameras, masks
+
+
+def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
+    """Where a photo shows the object: its mask, and where it is opaque."""
+    photo = photos[index]
+    parts = [part.numpy() > 127 for part in (photo.mask, photo.alpha) if part is not None]
+    return np.logical_and.reduce(parts) if parts else None
+
+
+def write_files(found: MeshEvaluation, chosen: Arguments, folder: Path) -> dict[str, Path]:
+    """Write the coloured mesh, the histogram and the figures; returns them by what they are."""
+    stem = chosen.mesh.stem
+    names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
+    coloured, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
+    write_mesh(coloured, error_coloured(found.aligned, found.vertex_errors, error_scale(found)))
+    with whole_file(histogram) as draft:
+        title = f"{chosen.mesh.name} against {Path(chosen.gt).name}"
+        Image.fromarray(error_histogram(found, title=title)).save(draft, "PNG")
+    write_file(figures, orjson.dumps({**about(chosen), **found.figures}, option=orjson.OPT_INDENT_2))
+    return {"error-coloured mesh": coloured, "histogram": histogram, "figures": figures}
+
+
+def print_evaluation(console: Console, found: MeshEvaluation) -> None:
+    """Show the figures as two small tables."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    percent = 100 / found.diameter
+    for name, value in (
+        ("accuracy (mesh to truth)", found.accuracy),
+        ("completeness (truth to mesh)", found.completeness),
+        ("Chamfer (their mean)", found.chamfer),
+        ("farthest from the truth", found.worst_accuracy),
+        ("farthest from the mesh", found.worst_completeness),
+    ):
+        table.add_row(name, f"{value:.5g}", f"{percent * value:.3g} % of the diameter")
+    table.add_row(
+        "normal consistency", f"{found.normal_consistency:.4f}", f"{100 * found.facing_alike:.1f} % face alike"
+    )
+    console.print(table, highlight=False)
+    scores = Table("within", "precision", "recall", "F-score", box=None, pad_edge=False, padding=(0, 2))
+    for each in found.scores:
+        shares = (f"{100 * share:.2f} %" for share in (each.precision, each.recall, each.f_score))
+        scores.add_row(f"{each.threshold:.4g}", *shares)
+    console.print(scores, highlight=False)
+    if found.align != "none":
+        change = found.alignment
+        moved_by = ", ".join(f"{value:.4g}" for value in change.translation.tolist())
+        console.print(f"aligned ({found.align}): scale {change.scale:.6g}, moved by ({moved_by})", highlight=False)

@@ -1,0 +1,84 @@
+"""Pictures and films of meshes, for every command that writes one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from fieldwatch.base import whole_file
+from fieldwatch.recon.data import write_video
+from fieldwatch.recon.mesh import MeshPainter, Triangles, mesh_still, turntable_cameras
+
+RATE = 24.0
+UPWARDS = (0.0, 0.0, 1.0)
+
+
+def still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is up, and who counts
+    mesh: Triangles,
+    stem: Path,
+    *,
+    size: int = 480,
+    seconds: float = 4.0,
+    up: Sequence[float] = UPWARDS,
+    drawn: Callable[[], None] | None = None,
+) -> dict[str, Path]:
+    """Write STEM_still.png, a mesh from four sides, and STEM_turntable.mp4, a film around it.
+
+    Args:
+        mesh: with faces.
+        stem: folder and beginning of the names, as in runs/garden/mesh/garden.
+        size: of each view and of the film, pixels each way.
+        seconds: of the film.
+        up: the scene's upward direction.
+        drawn: called after the still and after each frame; `frames_in(seconds) + 1` times.
+
+    Returns:
+        The files, by what they are: `still`, `turntable`.
+
+    Raises:
+        MeshError: the mesh has no faces.
+        OSError: a file cannot be written.
+    """
+    still, film = stem.with_name(f"{stem.name}_still.png"), stem.with_name(f"{stem.name}_turntable.mp4")
+    write_still(mesh, still, size=size, up=up)
+    if drawn is not None:
+        drawn()
+    write_turntable(mesh, film, size=size, seconds=seconds, up=up, drawn=drawn)
+    return {"still": still, "turntable": film}
+
+
+def frames_in(seconds: float) -> int:
+    """Frames of a film of some seconds, at least one."""
+    return max(round(seconds * RATE), 1)
+
+
+def write_still(mesh: Triangles, path: Path, *, size: int, up: Sequence[float] = UPWARDS) -> Path:
+    """Write a mesh from four sides, each `size` pixels across, as PNG; whole or not at all."""
+    picture = Image.fromarray(mesh_still(mesh, size=size, up=up))
+    with whole_file(path) as draft:
+        picture.save(draft, "PNG")
+    return path
+
+
+def write_turntable(  # noqa: PLR0913  as above
+    mesh: Triangles,
+    path: Path,
+    *,
+    size: int,
+    seconds: float,
+    up: Sequence[float] = UPWARDS,
+    drawn: Callable[[], None] | None = None,
+) -> Path:
+    """Write a film around a mesh, in its colours or else as clay; `drawn` is called after each frame."""
+    cameras, painter = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshPainter(mesh)
+
+    def frames() -> Iterator[UInt8[Tensor, "3 height width"]]:
+        for camera in cameras:
+            yield torch.from_numpy(painter.draw(camera)).permute(2, 0, 1)
+            if drawn is not None:
+                drawn()
+
+    return write_video(path, frames(), rate=RATE)

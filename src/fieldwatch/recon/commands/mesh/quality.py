@@ -1,0 +1,104 @@
+"""``fieldwatch mesh quality MESH``: how good a mesh is, with a grade and the reasons for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.cli.kit import print_json, print_places, reading_input
+from fieldwatch.recon.data import read_gaussian_ply
+from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
+from fieldwatch.record import Terminal
+
+GOOD = 75
+"""Score from which a mesh is GOOD or better, and the command ends with 0."""
+
+GROUPS = {
+    "Topology": "n_vertices n_faces n_edges is_watertight is_winding_consistent faces_outward n_boundary_edges "
+    "n_non_manifold_edges n_duplicate_vertices n_isolated_vertices n_pieces",
+    "Quality": "min_triangle_area max_triangle_area avg_triangle_area std_triangle_area n_degenerate_triangles "
+    "min_aspect_ratio max_aspect_ratio avg_aspect_ratio std_aspect_ratio n_low_quality_triangles min_edge_length "
+    "max_edge_length avg_edge_length std_edge_length edge_length_uniformity",
+    "Geometry": "bbox_volume bbox_diagonal bbox_extent_x bbox_extent_y bbox_extent_z bbox_aspect_ratio surface_area "
+    "file_size_mb",
+    "Surface": "avg_normal_consistency n_flipped_normals n_degenerate_normals avg_vertex_valence min_vertex_valence "
+    "max_vertex_valence",
+}
+"""Every figure, by the group that its tag has or would have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Measure a mesh: topology, triangles, size, surface; a grade out of 100 with what is missing.
+
+    Example: fieldwatch mesh quality runs/bunny/mesh/mesh.ply --gaussians runs/bunny/products/gaussians.ply
+
+    Lengths are in units of the scene. Exits with 0 for GOOD or EXCELLENT, 1 below that, 2 when a file cannot be read.
+    """
+
+    mesh: tyro.conf.Positional[Path]
+    """A .ply, .obj or .glb file."""
+    gaussians: Path | None = None
+    """A PLY of Gaussians: how many of their centres lie inside, and how far they are from the surface."""
+    open: bool = False
+    """The surface is open by nature (seen from one side, or cut): do not grade whether it is closed."""
+    json: bool = False
+    """Print what was found as JSON, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch mesh quality", args=arguments)
+    with reading_input():
+        mesh = read_mesh(chosen.mesh)
+        found = mesh_quality(mesh, file=chosen.mesh.expanduser())
+        fit: dict[str, float | None] = {}
+        if chosen.gaussians is not None:
+            fit = gaussian_fit(mesh, read_gaussian_ply(chosen.gaussians).means.numpy().astype(np.float64))
+    grade = grade_mesh(found, should_close=not chosen.open)
+    if chosen.json:
+        tags = found.metrics | fit
+        print_json({"mesh": chosen.mesh, "grade": asdict(grade), "quality": asdict(found), "metrics": tags})
+    else:
+        console = Terminal()
+        print_quality(console, found, fit)
+        print_grade(console, grade, chosen.mesh)
+    return 0 if grade.score >= GOOD else 1
+
+
+def print_quality(console: Console, found: MeshQuality, fit: Mapping[str, float | None]) -> None:
+    """Show all figures, by group."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_column(justify="right")
+    for group, names in GROUPS.items():
+        for number, name in enumerate(names.split()):
+            table.add_row("" if number else group, name, shown(getattr(found, name)))
+    for number, (tag, value) in enumerate(fit.items()):
+        text = "none: the mesh has no inside" if value is None else shown(value)
+        table.add_row("" if number else "GaussianFit", tag.rsplit("/", 1)[-1], text)
+    console.print(table, highlight=False)
+
+
+def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
+    """Show the grade and what is missing."""
+    colour = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
+    console.print(Text.assemble((f"{grade.word}", f"bold {colour}"), f", {grade.score:.0f} of 100 points"))
+    for reason in grade.reasons:
+        console.print(Text(f"  {reason}"), soft_wrap=True, highlight=False)
+    print_places(console, {"mesh": path.expanduser().absolute()})
+
+
+def shown(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
+    """A figure as people read it."""
+    if value is None:
+        return "cannot be said"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, int) else f"{value:.5g}"

@@ -1,0 +1,293 @@
+"""``fieldwatch mesh texture RUN MESH``: a texture for a mesh, baked from a run's photos."""
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import tyro
+from jaxtyping import Float, UInt8
+from rich.console import Console
+from torch import Tensor
+
+from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch.cli.kit import (
+    BadInput,
+    RunFlags,
+    check_writable,
+    counting_frames,
+    open_stored,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.recon.mesh import (
+    Baked,
+    Baking,
+    Layout,
+    SeenPhoto,
+    Triangles,
+    bake_texture,
+    draw_mesh,
+    read_mesh,
+    squares_across,
+    unwrapped,
+    write_glb,
+    write_mesh,
+)
+from fieldwatch.recon.pipelines.splats import StoredRun, open_drawn_run, upwards
+from fieldwatch.recon.render import cast_triangles
+from fieldwatch.record import Terminal
+
+MANY_FACES = 30_000
+"""From here on xatlas takes minutes: `--layout auto` gives every two faces a square of their own."""
+_TEXELS_PER_PIXEL = 4.0
+_FILLED = 0.5  # of a texture, by the faces
+_LEAST_SQUARE = 6
+_SIZES = (256, 4096)
+_OPAQUE = 0.5
+_UPRIGHT = 0.97  # cosine of the angle to an axis below which that axis is meant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(RunFlags):
+    """Bake a run's photos into a texture for a mesh: OBJ with MTL and PNG, and GLB.
+
+    Example: fieldwatch mesh texture runs/garden runs/garden/mesh/level0.3.ply
+
+    Example: fieldwatch mesh texture runs/garden mesh.ply --layout squares --square-size 8 --from renders
+
+    Each texel takes its colour from the training photos that see its place on the surface; where they disagree, the
+    odd ones out are dropped. What no photo shows is filled from around it, and its share is said. The textured mesh is
+    then drawn for the held-out photos, and its PSNR said, inside its silhouette. Exits with 0, or 2 for bad input.
+    """
+
+    mesh: tyro.conf.Positional[Path]
+    """The mesh: .ply, .obj or .glb, in the run's coordinates, faces outwards."""
+    checkpoint: str = "last"
+    """last, best (by held-out PSNR), or a step: for --from renders, and for the photos' exposures."""
+    size: int | None = None
+    """Texels along a side of the texture; by itself as many as hold what the photos resolve: a power of two."""
+    layout: Literal["auto", "xatlas", "squares"] = "auto"
+    """xatlas: few large charts; minutes from 30,000 faces on. squares: a square for every two faces, at once. auto:
+    xatlas below 30,000 faces, else squares."""
+    square_size: int | None = None
+    """Texels along a side of the squares of --layout squares; they then say how large the texture is, not --size."""
+    source: Annotated[Literal["photos", "renders"], tyro.conf.arg(name="from")] = "photos"
+    """photos, or the Gaussians drawn without view-dependent colours."""
+    blend: Literal["mean", "best"] = "mean"
+    """mean of the best photos of each texel, without odd ones; or the one best: sharper, with seams between photos."""
+    out: Path | None = None
+    """Folder for the files; default RUN/mesh/textured."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch mesh texture", args=arguments)
+    started = time.monotonic()
+    with reading_input():
+        mesh = outward(read_mesh(chosen.mesh, texture=False))
+    layout, size = layout_of(chosen, len(mesh.faces))
+    stored = open_textured_scene(chosen)
+    size = fitting_size(mesh, stored, layout) if size is None else size
+    folder = chosen.out or output_path(chosen.run, "mesh", "textured")
+    console = Terminal(stderr=True)  # for what comes and goes; results go to standard output
+    with reading_input():
+        check_writable(folder)
+        check_apart(chosen.mesh, folder)
+        with console.status(f"laying out {len(mesh.faces):,} faces ({layout})"):
+            mesh = unwrapped(mesh, method=layout, size=size)
+        baked = bake(chosen, stored, mesh, size, console)
+        files = write_files(baked.mesh, folder / chosen.mesh.stem, stored)
+        score = held_out_score(stored, baked.mesh, console)
+    found = {"step": stored.step, "faces": len(mesh.faces), "layout": layout, "size": size, "seen": baked.seen}
+    found |= {"views_per_texel": baked.views, "photos": baked.photos, "blank_photos": baked.blank}
+    found |= {"held_out_psnr": score and score.psnr, "held_out_photos": score.photos if score else 0}
+    print_results(chosen, found | {"seconds": time.monotonic() - started}, files)
+    return 0
+
+
+def open_textured_scene(chosen: Arguments) -> StoredRun:
+    """Open the run whose photos are baked: splats, or a refinement of some.
+
+    Raises:
+        BadInput: it cannot be opened.
+    """
+    return open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
+
+
+def outward(mesh: Triangles) -> Triangles:
+    """The mesh with its vertices welded; a closed one that faces inwards is turned."""
+    mesh = mesh.welded()
+    return mesh.turned() if mesh.outward is False else mesh
+
+
+def fitting_size(mesh: Triangles, stored: StoredRun, layout: Layout) -> int:
+    """Texels along a side that hold what the photos resolve, two for every pixel each way: a power of two."""
+    middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
+    views = stored.scene.training_views
+    pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
+    side = math.sqrt(_TEXELS_PER_PIXEL * float(mesh.areas.sum()) / _FILLED) / pixel
+    if layout == "squares":
+        side = max(side, _LEAST_SQUARE * squares_across(len(mesh.faces)))
+    return min(max(1 << math.ceil(math.log2(side)), _SIZES[0]), _SIZES[1])
+
+
+def layout_of(chosen: Arguments, faces: int) -> tuple[Layout, int | None]:
+    """The layout, and how large the texture is, texels; None where nobody said.
+
+    Raises:
+        BadInput: sizes that make no sense, or a size of squares without squares.
+    """
+    layout: Layout = "squares" if faces >= MANY_FACES else "xatlas"
+    if chosen.layout != "auto":
+        layout = chosen.layout
+    elif chosen.square_size is not None:
+        layout = "squares"
+    if chosen.square_size is None:
+        return layout, chosen.size
+    if layout != "squares":
+        raise BadInput(
+            f"--square-size {chosen.square_size} is of --layout squares: leave it out, or choose that layout"
+        )
+    if chosen.square_size < 1:
+        raise BadInput(f"--square-size is {chosen.square_size}: wanted are texels along a side, as in 8")
+    return layout, chosen.square_size * squares_across(faces)
+
+
+def check_apart(mesh: Path, folder: Path) -> None:
+    """Refuse to write over the mesh that is read.
+
+    Raises:
+        InputError: the files would lie in its place.
+    """
+    if mesh.suffix.lower() in {".obj", ".glb"} and mesh.absolute().parent == folder.absolute():
+        raise InputError(f"{mesh} would be written over: choose another folder with --out")
+
+
+def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> Baked:
+    """Bake the training photos, or drawings of the Gaussians from where they were taken."""
+    photos = drawn_photos(stored) if chosen.source == "renders" else training_photos(stored)
+    with counting_frames(console, "baking", len(stored.scene.photos.train)) as done:
+        return bake_texture(mesh, photos, size=size, how=Baking(blend=chosen.blend), on_photo=done)
+
+
+@torch.no_grad()
+def training_photos(stored: StoredRun) -> Iterator[SeenPhoto]:
+    """The training photos where the Gaussians are opaque; where the run learned their exposures, without those.
+
+    Beside the object a photo shows what is behind it, and a mesh never ends exactly where its object does.
+    """
+    exposures = stored.model.exposures
+    for place, index in enumerate(stored.scene.photos.train):
+        photo = stored.scene.photo_view(index)
+        image = photo.image
+        if exposures is not None:
+            colour_map = exposures.map_of(place).detach()
+            image = (image - colour_map[:, 3]) @ torch.linalg.inv(colour_map[:, :3]).T
+        opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
+        mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
+        yield SeenPhoto(image=levels(image), view=photo.camera, mask=mask)
+
+
+@torch.no_grad()
+def drawn_photos(stored: StoredRun) -> Iterator[SeenPhoto]:
+    """The Gaussians from where the training photos were taken, colours as from every side, where they are opaque."""
+    for view in stored.scene.training_views:
+        drawn = stored.model.render(view, degree=0)
+        opaque = (drawn.alpha > _OPAQUE).cpu().numpy()
+        yield SeenPhoto(image=levels(drawn.features[..., :3]), view=view, mask=opaque)
+
+
+def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
+    """Colours in [0, 1] as levels of 255."""
+    return (image.detach().clamp(0, 1) * 255).round().byte().cpu().numpy()
+
+
+def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Path]:
+    """Write the textured mesh; returns the files by what they are. The GLB stands upright, as the cameras did."""
+    obj = write_mesh(stem.with_name(f"{stem.name}.obj"), mesh)
+    joined = "_".join(stem.name.split())
+    glb = stem.with_name(f"{stem.name}.glb")
+    write_file(glb, write_glb(mesh, up=upright(stored)))
+    beside = {kind: stem.with_name(f"{joined}.{kind}") for kind in ("mtl", "png")}
+    return {"obj": obj, **beside, "glb": glb}
+
+
+def upright(stored: StoredRun) -> tuple[float, ...]:
+    """The scene's upward direction; an axis that is near to it is meant."""
+    up = upwards(stored.scene.photos.cameras).numpy()
+    axis = np.abs(up).argmax()
+    return tuple((np.eye(3)[axis] * np.sign(up[axis]) if abs(up[axis]) > _UPRIGHT else up).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How well a textured mesh shows held-out photos inside its silhouette.
+
+    Attributes:
+        psnr: mean over the photos, dB; in the exposure of neighbouring photos, where the run learned exposures.
+        photos: in which the mesh is seen.
+    """
+
+    psnr: float
+    photos: int
+
+
+def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> Score | None:
+    """Draw the textured mesh for the held-out photos, and compare; None where nothing is held out or nothing seen."""
+    test = stored.scene.photos.test
+    found: list[float] = []
+    with counting_frames(console, "drawing held-out photos", len(test)) as done:
+        for index in test:
+            psnr = photo_psnr(stored, mesh, index)
+            found += [] if psnr is None else [psnr]
+            done()
+    return Score(psnr=statistics.fmean(found), photos=len(found)) if found else None
+
+
+def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
+    """PSNR of the drawn mesh against one photo, dB, over pixels whose centre shows the mesh; None if there is none."""
+    photo = stored.scene.photo_view(index)
+    view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
+    hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
+    shown = hits.faces >= 0
+    if photo.mask is not None:
+        shown &= photo.mask[..., 0].cpu() > 0.5
+    if not bool(shown.any()):
+        return None
+    drawn = torch.from_numpy(draw_mesh(mesh, stored.scene.photos.cameras[index], samples=1)).float() / 255
+    if stored.model.exposures is not None:
+        colour_map = stored.model.exposures.between(photo.name).detach().cpu()
+        drawn = (drawn @ colour_map[:, :3].T + colour_map[:, 3]).clamp(0, 1)
+    error = float(((drawn - photo.image.cpu())[shown] ** 2).mean())
+    return -10 * math.log10(max(error, 1e-10))
+
+
+def print_results(chosen: Arguments, found: dict[str, Any], files: dict[str, Path]) -> None:
+    """Say what was made and how good it is."""
+    console = Terminal()
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        print_json({"run": chosen.run, "mesh": chosen.mesh, "from": chosen.source, **found, "files": places})
+        return
+    made = f"{found['faces']:,} faces, {found['layout']}, {found['size']} x {found['size']} texels"
+    seen = f"{found['seen']:.1%} of the texels seen, by {found['views_per_texel']:.1f} photos in the mean"
+    lines = [f"{chosen.mesh}: {made}, {found['seconds']:.0f} s", seen]
+    if found["blank_photos"]:
+        lines.append(f"{found['blank_photos']} of {found['photos']} photos show no front of the mesh")
+    if found["held_out_psnr"] is None:
+        lines.append("no held-out photo shows the mesh: how good it is was not measured")
+    else:
+        lines.append(
+            f"held-out PSNR inside the silhouette {found['held_out_psnr']:.2f} dB, {found['held_out_photos']} photos"
+        )
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    print_places(console, places)

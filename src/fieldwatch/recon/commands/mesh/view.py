@@ -1,0 +1,137 @@
+"""``fieldwatch mesh view MESH``: a page to turn a mesh in, a picture from four sides, a film around it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from fieldwatch.base import write_file
+from fieldwatch.cli.kit import BadInput, check_writable, counting_frames, print_json, print_places, reading_input
+from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
+from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
+from fieldwatch.record import Terminal
+
+MOST_PIXELS = 4096
+"""Of a view or a film, each way."""
+LONGEST = 600.0
+"""Seconds of a film."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Show a mesh: a page that opens offline in any browser, and on request a picture and a film.
+
+    Example: fieldwatch mesh view runs/garden/mesh/garden.ply --still garden.png --film garden.mp4
+
+    The page holds the mesh and its texture; it turns, zooms, and shows colours, normals, clay and wireframe.
+    """
+
+    mesh: tyro.conf.Positional[Path]
+    """The mesh: .ply, .obj (with its .mtl and texture) or .glb."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
+    """The page; default beside the mesh, with the ending .html."""
+    still: Path | None = None
+    """Also a picture from four sides (.png): colours above, clay below."""
+    film: Path | None = None
+    """Also a film around the mesh (.mp4)."""
+    size: int = 720
+    """Of the film and of each side in the picture, pixels each way."""
+    seconds: float = 6.0
+    """Of the film."""
+    up: tuple[float, float, float] | None = None
+    """X Y Z of the mesh's upward direction: 0 1 0 for most downloaded ones, 0 -1 0 for many COLMAP scenes. By itself
+    0 1 0 for .glb, as that format has it, else 0 0 1."""
+    json: bool = False
+    """Print the files and the facts as JSON, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch mesh view", args=arguments)
+    check_wishes(chosen)
+    console = Terminal(stderr=chosen.json)
+    page = chosen.out or chosen.mesh.with_suffix(".html")
+    with reading_input():
+        mesh = read_mesh(chosen.mesh)
+        for path in filter(None, (page, chosen.still, chosen.film)):
+            check_writable(path.parent)
+        facts = facts_of(mesh, chosen.mesh)
+        files = {"page": write_page(mesh, page, title=chosen.mesh.name, facts=facts, up=upward(chosen))}
+        steps = (chosen.still is not None) + (0 if chosen.film is None else frames_in(chosen.seconds))
+        with counting_frames(console, "drawing", steps) as drawn:
+            files |= draw(chosen, mesh, drawn)
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        print_json({"mesh": chosen.mesh, "facts": facts, "files": places})
+    else:
+        print_places(console, facts)
+        print_places(console, places)
+    return 0
+
+
+def upward(chosen: Arguments) -> tuple[float, float, float]:
+    """The mesh's upward direction."""
+    usual = (0.0, 1.0, 0.0) if chosen.mesh.suffix.lower() == ".glb" else (0.0, 0.0, 1.0)
+    return usual if chosen.up is None else chosen.up
+
+
+def check_wishes(chosen: Arguments) -> None:
+    """Refuse what makes no sense whatever the mesh.
+
+    Raises:
+        BadInput: a file of the wrong ending, or a number out of its bounds.
+    """
+    wanted = (("-o", chosen.out, ".html"), ("--still", chosen.still, ".png"), ("--film", chosen.film, ".mp4"))
+    for flag, path, ending in wanted:
+        if path is not None and path.suffix.lower() != ending:
+            raise BadInput(f"{flag} {path}: wanted a file that ends in {ending}, as in {path.with_suffix(ending)}")
+    if not 1 <= chosen.size <= MOST_PIXELS:
+        raise BadInput(f"--size is {chosen.size}: wanted between 1 and {MOST_PIXELS} pixels, as in 720")
+    if not 0 < chosen.seconds <= LONGEST:
+        raise BadInput(f"--seconds is {chosen.seconds:g}: wanted above 0, at most {LONGEST:g}, as in 6")
+    if not 0 < sum(value * value for value in upward(chosen)) < float("inf"):
+        raise BadInput(f"--up is {' '.join(map(str, upward(chosen)))}: wanted a direction, as in 0 0 1 for +z")
+
+
+def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
+    """What is shown beside a mesh, in words.
+
+    Raises:
+        MeshError: the mesh has no faces.
+    """
+    quality = mesh_quality(mesh, file=file)
+    grade = grade_mesh(quality)
+    extent = (quality.bbox_extent_x, quality.bbox_extent_y, quality.bbox_extent_z)
+    colours = "none" if mesh.colours is None else "of vertices"
+    if mesh.texture is not None:
+        colours = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
+    return {
+        "triangles": f"{quality.n_faces:,}",
+        "vertices": f"{quality.n_vertices:,}",
+        "watertight": "yes" if quality.is_watertight else f"no, {quality.n_boundary_edges:,} edges of one face",
+        "pieces": f"{quality.n_pieces:,}",
+        "grade": f"{grade.word}, {grade.score:.0f} of 100",
+        "extent": " x ".join(f"{length:.4g}" for length in extent),
+        "colours": colours,
+        "file": f"{file.name}, {file.stat().st_size / 2**20:.1f} MiB",
+    }
+
+
+def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str], up: Sequence[float]) -> Path:
+    """Write the page of a mesh; whole or not at all."""
+    page = mesh_page(write_glb(mesh, up=tuple(up)), title=title, facts=facts)
+    return write_file(path, page.encode())
+
+
+def draw(chosen: Arguments, mesh: Triangles, drawn: Callable[[], None]) -> dict[str, Path]:
+    """Draw the picture and the film, where asked for."""
+    files: dict[str, Path] = {}
+    if chosen.still is not None:
+        files["still"] = write_still(mesh, chosen.still, size=chosen.size, up=upward(chosen))
+        drawn()
+    if chosen.film is not None:
+        how = {"size": chosen.size, "seconds": chosen.seconds, "up": upward(chosen)}
+        files["film"] = write_turntable(mesh, chosen.film, **how, drawn=drawn)
+    return files

@@ -1,0 +1,69 @@
+"""Surfaces from normal maps as a pipeline of the toolkit."""
+
+from fieldwatch.registry import Command, DataKind, Pipeline
+
+HELP = """Train a surface on normal maps with masks and cameras; without --data, on a built-in object.
+
+Example: fieldwatch train normals --data diligent_mv/bear --preset cpu --out runs/bear
+
+Example: fieldwatch train normals --data my_object --preset poses --pose-start ring --ring-radius 4
+
+Example: fieldwatch train normals --conf config/diligent_bear.conf --obj-name bear
+
+Example: fieldwatch train normals --steps 2000 --stages "shape@0 mask=1 eikonal=0.1" "normals@10000+5000 normal=1
+mask=1 eikonal=0.1"
+
+--data is a folder with cameras_sphere.npz, normals and masks (DiLiGenT-MV, PMNI, SuperNormal), or with normals and
+COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, of --nominal
+ones: --steps alone makes the whole schedule shorter or longer. --conf reads PMNI's own files; flags beside it win,
+and what the file does not say is as in --preset (there: seeds). Then --out is the file's base_exp_dir, and the same
+command again continues the run.
+
+Beside the record, the run folder holds meshes_validation/, normals/, depths/, poses/ and products/. Flags of the
+original script (--conf, --obj_name, --is_continue, --gpu 0) work.
+"""
+
+NORMALS = Pipeline(
+    name="normals",
+    about="train a surface on normal maps, poses optimised (no data: built-in)",
+    help=HELP,
+    config="fieldwatch.recon.pipelines.normals:NormalsConfig",
+    presets="fieldwatch.recon.pipelines.normals:PRESETS",
+    prepare="fieldwatch.recon.commands.normals.front:prepare",
+    command_line="fieldwatch.recon.commands.normals.command_line:read",
+    flags="fieldwatch.recon.commands.normals.options:TrainOptions",
+    inputs=("data", "conf"),
+    evaluate="fieldwatch.recon.commands.normals.evaluate:evaluate",
+    exports=("ply", "glb", "obj", "poses", "maps"),
+    export="fieldwatch.recon.commands.normals.export:export_normals",
+    export_options="fieldwatch.recon.commands.normals.options:MeshOptions",
+    rank="fieldwatch.recon.commands.normals.rank:rank",
+    rank_options="fieldwatch.recon.commands.normals.options:RankOptions",
+    rules="fieldwatch.recon.pipelines.normals:NORMALS_RULES",
+    metrics="fieldwatch.recon.pipelines.normals:NORMALS_METRICS",
+    measured=("Eval/",),
+    quality="fieldwatch.recon.commands.normals.front:quality_table",
+    commands={
+        "infer normals": Command(
+            run="fieldwatch.recon.commands.normals.infer:run",
+            about="a new normal map against a trained surface: its pose, depth, normals completed",
+            takes_run=True,
+        ),
+        "data render-normals": Command(
+            run="fieldwatch.recon.commands.normals.render_normals:run",
+            about="normal maps of any mesh: exact normals, masks, depth, cameras on a ring",
+        ),
+    },
+    data=(
+        DataKind(
+            name="normals",
+            title="normal maps",
+            wanted="normal maps (cameras_sphere.npz with normal_camera_space_GT/ and mask/; or normals/, masks/ and "
+            "COLMAP's sparse/0/)",
+            recognize="fieldwatch.recon.commands.normals.recognize:is_normal_maps",
+            report="fieldwatch.recon.commands.normals.doctor_normals:normals_report",
+            options="fieldwatch.recon.commands.normals.options:NormalOptions",
+        ),
+    ),
+    machine_check="fieldwatch.recon.commands.kernels:check_kernels",
+)

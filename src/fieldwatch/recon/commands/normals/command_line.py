@@ -1,0 +1,43 @@
+"""The command line of ``fieldwatch train normals``: flags of the original script, and its .conf files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
+from fieldwatch.recon.commands.normals.pmni import read_pmni
+from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
+from fieldwatch.recon.pipelines.normals import PRESETS
+from fieldwatch.registry import CommandLine
+
+BESIDE_CONF = "seeds"
+"""Preset that a .conf file changes, unless another one is named: what the file does not say is as in this preset."""
+
+
+def read(words: Sequence[str]) -> CommandLine:
+    """Translate the flags of the original script, and read the .conf file that they name.
+
+    Raises:
+        BadInput: no such preset, a file that cannot be read, or a flag of the original script that means nothing here.
+    """
+    words = spelled_out(in_our_words(words))
+    path = _given(words, "--conf")
+    object_name = _given(words, "--obj-name")
+    if path is None:
+        if object_name is not None:
+            raise BadInput(f"--obj-name {object_name} names what CASE_NAME stands for in a file: give --conf FILE, too")
+        return CommandLine(words=words)
+    if _given(words, "--preset") is None:
+        words = ["--preset", BESIDE_CONF, *words]
+    with reading_input():
+        conf = read_pmni(Path(path), preset_of(words, PRESETS), object_name=object_name)
+    return CommandLine(words=words, config=conf.config, out=conf.out, notes=conf.notes)
+
+
+def _given(words: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, the last one where it is given again."""
+    value = None
+    for i, word in enumerate(words):
+        name, equals, rest = word.partition("=")
+        if dashed(name) == flag:
+            value = rest if equals else (words[i + 1] if i + 1 < len(words) else None)
+    return value

@@ -1,0 +1,131 @@
+"""What the doctor says about normal maps."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from fieldwatch.base import whole_file
+from fieldwatch.cli.kit import BadInput, DataFinding, DataReport
+from fieldwatch.recon.commands.normals.options import NormalOptions
+from fieldwatch.recon.data import NormalSet, check_normal_maps, draw_normal_maps, normal_layout, open_normal_maps
+from fieldwatch.recon.mesh import MeshError, read_mesh
+
+KINDS = {
+    "cameras_sphere": "normal maps (cameras_sphere.npz, as DiLiGenT-MV, SuperNormal and PMNI have them)",
+    "colmap": "normal maps of own captures (poses from COLMAP)",
+}
+_POINTS = 5000  # of a true mesh that are looked at
+_IN_MASK = 0.95
+_REACH = 1.01
+
+
+def normals_report(path: Path, options: NormalOptions) -> DataReport:
+    """Read and check normal maps; draw them if asked.
+
+    Raises:
+        NormalMapError: the set is refused.
+        ColmapError: the model of own captures cannot be read.
+        BadInput: the picture cannot be written.
+    """
+    layout = normal_layout(path)
+    exclude = tuple(int(one) if one.isdecimal() else one for one in options.exclude)
+    normal_set = open_normal_maps(
+        path, axes=options.axes, normals=options.normals, exclude=exclude, fill_holes=options.fill_holes
+    )
+    findings = [
+        DataFinding(name=each.name, severity=each.severity, message=each.message, remedy=each.remedy)
+        for each in check_normal_maps(normal_set)
+    ]
+    findings += mesh_findings(normal_set)
+    if options.picture is not None:
+        write_sheet(normal_set, options.picture.expanduser())
+    return DataReport(
+        path=path,
+        kind=KINDS[layout or "colmap"],
+        facts=normal_facts(normal_set),
+        notes=normal_set.notes,
+        findings=tuple(findings),
+        command=f"fieldwatch train normals --data {path}",
+        files={} if options.picture is None else {"picture": options.picture.expanduser()},
+    )
+
+
+def normal_facts(normal_set: NormalSet) -> dict[str, Any]:
+    """Say what a set holds."""
+    views = normal_set.views
+    sizes = Counter(f"{width}x{height}" for height, width in normal_set.sizes)
+    distances = [float(camera.position.norm()) for camera in normal_set.cameras]
+    share = [float(view.mask.double().mean()) for view in views]
+    covered = [float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views]
+    return {
+        "views": len(views),
+        "sizes (width x height)": dict(sizes),
+        "cameras from the object, in units of its sphere": [min(distances), max(distances)],
+        "focal length in pixels": [min(c.fx for c in normal_set.cameras), max(c.fx for c in normal_set.cameras)],
+        "world units per unit": normal_set.scale,
+        "share of the picture in the mask": [min(share), max(share)],
+        "share of the mask with a normal": [min(covered), max(covered)],
+        "views with depth": sum(view.depth is not None for view in views),
+        "true mesh": None if normal_set.mesh is None else str(normal_set.mesh),
+    }
+
+
+def mesh_findings(normal_set: NormalSet) -> list[DataFinding]:
+    """Check that the true mesh is in the same world as the views: in the unit sphere, and within the masks."""
+    if normal_set.mesh is None:
+        return []
+    try:
+        mesh = read_mesh(normal_set.mesh, texture=False)
+    except MeshError as error:
+        remedy = "Copy the file again, or remove it: training does without, only its error cannot be measured."
+        return [
+            DataFinding(
+                name="mesh", severity="warning", message=f"the true mesh is unreadable: {error}.", remedy=remedy
+            )
+        ]
+    corners = torch.from_numpy(np.asarray(mesh.vertices, np.float64))
+    step = max(len(corners) // _POINTS, 1)
+    points = (corners[::step] - normal_set.world_from_unit[:3, 3]) / normal_set.scale
+    reach = float(points.norm(dim=-1).max())
+    shares = {view.name: _share_in_mask(normal_set, number, points) for number, view in enumerate(normal_set.views)}
+    worst = min(shares, key=lambda name: shares[name])
+    if reach <= _REACH and shares[worst] >= _IN_MASK:
+        return []
+    message = (
+        f"the true mesh reaches {reach:.3g} from the origin of the unit sphere, and {shares[worst]:.0%} of it falls "
+        f"into the mask of view {worst} (the worst): it is not where the cameras see the object."
+    )
+    remedy = "Bring it to the units and axes of world_mat (millimetres for DiLiGenT-MV); training does not need it."
+    return [DataFinding(name="mesh", severity="warning", message=message, remedy=remedy)]
+
+
+def _share_in_mask(normal_set: NormalSet, number: int, points: Float[Tensor, "n 3"]) -> float:
+    view = normal_set.views[number]
+    pixels, depth = view.camera.project(points)
+    height, width = view.size
+    shown = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    column, row = torch.where(shown[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    near = torch.nn.functional.max_pool2d(view.mask[None].float(), 3, 1, 1)[0] > 0
+    return float((shown & near[row, column]).double().mean())
+
+
+def write_sheet(normal_set: NormalSet, path: Path) -> None:
+    """Write the contact sheet as PNG; whole or not at all.
+
+    Raises:
+        BadInput: the name does not end in .png, or the file cannot be written.
+    """
+    if path.suffix.lower() != ".png":
+        raise BadInput(f"--picture {path}: the contact sheet is a PNG file; give a name that ends in .png")
+    picture = Image.fromarray(draw_normal_maps(normal_set))
+    try:
+        with whole_file(path) as draft:
+            picture.save(draft, "PNG")
+    except OSError as error:
+        raise BadInput(f"--picture {path} cannot be written ({error}): give a place where you may write") from error

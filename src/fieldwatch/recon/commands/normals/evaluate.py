@@ -1,0 +1,137 @@
+"""Scoring a surface for ``fieldwatch eval``."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import torch
+from rich.table import Table
+
+from fieldwatch.base import output_names, output_path, spreadsheet_cell, whole_file, write_file
+from fieldwatch.recon.commands.normals.front import quality_table
+from fieldwatch.recon.mesh import MeshError, MeshEvaluation, evaluate_mesh
+from fieldwatch.recon.pipelines.normals import (
+    Evaluation,
+    Scene,
+    StoredRun,
+    aligned,
+    camera_in_world,
+    evaluate_surface,
+    mesh_in_world,
+    normal_colours,
+    open_run,
+    save_cut_out,
+    save_picture,
+    sheet_of,
+)
+from fieldwatch.registry import EvaluationRequest, Scores
+
+
+def evaluate(request: EvaluationRequest) -> Scores:
+    """Score a checkpoint on the views it was trained on and on those held out, and its mesh.
+
+    Raises:
+        InputError: the run cannot be opened, or nothing can be written.
+    """
+    stored = open_run(request.run, request.checkpoint, device=request.device)
+    folder = request.folder(stored.step)
+    pictures = output_path(folder, "normals")
+    names = output_names(stored.scene.maps.names, ".png")
+
+    def shown(sight: Any) -> None:
+        seen = sight.seen
+        save_cut_out(output_path(pictures, names[sight.number]), normal_colours(seen.camera_normals), seen.mask)
+
+    with request.console.status("drawing and scoring") as status:
+        found = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
+        status.update("measuring the mesh as DiLiGenT does")
+        benchmark = diligent(stored, found)
+        files = {"normals": pictures, **write_files(stored, found, benchmark, folder)}
+    tables = [quality_table(found.metrics)]
+    if benchmark is not None:
+        tables.append(benchmark_table(benchmark))
+    return Scores(
+        step=stored.step,
+        metrics=found.metrics,
+        headline=f"{len(found.rows)} views",
+        details={"diligent": None if benchmark is None else benchmark.figures},
+        files=files,
+        shown=tables,
+    )
+
+
+def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
+    """Compare the mesh with the true one as DiLiGenT-MV's benchmark does: first hits of all cameras in their masks.
+
+    Lengths are in units of the world (millimetres there). Learned poses leave a similarity open: the mesh is moved by
+    the one that brings the cameras onto the data's.
+
+    Returns:
+        None where the truth is unknown, the surface is empty, or the cameras see nothing of it in the masks.
+    """
+    scene, surface = stored.scene, found.surface
+    if scene.truth is None or surface is None or surface.empty:
+        return None
+    cameras = [camera_in_world(camera, scene) for camera in scene.maps.cameras]
+    masks = [view.mask.cpu().numpy() for view in scene.maps.views]
+    mesh, truth = (mesh_in_world(each, scene) for each in (aligned(surface.mesh, found.poses), scene.truth))
+    try:
+        return evaluate_mesh(mesh, truth, style="diligent", cameras=cameras, masks=masks)
+    except MeshError:
+        if found.metrics.get("Eval/iou", 0.0) == 0:
+            return None
+        raise
+
+
+def write_files(
+    stored: StoredRun, found: Evaluation, benchmark: MeshEvaluation | None, folder: Path
+) -> dict[str, Path]:
+    """Write tables and pictures; returns them by what they are."""
+    rows = [row.row() for row in found.rows]
+    figures: Mapping[str, Any] = {
+        "step": stored.step,
+        "iteration": round(stored.scene.plan.iteration(stored.step)),
+        "metrics": found.metrics,
+        "mesh": None if found.against_truth is None else found.against_truth.figures,
+        "diligent": None if benchmark is None else benchmark.figures,
+        "poses": pose_rows(stored.scene, found),
+        "views": rows,
+    }
+    data = orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+    per_view = output_path(folder, "per_view.csv")
+    with whole_file(per_view) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+    return {
+        "per view": per_view,
+        "metrics": write_file(output_path(folder, "metrics.json"), data),
+        "observed, rendered, error": save_picture(output_path(folder, "normals.png"), sheet_of(found.strips)),
+    }
+
+
+def pose_rows(scene: Scene, found: Evaluation) -> list[dict[str, Any]] | None:
+    """Errors of the learned poses after the similarity that fits best; None where poses are the data's own."""
+    if found.poses is None:
+        return None
+    errors = torch.stack([found.poses.rotations, found.poses.positions], 1).tolist()
+    names = (scene.maps.names[number] for number in scene.train)
+    return [
+        {"view": name, "rotation_error": rotation, "position_error": position, "position_error_world": far}
+        for name, (rotation, position), far in zip(
+            names, errors, (found.poses.positions * scene.maps.scale).tolist(), strict=True
+        )
+    ]
+
+
+def benchmark_table(found: MeshEvaluation) -> Table:
+    """The mesh in units of the world."""
+    table = Table(title="mesh, DiLiGenT-MV's protocol (units of the world)", title_justify="left", show_header=False)
+    table.add_row("accuracy (mesh to truth)", f"{found.accuracy:.4g}")
+    table.add_row("completeness (truth to mesh)", f"{found.completeness:.4g}")
+    table.add_row("Chamfer (their mean)", f"{found.chamfer:.4g}", f"{found.chamfer_percent:.3f} % of the diameter")
+    for score in found.scores:
+        table.add_row(f"F-score within {score.threshold:.3g}", f"{100 * score.f_score:.2f} %")
+    return table

@@ -1,0 +1,84 @@
+"""Normals, as the commands see them."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from fieldwatch.recon.pipelines.normals import NormalsConfig, Scene, prepare_scene, train_normals
+from fieldwatch.registry import Job
+
+HELD_OUT = "_held_out"
+"""How the tag of a number ends that is of held-out views."""
+OF_THE_VIEWS = (
+    ("mean angular error (degrees)", "Eval/mae", "{:.2f}"),
+    ("median angular error (degrees)", "Eval/median_error", "{:.2f}"),
+    ("pixels of the mask without a surface", "Eval/missed", "{:.2%}"),
+)
+"""Rows of the quality table that depend on the views: label, tag, how its value is written."""
+OF_THE_SURFACE = (
+    ("Chamfer distance (% of the diameter)", "Eval/chamfer_percent", "{:.3f}"),
+    ("rotation of the cameras, error (degrees)", "Eval/pose_rotation", "{:.3f}"),
+    ("position of the cameras, error (units)", "Eval/pose_position", "{:.4f}"),
+)
+"""Rows that do not."""
+SHOWN = {
+    "Loss/total": "loss {}",
+    "Loss/component_normal": "normal {}",
+    "Statistics/s": "s {}",
+    "Statistics/samples_per_ray": "{} samples/ray",
+    "Eval/mae": "MAE {} deg",
+}
+"""What the progress bar shows."""
+
+
+def prepare(config: NormalsConfig) -> Job:
+    """Read maps, masks and cameras, and place the cameras.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    scene = prepare_scene(config)
+    return Job(
+        headline=headline(config, scene),
+        notes=scene.notes,
+        device=str(scene.device),
+        total=scene.plan.total,
+        shown=SHOWN,
+        train=lambda folder, how: train_normals(config, scene, folder, **how),
+    )
+
+
+def headline(config: NormalsConfig, scene: Scene) -> str:
+    """What will be trained on what."""
+    sizes = sorted({view.size for view in scene.maps.views})
+    height, width = (max(size[side] for size in sizes) for side in (0, 1))
+    starts = {
+        "dataset": "poses of the data",
+        "noisy": f"poses with {config.poses.rotation_noise:g} deg and {config.poses.translation_noise:g} of noise",
+        "ring": "poses on a ring",
+    }
+    held_out = f", {len(scene.test)} held out" if scene.test else ""
+    moved = ", which are learned" if config.poses.learned else ""
+    return (
+        f"{len(scene.maps)} views {'up to ' if len(sizes) > 1 else ''}{width}x{height}, {len(scene.train)} train"
+        f"{held_out}; {starts[config.poses.pose_start]}{moved}; {scene.plan.total:,} steps"
+    )
+
+
+def quality_table(metrics: Mapping[str, float]) -> Table:
+    """Normals of training views and held-out ones, then surface and poses; what was not measured has no row."""
+    held_out = any(tag.endswith(HELD_OUT) for tag in metrics)
+    table = Table(title="quality", title_justify="left")
+    table.add_column()
+    table.add_column("train" if held_out else "", justify="right")
+    if held_out:
+        table.add_column("held out", justify="right")
+    for label, tag, form in OF_THE_VIEWS:
+        values = [metrics.get(tag), *([metrics.get(tag + HELD_OUT)] if held_out else [])]
+        if any(value is not None for value in values):
+            table.add_row(label, *("-" if value is None else form.format(value) for value in values))
+    table.add_section()
+    for label, tag, form in OF_THE_SURFACE:
+        if tag in metrics:
+            table.add_row(label, form.format(metrics[tag]))
+    return table

@@ -1,0 +1,147 @@
+"""``fieldwatch infer normals RUN --image MAP``: where a new view was taken, its depth, its normals completed."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.base import InputError, output_path
+from fieldwatch.cli.kit import RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.pipelines.normals import (
+    Registration,
+    RegistrationOptions,
+    Scene,
+    open_run,
+    read_view,
+    register_view,
+    write_registration,
+)
+from fieldwatch.record import Terminal
+
+FINDINGS = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(RunFlags):
+    """Find where a new map of normals was taken from, and complete it from the trained surface.
+
+    Example: fieldwatch infer normals runs/bear --image new/normal.png --mask new/mask.png --like 007
+
+    The pose is looked for from all sides, needs no start, and is made exact on normals and silhouette. Written are the
+    pose (in the run's unit frame and in the world of its meshes), depth along the axis in world units, the normals
+    completed (the surface's where the map had none, as in holes of the mask), pictures, and how good the fit is. best
+    means the lowest mean angular error here.
+
+    Exits with 0; with 1 when the surface does not fit the view (another object, a wrong lens, wrong axes), or when
+    another pose fits nearly as well (an object that looks alike from two sides). The files are written all the same.
+    """
+
+    image: Path
+    """Map of normals in camera space: 16-bit PNG, EXR or npy. The whole object must be in the picture."""
+    mask: Path | None = None
+    """Of the object, white where it is; none given: wherever the map has a normal."""
+    lens: tuple[float, float, float, float] | None = None
+    """FX FY CX CY in pixels of the map; its upper left corner is (0, 0)."""
+    like: str | None = None
+    """Name of a view of the run that was taken through the same lens."""
+    axes: Literal["auto", "opengl", "opencv"] = "auto"
+    """Of the map: opengl (x right, y up, z to the viewer) or opencv (x right, y down, z forward)."""
+    directions: int = 400
+    """From how many directions the surface is compared at first."""
+    most_error: float = 15.0
+    """Mean angular error (degrees) above which the view does not fit."""
+    least_iou: float = 0.85
+    """IoU of the silhouettes below which it does not."""
+    out: Path | None = None
+    """Where the files go; default RUN/products/infer-<step>-<image>."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch infer normals", args=arguments)
+    with reading_input():
+        options = RegistrationOptions(
+            directions=chosen.directions, most_error=chosen.most_error, least_iou=chosen.least_iou
+        )
+    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}-{chosen.image.stem}")
+    console = Terminal(stderr=chosen.json)
+    with reading_input():
+        view = read_view(chosen.image, chosen.mask, lens_of(chosen, stored.scene), axes=chosen.axes)
+        check_writable(folder)
+    about = {"run": str(chosen.run), "step": stored.step, "image": str(chosen.image), "view": view.name}
+    with reading_input(), console.status("looking at the surface from all sides"):
+        found = register_view(stored.model, view, stored.config.rendering, options=options)
+        files = write_registration(found, stored.scene, folder, about)
+    places = {name: path.absolute() for name, path in files.items()}
+    figures = found.figures()
+    if chosen.json:
+        pose = {
+            "unit_from_camera": found.best.pose.tolist(),
+            "world_from_camera": found.world_from_camera(stored.scene).tolist(),
+        }
+        print_json({**about, **pose, "fit": figures, "files": places})
+    else:
+        console.print(f"{chosen.run}, step {stored.step}, {chosen.image.name}", soft_wrap=True, markup=False)
+        console.print(fit_table(figures))
+        print_places(console, places)
+    for line in verdict(found):
+        console.print(Text(line, "yellow"), soft_wrap=True)
+    return 0 if found.fits and not found.ambiguous else FINDINGS
+
+
+def lens_of(chosen: Arguments, scene: Scene) -> Camera | tuple[float, float, float, float] | None:
+    """Return the lens that was asked for; None where none was.
+
+    Raises:
+        InputError: both flags, or no such view.
+    """
+    if chosen.lens is not None and chosen.like is not None:
+        raise InputError(f"--lens and --like {chosen.like} both say through which lens the map was taken: give one")
+    if chosen.like is None:
+        return chosen.lens
+    cameras = dict(zip(scene.maps.names, scene.maps.cameras, strict=True))
+    if chosen.like not in cameras:
+        near = difflib.get_close_matches(chosen.like, cameras, n=1, cutoff=0)
+        raise InputError(
+            f"--like {chosen.like}: the run has no view of that name, but {len(cameras)} others such as {near[0]}"
+        )
+    return cameras[chosen.like]
+
+
+def fit_table(figures: dict[str, Any]) -> Table:
+    """How good the fit is, as a small table."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    mae, rival = figures["mae"], figures["rival_score"]
+    table.add_row("mean angular error", "-" if mae is None else f"{mae:.2f} deg", f"{figures['pixels']:,} pixels")
+    table.add_row("IoU of the silhouettes", f"{figures['iou']:.4f}", "holes of the mask left out")
+    table.add_row("normals added", f"{figures['completed_pixels']:,}", "pixels")
+    table.add_row("score", f"{figures['score']:.2f} deg", "disagreeing silhouettes count 90")
+    if rival is not None:
+        table.add_row("best other pose", f"{rival:.2f} deg", f"turned by {figures['rival_rotation']:.0f} deg")
+    return table
+
+
+def verdict(found: Registration) -> list[str]:
+    """Say what is to be mistrusted, and what to do about it."""
+    error, lines = found.sight.error, list[str]()
+    if not found.fits:
+        mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"
+        lines.append(
+            f"the surface does not fit this view: {mae} (at most {found.options.most_error:g}), IoU {found.iou:.3f} "
+            f"(at least {found.options.least_iou:g}): another object, a wrong lens, wrong --axes, or an object that "
+            "is cut by the picture's border; the pose means nothing"
+        )
+    if found.ambiguous and found.rival is not None:
+        lines.append(
+            f"another pose fits nearly as well (score {found.rival.score:.2f} against {found.best.score:.2f} deg): the "
+            "object looks alike from both; rival_unit_from_camera in pose.json is the other one"
+        )
+    return lines

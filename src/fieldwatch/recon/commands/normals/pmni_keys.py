@@ -1,0 +1,245 @@
+"""Every key of PMNI's files: what kind of value it takes, and what it is here."""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfError, Entry, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of value.
+
+    Attributes:
+        wanted: what to write, for messages.
+        fits: whether a value is of it.
+        typed: makes a value what Python knows it as.
+    """
+
+    wanted: str
+    fits: Callable[[Any], bool]
+    typed: Callable[[Any], Any] = lambda value: value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value) and float(value).is_integer()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+NUMBER = Kind(wanted="a number, such as 1e-3", fits=_is_number, typed=float)
+WHOLE = Kind(wanted="a whole number", fits=_is_whole, typed=int)
+COUNT = Kind(wanted="a whole number, 1 or more", fits=lambda value: _is_whole(value) and value >= 1, typed=int)
+TRUTH = Kind(wanted="True or False", fits=lambda value: isinstance(value, bool))
+TEXT = Kind(wanted="a text", fits=_is_text)
+WHOLES = Kind(
+    wanted="a list of whole numbers, such as [0, 4]",
+    fits=lambda value: isinstance(value, list) and all(map(_is_whole, value)),
+)
+TEXTS = Kind(
+    wanted="a list of texts, such as [./, ./models]",
+    fits=lambda value: isinstance(value, list) and all(map(_is_text, value)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What a key is here.
+
+    Attributes:
+        kind: of its value.
+        field: of the config that it sets by itself, as "rates.lr"; None where it sets more, or nothing.
+        only: the values it is accepted at; empty means any.
+        why: it means nothing at another value.
+        silent: it has no effect at any of its values, which is told at the start.
+    """
+
+    kind: Kind
+    field: str | None = None
+    only: tuple[Value, ...] = ()
+    why: str = ""
+    silent: bool = False
+
+
+def _fixed(kind: Kind, *only: Value, why: str) -> Key:
+    """One value, which is how it is here."""
+    return Key(kind=kind, only=only, why=why)
+
+
+def _idle(kind: Kind, *only: Value, why: str) -> Key:
+    """No effect, there or here; the values of the published files are accepted."""
+    return Key(kind=kind, only=only, why=why, silent=True)
+
+
+_DEPTH_SCALE = "the scale of each view's depth is computed, not trained"
+_GENERAL = {
+    "dataset_class": _fixed(TEXT, "models.dataset_loader.Dataset", why="there is one reader of maps"),
+    "renderer_class": _fixed(TEXT, "models.renderer.NeuSRenderer", why="there is one renderer, NeuS"),
+    "base_exp_dir": Key(kind=TEXT),
+    "recording": _idle(TEXTS, ["./", "./models"], why="run.json holds every setting and the versions of the code"),
+    "pose_init_radius": Key(kind=NUMBER, field="poses.ring_radius"),
+    "pose_init_angle": Key(kind=NUMBER, field="poses.ring_angle"),
+    "clock_wise": Key(kind=TRUTH, field="poses.clockwise"),
+}
+_DATASET = {
+    "data_dir": Key(kind=TEXT),
+    "normal_dir": Key(kind=TEXT, field="normals"),
+    "cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
+    "exclude_views": Key(kind=WHOLES),
+    "upsample_factor": _fixed(WHOLE, 1, why="maps are never enlarged; --longer-side makes them smaller"),
+    "depth_dir": Key(kind=TEXT, field="depth"),
+    "perspective_dir": _idle(
+        TEXT, "integration/perspective", why="distances along rays are computed from the depth in depth_dir"
+    ),
+    "add_pose_noise": Key(kind=TRUTH),
+    "rotation_noise_std": Key(kind=NUMBER),
+    "translation_noise_std": Key(kind=NUMBER, field="poses.translation_noise"),
+    "depth_init_scale": _idle(NUMBER, 14.6, 1.5, 2.5, 3.5, why=_DEPTH_SCALE),
+}
+_TRAIN = {
+    "change_posenet_epoch": _idle(WHOLE, 2000, 99999, why="PMNI reads it and does nothing with it"),
+    "add_normal_loss_epoch": Key(kind=WHOLE),
+    "learning_rate": Key(kind=NUMBER, field="rates.lr"),
+    "learning_rate_alpha": Key(kind=NUMBER, field="rates.last_share"),
+    "pose_lr": Key(kind=NUMBER),
+    "scale_lr": _idle(NUMBER, 5e-4, 0, why=_DEPTH_SCALE),
+    "end_iter": Key(kind=COUNT),
+    "increase_bindwidth_every": Key(kind=COUNT),
+    "warm_up_end": Key(kind=WHOLE, field="rates.warm_up"),
+    "gradient_method": Key(
+        kind=TEXT, field="rendering.gradient_method", only=("ad", "fd", "dfd"), why="gradients come about in these ways"
+    ),
+    "batch_size": Key(kind=COUNT),
+    "patch_size": Key(kind=COUNT, field="rendering.patch"),
+    "use_white_bkgd": _fixed(TRUTH, False, why="normals have no background colour"),
+    "pc_ratio": Key(kind=NUMBER),
+    "loss_type": Key(
+        kind=TEXT, field="terms.normal_norm", only=("l1", "l2"), why="differences of normals are absolute or squared"
+    ),
+    "depth_loss_type": _fixed(TEXT, "l1", why="the depth term takes absolute differences"),
+}
+TERMS = {
+    "normal": "normal",
+    "depth": "depth",
+    "pc": "point_cloud",
+    "mask": "mask",
+    "eikonal": "eikonal",
+    "sdf": "surface",
+    "con": "consistency",
+}
+"""PMNI's name of each term, and ours."""
+STAGES = {"s1": 0, "s2": 10_000, "s3": 20_000}
+"""PMNI's stages and the iterations at which they begin."""
+_WEIGHTS = {f"{term}_weight_{stage}": Key(kind=NUMBER) for stage in STAGES for term in TERMS}
+_VAL = {
+    "save_freq": Key(kind=COUNT, field="checkpoint_interval"),
+    "val_normal_freq": Key(kind=COUNT, field="pictures_at"),
+    "val_normal_resolution_level": _idle(WHOLE, 1, 4, why="evaluations look at all pixels"),
+    "gradient_method": _fixed(TEXT, "ad", why="evaluations take exact gradients"),
+    "val_mesh_freq": Key(kind=COUNT, field="mesh_at"),
+    "val_mesh_res": Key(kind=COUNT, field="mesh_resolution"),
+    "report_freq": _idle(COUNT, 100, 5, 10, why="every step is recorded"),
+    "eval_metric_freq": Key(kind=COUNT, field="evaluate_at"),
+    "visual_pose_freq": Key(kind=COUNT, field="poses_at"),
+}
+_SDF = {
+    "d_out": _fixed(WHOLE, 1, why="the field has one value, the distance"),
+    "d_in": _fixed(WHOLE, 3, why="points have three coordinates"),
+    "d_hidden": Key(kind=COUNT, field="sdf.hidden"),
+    "n_layers": Key(kind=COUNT, field="sdf.layers"),
+    "skip_in": _fixed(WHOLES, [-1], why="the network has no skips: one hidden layer behind an encoding needs none"),
+    "bias": Key(kind=NUMBER, field="sdf.radius"),
+    "geometric_init": _fixed(TRUTH, True, why="the field starts as a sphere, else there is no surface to begin with"),
+    "weight_norm": Key(kind=TRUTH),
+    "input_concat": Key(kind=TRUTH),
+}
+_RAY_MARCHING = {
+    "start_step_size": Key(kind=NUMBER, field="rendering.first_step"),
+    "end_step_size": Key(kind=NUMBER, field="rendering.last_step"),
+    "occ_threshold": Key(kind=NUMBER, field="rendering.grid_threshold"),
+    "occ_sigmoid_k": Key(kind=NUMBER, field="rendering.grid_sharpness"),
+    "occ_resolution": Key(kind=COUNT, field="rendering.grid_resolution"),
+    "occ_update_freq": Key(kind=COUNT, field="rendering.grid_every"),
+}
+_ENCODING = {
+    "otype": _fixed(TEXT, "HashGrid", why="there is one encoding, the hash grid"),
+    "n_levels": Key(kind=COUNT, field="sdf.levels"),
+    "n_features_per_level": Key(kind=COUNT, field="sdf.features_per_level"),
+    "log2_hashmap_size": Key(kind=COUNT, field="sdf.table_bits"),
+    "base_resolution": Key(kind=COUNT, field="sdf.base_resolution"),
+    "per_level_scale": Key(kind=NUMBER),
+}
+_LEARN_SCALE = {
+    "existscalenet": _idle(TRUTH, True, why=_DEPTH_SCALE),
+    "learn_scale": _idle(TRUTH, True, False, why=_DEPTH_SCALE),
+    "fix_scaleN": _idle(TRUTH, True, why=_DEPTH_SCALE),
+    "scale_N": _idle(NUMBER, 1.0, why=_DEPTH_SCALE),
+}
+_LEARN_POSE = {name: Key(kind=TRUTH) for name in ("learn_pose", "learn_R", "learn_t", "init_pose")}
+KEYS: dict[str, Key] = {
+    f"{block}.{name}": key
+    for block, keys in {
+        "general": _GENERAL,
+        "dataset": _DATASET,
+        "train": _TRAIN | _WEIGHTS,
+        "val": _VAL,
+        "model.sdf_network": _SDF,
+        "model.variance_network": {"init_val": Key(kind=NUMBER)},
+        "model.ray_marching": _RAY_MARCHING,
+        "model.encoding": _ENCODING,
+        "model.LearnScale": _LEARN_SCALE,
+        "model.LearnPose": _LEARN_POSE,
+    }.items()
+    for name, key in keys.items()
+}
+"""By dotted name."""
+
+
+def refuse_unknown(conf: Conf) -> Mapping[str, Entry]:
+    """Return the settings of a file, each of a known key, of its kind, and at a value that it is accepted at.
+
+    Raises:
+        ConfError: the first that is not; names file and line.
+    """
+    known = {name: entry for name, entry in conf.entries.items() if (name, entry.value) != ("model.encoding", None)}
+    for name, entry in known.items():
+        where = f"{conf.path}:{entry.line}: {name}"
+        if name not in KEYS:
+            raise ConfError(f"{where} is no key of PMNI's files{_nearest(name)}")
+        key = KEYS[name]
+        if not key.kind.fits(entry.value):
+            raise ConfError(f"{where} is {written(entry.value)}: wanted {key.kind.wanted}")
+        if key.only and entry.value not in key.only:
+            values = " or ".join(map(written, key.only))
+            raise ConfError(f"{where} is {written(entry.value)}, and here only {values} is read: {key.why}")
+    return known
+
+
+def _nearest(name: str) -> str:
+    """The known key that was perhaps meant: in the same block, or of the same name in another one."""
+    block, _, last = name.rpartition(".")
+    here = [each.rpartition(".")[2] for each in KEYS if each.rpartition(".")[0] == block]
+    near = [f"{block}.{each}" for each in difflib.get_close_matches(last, here, n=1)]
+    near += [each for each in KEYS if each.endswith(f".{last}")]
+    near += difflib.get_close_matches(name, KEYS, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; its blocks: {', '.join(_blocks())}"
+
+
+def _blocks() -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in KEYS))
+
+
+def written(value: Value) -> str:
+    """A value as it stands in a file."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    return "null" if value is None else str(value)

@@ -1,0 +1,73 @@
+"""Ranking the checkpoints of a run by mesh and normals, for ``fieldwatch compare --checkpoints``."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fieldwatch import Checkpoints
+from fieldwatch.checkpoint import CheckpointError
+from fieldwatch.cli.kit import BadInput, Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.recon.commands.normals.options import RankOptions
+from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
+from fieldwatch.run import Device
+
+MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
+
+
+def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Compared:
+    """Score the checkpoints of a normals run by mesh and normals.
+
+    Args:
+        folder: the run.
+        device: where to draw.
+        options: nodes of the meshes; None takes the run's own.
+        tell: called with each step before it is looked at.
+
+    Raises:
+        ValueError: the run or its maps cannot be read, or there is no sound checkpoint.
+    """
+    if options.resolution is not None and not 8 <= options.resolution <= 512:
+        raise BadInput(f"--resolution {options.resolution}: expected 8 to 512 nodes along a side of the box")
+    store, rows, left_out = Checkpoints(folder / "checkpoints"), list[Row](), dict[int, str]()
+    config, scene = stored_config(folder), None
+    for step in stored_steps(store, folder):
+        tell(step)
+        try:
+            if scene is None:
+                stored = open_run(folder, step, device=device)
+                scene, model = stored.scene, stored.model
+            else:
+                model = model_from(store.read(step), config, scene)
+        except CheckpointError as error:
+            left_out[step] = str(error)
+            continue
+        metrics = evaluate_surface(model, scene, config, resolution=options.resolution).metrics
+        figures = {
+            MAE: metrics.get("Eval/mae"),
+            MAE_HELD_OUT: metrics.get("Eval/mae_held_out"),
+            CHAMFER: metrics.get("Eval/chamfer_percent"),
+            IOU: metrics.get("Eval/iou"),
+        }
+        rows.append(Row(step=step, iteration=round(scene.plan.iteration(step)), figures=figures))
+    refuse_none(rows, left_out, folder)
+    columns = {MAE: "{:.3f}", MAE_HELD_OUT: "{:.3f}", CHAMFER: "{:.4f}", IOU: "{:.4f}"}
+    return by_ratios(rows, columns, left_out)
+
+
+def by_ratios(rows: Sequence[Row], columns: Mapping[str, str], left_out: Mapping[int, str]) -> Compared:
+    """Rank by the geometric mean of each error over its best value.
+
+    A checkpoint that lacks an error that others have (it shows no surface) comes last.
+    """
+    normal = MAE_HELD_OUT if any(row.figures[MAE_HELD_OUT] is not None for row in rows) else MAE
+    errors = [name for name in (normal, CHAMFER) if any(row.figures[name] is not None for row in rows)]
+    least = {name: min(value for row in rows if (value := row.figures[name]) is not None) for name in errors}
+    scored: list[Row] = []
+    for row in rows:
+        values = [(row.figures[name], least[name]) for name in errors]
+        logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
+        score = math.exp(sum(logs) / len(logs)) if logs else math.inf
+        scored.append(Row(step=row.step, iteration=row.iteration, figures=row.figures, score=score))
+    words = " and ".join(errors) or "nothing: no checkpoint shows a surface"
+    scored.sort(key=lambda row: (row.score, -row.step))
+    return Compared(rows=tuple(scored), columns=columns, ranked_by=words, left_out=left_out)

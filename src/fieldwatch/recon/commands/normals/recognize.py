@@ -1,0 +1,17 @@
+"""Recognizing normal maps by the names of what a folder holds."""
+
+from pathlib import Path
+
+from fieldwatch.recon.data import normal_layout
+
+_MAPS = {"normal_camera_space_GT", "normal_camera_space_sdmunips", "normal_camera_space", "normals", "normal"}
+_MASKS = {"mask", "masks"}
+
+
+def is_normal_maps(path: Path) -> int:
+    """Return 4 for a folder of normal maps, more than photos with cameras: such a folder may be among them; else 0."""
+    if not path.is_dir():
+        return 0
+    names = {entry.name for entry in path.iterdir()}
+    known = normal_layout(path) is not None or (not _MASKS.isdisjoint(names) and not _MAPS.isdisjoint(names))
+    return 4 if known else 0

@@ -1,0 +1,386 @@
+"""``fieldwatch data render-normals MESH``: a set of normal maps made of a mesh, in the layout that is trained on."""
+
+import hashlib
+import json
+import math
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
+import torch
+import tyro
+from jaxtyping import Float64, UInt8
+from PIL import Image, ImageDraw
+from rich.console import Console
+from rich.text import Text
+from torch import Tensor
+
+from fieldwatch.base import output_path
+from fieldwatch.cli.kit import BadInput, check_writable, counting_frames, print_json, print_places, reading_input
+from fieldwatch.recon.data import (
+    MeshScene,
+    NormalCheck,
+    NormalSet,
+    NormalView,
+    check_normal_maps,
+    ring_cameras,
+    synthetic_normal_maps,
+    unit_sphere_of,
+    write_normal_maps,
+)
+from fieldwatch.recon.geometry import Camera, look_at, rigid
+from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
+from fieldwatch.record import Terminal
+
+MOST_PIXELS = 1 << 27
+"""Of all views together: some 4 GiB of maps."""
+MOST_AWAY = 0.5
+"""Share of pixels whose normal faces away from which a mesh counts as inside out."""
+RECORD, PREVIEW, MESH = "render.json", "preview.png", "mesh_Gt.ply"
+KIND = "fieldwatch data render-normals"
+TILE, GAP, BACKGROUND = 256, 4, (44, 48, 54)
+COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Make normal maps of a mesh: exact normals, masks, depth and cameras, in the layout of DiLiGenT-MV and PMNI.
+
+    Example: fieldwatch data render-normals bunny.ply --out data/bunny
+
+    Exits with 0; with 1 when the check of the set, which is written, finds an error; with 2 on bad input, with nothing
+    written.
+    """
+
+    mesh: tyro.conf.Positional[Path]
+    """The mesh: .ply, .obj or .glb, with faces wound counter-clockwise seen from outside."""
+    out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    """The folder to make."""
+    views: int = 20
+    """Cameras on the ring."""
+    size: int = 256
+    """Of each view, pixels each way."""
+    shading: Literal["smooth", "flat"] = "smooth"
+    """Which normals: smooth ones of the vertices, interpolated, as renderers draw them; or flat ones of the faces, as
+    the depth has them. A surface trained on smooth ones is rounder than the mesh."""
+    distance: float = 4.0
+    """Of the cameras from the object's centre, in radii of the unit sphere; above 1."""
+    elevations: tuple[float, ...] = (25.0, -25.0)
+    """Degrees above the ring's plane, which the cameras take in turn: one, two or more rows."""
+    up: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    """X Y Z of the axis of the ring, upwards in the pictures: 0 1 0 for most downloaded meshes."""
+    fill: float = 0.8
+    """Radius of the smallest sphere around the object, in radii of the unit sphere; at most 1."""
+    depth: Literal["exact", "integrated", "none"] = "exact"
+    """Depth beside the normals: the mesh's, one integrated from the normals (as real sets have; slower), or none."""
+    noise: float = 0.0
+    """Degrees by which every normal is turned about each of two axes (standard deviation)."""
+    seed: int = 0
+    """Of the noise."""
+    format: Literal["png", "npy"] = "png"
+    """Of the normals: 16-bit PNG (0.002 degrees) or float32."""
+    overwrite: bool = False
+    """Replace a set that this command wrote into the folder before; other files stay."""
+    json: bool = False
+    """Print the files and the facts as JSON, and nothing else on standard output."""
+
+
+@dataclass(kw_only=True)
+class Watched:
+    """A scene on whose way into maps something is counted; a `NormalScene`.
+
+    Attributes:
+        scene: the mesh.
+        drawn: called after each view.
+        pixels: in the masks.
+        away: of them, with a normal that faces away from the camera.
+        angle: sum of the angles between smooth and flat normals over them, degrees.
+        empty: names of views in which nothing is seen.
+    """
+
+    scene: MeshScene
+    drawn: Callable[[], None]
+    pixels: int = 0
+    away: int = 0
+    angle: float = 0.0
+    empty: list[str] = field(default_factory=list)
+
+    def depth(self, camera: Camera) -> Float64[Tensor, "height width"]:
+        """The scene's depth; what is seen is counted."""
+        depth = self.scene.depth(camera)
+        seen = int((depth > 0).sum())
+        self.pixels += seen
+        self.away += int(self.scene.facing_away(camera).sum())
+        self.angle += float(self.scene.shading_angle(camera).sum())
+        self.empty += [] if seen else [camera.name]
+        return depth
+
+    def normals(self, camera: Camera) -> Float64[Tensor, "height width 3"]:
+        """The scene's normals, asked for last of each view."""
+        self.drawn()
+        return self.scene.normals(camera)
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What was counted, for the record."""
+        return {
+            "mask_pixels": self.pixels,
+            "facing_away_share": self.away / self.pixels,
+            "smooth_to_flat_degrees": self.angle / self.pixels,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """A set that is not written yet.
+
+    Attributes:
+        views: the maps.
+        mesh: as it is written beside them, faces outwards.
+        facts: see `Watched`.
+        notes: about the mesh.
+        checks: what the check of the set found.
+    """
+
+    views: NormalSet
+    mesh: Triangles
+    facts: dict[str, float]
+    notes: tuple[str, ...]
+    checks: tuple[NormalCheck, ...]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch data render-normals", args=arguments)
+    chosen = replace(chosen, mesh=chosen.mesh.expanduser(), out=chosen.out.expanduser())
+    with reading_input():
+        check_wishes(chosen)
+        cameras = turned_ring(chosen)
+        replaced = files_to_replace(chosen)
+        check_writable(chosen.out)
+        mesh = read_mesh(chosen.mesh, texture=False)
+        rendered = render(chosen, mesh, cameras)
+        record = record_of(chosen, rendered, arguments)
+        record["files"] = write_folder(chosen, rendered, record, replaced)
+    files = {"folder": chosen.out.absolute()}
+    files |= {name: files["folder"] / place for name, place in (("preview", PREVIEW), ("record", RECORD))}
+    if chosen.json:
+        print_json({**record, "places": files})
+    else:
+        console = Terminal()
+        print_rendered(console, chosen, rendered)
+        print_places(console, files)
+    return 1 if any(check.severity == "error" for check in rendered.checks) else 0
+
+
+def check_wishes(chosen: Arguments) -> None:
+    """Refuse what makes no sense whatever the mesh.
+
+    Raises:
+        BadInput: a number out of its bounds.
+    """
+    if min(chosen.views, chosen.size) < 1 or chosen.views * chosen.size**2 > MOST_PIXELS:
+        raise BadInput(
+            f"--views {chosen.views} --size {chosen.size}: wanted at least one view of one pixel, and at most "
+            f"{MOST_PIXELS:,} pixels in all, as in --views 20 --size 256"
+        )
+    if not (math.isfinite(chosen.distance) and chosen.distance > 1):
+        raise BadInput(f"--distance is {chosen.distance:g}: wanted above 1, outside of the unit sphere, as in 4")
+    if not chosen.elevations or not all(abs(degrees) < 90 for degrees in chosen.elevations):
+        shown = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
+        raise BadInput(f"--elevations are {shown or 'none'}: wanted one or more between -90 and 90, as in 25 -25")
+    if not 0 < math.hypot(*chosen.up) < math.inf:
+        raise BadInput(f"--up is {' '.join(map(str, chosen.up))}: wanted a direction, as in 0 0 1 for +z")
+    if not 0 < chosen.fill <= 1:
+        raise BadInput(f"--fill is {chosen.fill:g}: wanted above 0 and at most 1, as in 0.8")
+    if not 0 <= chosen.noise < 90:
+        raise BadInput(f"--noise is {chosen.noise:g}: wanted degrees from 0 to below 90, as in 5")
+    if chosen.seed < 0:
+        raise BadInput(f"--seed is {chosen.seed}: wanted 0 or more, as in 1")
+
+
+def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
+    """The cameras, in the unit frame, around the axis that `--up` names."""
+    ring = ring_cameras(chosen.views, chosen.size, distance=chosen.distance, elevations=chosen.elevations)
+    # a camera that looks along the axis has it as z; one whose z is z is the ring as it is
+    axes = look_at((0.0, 0.0, 0.0), tuple(chosen.up), (1.0, 0.0, 0.0))[:3, :3]
+    plain = look_at((0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0))[:3, :3]
+    turn = rigid(axes @ plain.T, torch.zeros(3, dtype=torch.float64))
+    return tuple(replace(camera, world_from_camera=turn @ camera.world_from_camera) for camera in ring)
+
+
+def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Rendered:
+    """Make the maps, and check them.
+
+    Raises:
+        BadInput: the mesh is inside out and has no inside to tell by, or too small to be seen.
+        ValueError: there is nothing that could be seen.
+    """
+    places, faces = torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces)
+    world_from_unit = unit_sphere_of(places[torch.unique(faces)], fill=chosen.fill)
+    unit = (places - world_from_unit[:3, 3]) / world_from_unit[0, 0]
+    scene = MeshScene(unit, faces, shading=chosen.shading)
+    with counting_frames(Terminal(stderr=True), "rendering", len(cameras)) as drawn:
+        watched = Watched(scene=scene, drawn=drawn)
+        how: dict[str, Any] = {"depth": chosen.depth, "noise": chosen.noise, "seed": chosen.seed}
+        views = synthetic_normal_maps(watched, cameras=cameras, **how)
+    if watched.empty:
+        raise BadInput(
+            f"{chosen.mesh}: nothing is seen in views {', '.join(watched.empty[:8])}: no ray through a pixel's centre "
+            "meets the mesh; choose a larger --size"
+        )
+    if watched.facts["facing_away_share"] > MOST_AWAY:
+        raise BadInput(
+            f"{chosen.mesh}: {watched.facts['facing_away_share']:.0%} of what is seen faces away from the cameras, and "
+            "the mesh is open, so that nothing says which side is outside: turn its faces, and try again"
+        )
+    views = replace(views, world_from_unit=world_from_unit)
+    return Rendered(
+        views=views,
+        mesh=mesh.turned() if scene.flipped else mesh,
+        facts=watched.facts,
+        notes=scene.notes,
+        checks=check_normal_maps(views),
+    )
+
+
+def record_of(chosen: Arguments, rendered: Rendered, arguments: Sequence[str]) -> dict[str, Any]:
+    """What is kept beside the maps, so that a report can say how they were made."""
+    made = asdict(chosen)
+    for name in ("mesh", "out", "overwrite", "json"):
+        made.pop(name)
+    return {
+        "kind": KIND,
+        "version": metadata.version("fieldwatch"),
+        "command": shlex.join(["fieldwatch", "data", "render-normals", *arguments]),
+        "mesh": str(chosen.mesh.absolute()),
+        "mesh_sha256": hashlib.sha256(chosen.mesh.read_bytes()).hexdigest(),
+        "triangles": len(rendered.mesh.faces),
+        **made,
+        "world_from_unit": rendered.views.world_from_unit.tolist(),
+        **rendered.facts,
+        "notes": list(rendered.notes),
+        "checks": [asdict(check) for check in rendered.checks],
+    }
+
+
+def files_to_replace(chosen: Arguments) -> tuple[Path, ...]:
+    """The files of an earlier set in the folder, relative to it; nothing of it is touched yet.
+
+    Raises:
+        BadInput: the folder holds something, and it is not to be replaced, or something else would be in the way.
+    """
+    out = chosen.out
+    if not out.exists():
+        return ()
+    if not out.is_dir():
+        raise BadInput(f"--out {out} is a file: give a folder that does not exist yet")
+    lying = sorted(path.name for path in out.iterdir())
+    if not lying:
+        return ()
+    shown = ", ".join(lying[:8]) + (", ..." if len(lying) > 8 else "")
+    if not chosen.overwrite:
+        raise BadInput(
+            f"--out {out} holds {shown}: give a folder that does not exist yet, or --overwrite to replace a set that "
+            "this command wrote there"
+        )
+    earlier = _earlier_files(out)
+    if earlier is None:
+        raise BadInput(f"--out {out} holds {shown} and no {RECORD} of this command: give another folder")
+    folders = {path.parts[0] for path in earlier if len(path.parts) > 1}
+    inside = (path for name in folders for path in (out / name).rglob("*") if not path.is_dir())
+    if foreign := sorted({path.relative_to(out) for path in inside} - set(earlier)):
+        raise BadInput(
+            f"--out {out} holds {foreign[0]} among the files of the set, which this command did not write "
+            f"({len(foreign)} such files): move them away, or give another folder"
+        )
+    return earlier
+
+
+def _earlier_files(out: Path) -> tuple[Path, ...] | None:
+    """Files that the record in a folder names and that are there; None where it is none of ours."""
+    try:
+        record = json.loads((out / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or record.get("kind") != KIND:
+        return None
+    named = [Path(name) for name in record.get("files", ())]
+    safe = [path for path in named if not path.is_absolute() and ".." not in path.parts]
+    return tuple(path for path in safe if (out / path).is_file() and output_path(out, *path.parts) == out / path)
+
+
+def write_folder(chosen: Arguments, rendered: Rendered, record: dict[str, Any], replaced: Sequence[Path]) -> list[str]:
+    """Write the set beside its place, then move it there: a new folder comes whole, or not at all.
+
+    Returns:
+        The files, relative to the folder.
+    """
+    out = chosen.out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as room:
+        draft = Path(room) / "set"
+        draft.mkdir()
+        truth = write_mesh(draft / MESH, rendered.mesh)
+        write_normal_maps(replace(rendered.views, mesh=truth), draft, kind=chosen.format)
+        Image.fromarray(contact_sheet(rendered.views.views)).save(draft / PREVIEW)
+        files = sorted([str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()] + [RECORD])
+        content = orjson.dumps({**record, "files": files}, option=orjson.OPT_INDENT_2)
+        (draft / RECORD).write_bytes(content + b"\n")
+        if not replaced:
+            draft.replace(out)  # which is not there, or empty
+            return files
+        for path in replaced:
+            if str(path) != RECORD:
+                output_path(out, *path.parts).unlink()
+        # the record first: whatever interrupts this, it names all files that are to be replaced the next time
+        for name in sorted(files, key=RECORD.__ne__):
+            place = output_path(out, *Path(name).parts)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (draft / name).replace(place)
+    return files
+
+
+def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height width 3"]:
+    """All views in one picture: red to the right, green up, blue towards the camera; outside of the masks dark."""
+    columns = math.ceil(math.sqrt(1.25 * len(views)))
+    rows = math.ceil(len(views) / columns)
+    sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + GAP) + GAP), BACKGROUND)
+    pen = ImageDraw.Draw(sheet)
+    for number, view in enumerate(views):
+        colours = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
+        shown = torch.where(view.valid[..., None], colours, torch.tensor(BACKGROUND))
+        tile = Image.fromarray(shown.round().clamp(0, 255).byte().numpy())
+        how = Image.Resampling.BOX if view.camera.width >= TILE else Image.Resampling.NEAREST
+        tile = tile.resize((TILE, TILE), how)
+        left, top = (GAP + place * (TILE + GAP) for place in (number % columns, number // columns))
+        sheet.paste(tile, (left, top))
+        pen.text((left + 4, top + 2), view.name, fill=(200, 200, 200))
+    return np.asarray(sheet)
+
+
+def print_rendered(console: Console, chosen: Arguments, rendered: Rendered) -> None:
+    """Say what was made, and what is to be known about it."""
+    facts, other = rendered.facts, "flat" if chosen.shading == "smooth" else "smooth"
+    angle, away = facts["smooth_to_flat_degrees"], facts["facing_away_share"]
+    rows = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
+    lines = {
+        "mesh": f"{len(rendered.mesh.faces):,} triangles, its sphere of radius "
+        f"{rendered.views.scale * chosen.fill:.4g} brought to {chosen.fill:g}",
+        "views": f"{chosen.views} of {chosen.size} x {chosen.size} pixels, {chosen.distance:g} away, at {rows} degrees",
+        "normals": f"{chosen.shading}; {other} ones differ by {angle:.2f} degrees (mean over the masks)",
+        "facing away": f"{away:.2%} of the pixels in the masks" + (", before the noise" if chosen.noise else ""),
+        "depth": chosen.depth,
+    }
+    print_places(console, lines)
+    for note in rendered.notes:
+        console.print(Text(f"  note: {note}"), soft_wrap=True)
+    for check in rendered.checks:
+        told = f"  {check.name}: {check.message} {check.remedy}"
+        console.print(Text.assemble((check.severity, COLOURS[check.severity]), told), soft_wrap=True)

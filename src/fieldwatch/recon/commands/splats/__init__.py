@@ -1,0 +1,118 @@
+"""Gaussian splats, and meshes refined with them, as pipelines of the toolkit."""
+
+from fieldwatch.registry import Command, DataKind, Pipeline
+
+HELP = """Train Gaussians that lie on the surface, on photos with cameras; without --data, on a built-in scene.
+
+Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mine
+
+Example: fieldwatch train splats -c 3dgs_output/ -i 7000 -r dn_consistency --test-iterations 9000 15000
+
+--data is COLMAP's folder (images/ and sparse/0/), or one with transforms.json; -c starts from a trained 3DGS model.
+Iterations count as in the papers: Gaussians grow until 7000, the terms of --regularization draw them to the surface
+from there on, a prune comes at 9000. --schedule-scale 0.2 makes all of that five times shorter.
+
+Beside the record, the run folder holds evaluations/ (every held-out photo), 3dgs/ (as 3DGS leaves it at 7000), and in
+products/ the Gaussians as PLY for viewers, SuGaR's .pt, renders, depth and normals, a turntable. Flags of the original
+script (-s, -c, -i, -r, --coarse_iterations, --test_iterations, --eval True, --white_background True,
+--profile_tensors True, ...) work.
+"""
+
+_MESH_COMMANDS = {
+    "mesh extract": Command(
+        run="fieldwatch.recon.commands.splats.mesh_extract:run",
+        about="from a splats run to a mesh: surface points, Poisson or fusion, clean-up",
+        takes_run=True,
+    ),
+    "mesh refine": Command(
+        run="fieldwatch.recon.commands.splats.mesh_refine:run",
+        about="train a mesh with Gaussians bound to its triangles, on the run's photos",
+        takes_run=True,
+    ),
+    "mesh texture": Command(
+        run="fieldwatch.recon.commands.mesh.texture:run",
+        about="a texture atlas from the photos: OBJ with MTL and PNG, and GLB",
+        takes_run=True,
+    ),
+    "mesh quality": Command(
+        run="fieldwatch.recon.commands.mesh.quality:run",
+        about="how good a mesh is: 37 figures, a grade, the reasons for it",
+    ),
+    "mesh evaluate": Command(
+        run="fieldwatch.recon.commands.mesh.evaluate:run",
+        about="a mesh against the true one: Chamfer, F-score, normals, error picture",
+    ),
+    "mesh view": Command(
+        run="fieldwatch.recon.commands.mesh.view:run",
+        about="stills, a turntable film, and a page that opens without network",
+    ),
+}
+
+SPLATS = Pipeline(
+    name="splats",
+    about="train Gaussians on the surface, from photos (no data: a built-in scene)",
+    help=HELP,
+    config="fieldwatch.recon.pipelines.splats:SplatsConfig",
+    presets="fieldwatch.recon.pipelines.splats:PRESETS",
+    prepare="fieldwatch.recon.commands.splats.front:prepare",
+    command_line="fieldwatch.recon.commands.splats.command_line:read",
+    inputs=("data", "images", "masks", "checkpoint-path"),
+    longer="--coarse-iterations",
+    evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
+    exports=("ply", "3dgs", "pt"),
+    export="fieldwatch.recon.commands.splats.export:export_splats",
+    rank="fieldwatch.recon.commands.splats.rank:rank",
+    rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
+    metrics="fieldwatch.recon.pipelines.splats:SPLATS_METRICS",
+    measured=("Test/", "Surface/"),
+    quality="fieldwatch.recon.commands.splats.front:quality_table",
+    population="Gaussians",
+    commands={
+        "infer splats": Command(
+            run="fieldwatch.recon.commands.splats.infer:run",
+            about="draw a trained scene: its photos' views, new cameras, paths; depth, normals",
+            takes_run=True,
+        ),
+        **_MESH_COMMANDS,
+    },
+    data=(
+        DataKind(
+            name="photos",
+            title="photos with cameras",
+            wanted="photos with cameras (images/ and sparse/0/; or transforms.json)",
+            recognize="fieldwatch.recon.commands.splats.recognize:is_photos",
+            report="fieldwatch.recon.commands.splats.doctor_photos:photos_report",
+        ),
+        DataKind(
+            name="gaussians",
+            title="Gaussians",
+            wanted="Gaussians (a .ply, or point_cloud/iteration_N/)",
+            recognize="fieldwatch.recon.commands.splats.recognize:is_gaussians",
+            report="fieldwatch.recon.commands.splats.doctor_gaussians:gaussians_report",
+        ),
+    ),
+    machine_check="fieldwatch.recon.commands.kernels:check_kernels",
+    libraries=(
+        ("gsplat", "splats on a GPU", "pip install 'fieldwatch[gpu]'"),
+        ("xatlas", "texture atlases", "pip install xatlas"),
+        ("open3d", "another Poisson reconstruction, by choice", "pip install open3d"),
+    ),
+)
+
+REFINED = Pipeline(
+    name="refined",
+    about="a mesh refined with Gaussians bound to its triangles",
+    trained_by="mesh refine",
+    config="fieldwatch.recon.pipelines.splats:RefineConfig",
+    prepare="fieldwatch.recon.commands.splats.front_refined:prepare",
+    longer="--iterations",
+    check_resumable="fieldwatch.recon.commands.splats.front_refined:check_resumable",
+    evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
+    exports=("ply", "3dgs", "pt"),
+    export="fieldwatch.recon.commands.splats.export:export_splats",
+    rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
+    metrics="fieldwatch.recon.pipelines.splats:REFINED_METRICS",
+    measured=("Test/", "Surface/"),
+    quality="fieldwatch.recon.commands.splats.front:quality_table",
+    population="Gaussians",
+)

@@ -1,0 +1,15 @@
+"""The command line of ``fieldwatch train splats``: flags of the original scripts."""
+
+from collections.abc import Sequence
+
+from fieldwatch.recon.commands.splats.sugar import in_our_words
+from fieldwatch.registry import CommandLine
+
+
+def read(words: Sequence[str]) -> CommandLine:
+    """Translate the flags of the original scripts.
+
+    Raises:
+        BadInput: a flag of theirs that means nothing here; the message says what does.
+    """
+    return CommandLine(words=in_our_words(words))

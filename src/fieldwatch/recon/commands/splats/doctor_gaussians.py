@@ -1,0 +1,96 @@
+"""What the doctor says about trained Gaussians."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fieldwatch.cli.kit import DataFinding, DataReport
+from fieldwatch.recon.data import GaussianCloud, open_splat_folder, read_gaussian_ply
+
+_TRANSPARENT = 0.005
+_NEARLY_ALL = 0.5
+_HUGE = 1.0
+_SCALE_FLOOR = -60.0
+
+
+def gaussians_report(path: Path, _options: None) -> DataReport:
+    """Read and check a PLY of Gaussians, or the folder of a 3DGS run.
+
+    Raises:
+        PlyError: the file is no PLY of Gaussians, or damaged.
+        SplatFolderError: the folder holds no trained splats, or a file that cannot be read.
+    """
+    facts: dict[str, Any] = {}
+    findings: list[DataFinding] = []
+    if path.is_dir():
+        folder = open_splat_folder(path)
+        cloud, kind = folder.gaussians(), "a folder of 3D Gaussian splatting"
+        facts |= {"iterations": list(folder.iterations), "cameras": len(folder.cameras)}
+        source = folder.settings.get("source_path")
+        facts["trained from"] = source
+        command = f"fieldwatch train splats -c {path} -s {source or 'PHOTOS'}"
+        findings += run_findings(cameras=len(folder.cameras), source=source)
+    else:
+        cloud, kind = read_gaussian_ply(path), "Gaussians (PLY)"
+        command = "fieldwatch mesh quality MESH --gaussians, and splat viewers"
+    facts |= cloud_facts(cloud)
+    findings += cloud_findings(cloud)
+    return DataReport(path=path, kind=kind, facts=facts, notes=(), findings=tuple(findings), command=command)
+
+
+def run_findings(*, cameras: int, source: Any) -> Iterator[DataFinding]:
+    """Check that the run left what training goes on from."""
+    if not cameras:
+        yield DataFinding(
+            name="cameras",
+            severity="warning",
+            message="the run left no cameras.json: its photos cannot be placed without their COLMAP folder.",
+            remedy="Give the folder that it was trained from, with images/ and sparse/ (-s).",
+        )
+    if source and not Path(str(source)).expanduser().is_dir():
+        yield DataFinding(
+            name="source",
+            severity="note",
+            message=f"it was trained from {source}, which is not on this machine.",
+            remedy="Say where the photos are here (-s).",
+        )
+
+
+def cloud_facts(cloud: GaussianCloud) -> dict[str, Any]:
+    """Say what a cloud of Gaussians holds."""
+    sizes = cloud.log_scales.double().exp()
+    return {
+        "Gaussians": len(cloud),
+        "degree of the spherical harmonics": cloud.degree,
+        "box": {axis: [float(v.min()), float(v.max())] for axis, v in zip("xyz", cloud.means.T, strict=True)},
+        "median size": float(sizes.median()),
+        "median opacity": float(cloud.opacity_logits.double().sigmoid().median()),
+        "columns of its own": sorted(cloud.extra),
+        "3D filter (Mip-Splatting)": "yes" if cloud.filter_3d is not None else None,
+    }
+
+
+def cloud_findings(cloud: GaussianCloud) -> Iterator[DataFinding]:
+    """Check for Gaussians that show nothing, and for ones as large as the scene."""
+    clear = float((cloud.opacity_logits.double().sigmoid() < _TRANSPARENT).double().mean())
+    if clear > _NEARLY_ALL:
+        yield DataFinding(
+            name="transparent",
+            severity="warning",
+            message=f"{clear:.0%} of the Gaussians have an opacity below {_TRANSPARENT}: they show nothing.",
+            remedy="The model was taken right after an opacity reset, or is no trained one: take a later iteration.",
+        )
+    spread = torch.quantile(
+        cloud.means.double()[:: max(len(cloud) // 100000, 1)], torch.tensor([0.05, 0.95]).double(), 0
+    )
+    extent = float((spread[1] - spread[0]).norm())
+    huge = int((cloud.log_scales.double().amax(1).exp() > _HUGE * extent).sum()) if extent > 0 else 0
+    if huge:
+        yield DataFinding(
+            name="huge",
+            severity="note",
+            message=f"{huge} Gaussians are larger than the middle of the scene ({extent:.3g} units across).",
+            remedy="Backgrounds have some; where there are many, the scene was trained with a wrong extent.",
+        )

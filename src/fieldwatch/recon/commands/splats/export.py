@@ -1,0 +1,83 @@
+"""Trained Gaussians in the files of other programs, for ``fieldwatch export``."""
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+from fieldwatch.base import output_path
+from fieldwatch.cli.kit import BadInput, RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.recon.data import write_gaussian_ply
+from fieldwatch.recon.pipelines.splats import (
+    RefinedRun,
+    StoredRun,
+    fused_cloud,
+    open_drawn_run,
+    write_coarse_file,
+    write_refined_file,
+    write_stage0,
+)
+from fieldwatch.record import Terminal
+
+NAMES = {"ply": "splats-{}.ply", "3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
+"""What is written where no name is given, the step left open."""
+
+
+def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -> int:
+    """Write a run's Gaussians.
+
+    Args:
+        chosen: the run, its checkpoint and device.
+        to: ply, 3dgs or pt.
+        out: the file or folder; None means the run's products.
+
+    Raises:
+        BadInput: the run cannot be opened, or the file not be written.
+    """
+    stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    path = out or output_path(chosen.run, "products", NAMES[to].format(stored.step))
+    check_kind(path, to)
+    with reading_input():
+        check_writable(path.parent)
+        written = write(stored, to, path)
+    iteration, size = iteration_of(stored), written.stat().st_size
+    if chosen.json:
+        about = {"run": chosen.run, "step": stored.step, "iteration": iteration}
+        print_json({**about, "gaussians": len(stored.model.gaussians), "file": written.absolute(), "bytes": size})
+        return 0
+    console = Terminal()
+    console.print(f"{len(stored.model.gaussians):,} Gaussians of step {stored.step}, {size:,} bytes")
+    places: dict[str, str | Path] = {to: path.absolute()}
+    if to == "3dgs":
+        places["go on from it"] = f"fieldwatch train splats -c {shlex.quote(str(path))} -i {iteration}"
+    print_places(console, places)
+    return 0
+
+
+def check_kind(path: Path, to: str) -> None:
+    """Refuse to write a file over a folder, or the other way round.
+
+    Raises:
+        BadInput: the path is of the other kind.
+    """
+    if to == "3dgs" and path.is_file():
+        raise BadInput(f"{path} is a file, and --to 3dgs writes a folder: give another name with -o")
+    if to != "3dgs" and path.is_dir():
+        raise BadInput(f"{path} is a folder: name the file itself, as in -o {path / NAMES[to].format('garden')}")
+
+
+def iteration_of(stored: StoredRun) -> int:
+    """The checkpoint's iteration as the papers count it, whatever --schedule-scale was."""
+    return round(stored.step / stored.scene.plan.scale)
+
+
+def write(stored: StoredRun, to: str, path: Path) -> Path:
+    """Write the Gaussians; returns the file that holds them."""
+    model, scene, iteration = stored.model, stored.scene, iteration_of(stored)
+    if to == "ply":
+        return write_gaussian_ply(path, fused_cloud(model))
+    if to == "3dgs":
+        return write_stage0(model, scene, path, iteration, config=stored.config)
+    epoch = stored.step // len(scene.photos.train)
+    if isinstance(stored, RefinedRun):
+        return write_refined_file(path, stored.bound, iteration=iteration, epoch=epoch)
+    return write_coarse_file(path, model, iteration=iteration, epoch=epoch)

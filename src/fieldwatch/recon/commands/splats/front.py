@@ -1,0 +1,106 @@
+"""Splats, as the commands see them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rich.table import Table
+
+from fieldwatch.recon.losses import find_lpips
+from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
+from fieldwatch.registry import Job
+from fieldwatch.run import Outcome, RunChoices
+
+QUALITY = (
+    ("PSNR (dB)", "Test/psnr", "{:.2f}"),
+    ("PSNR without colour maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
+    ("PSNR, colour map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
+    ("SSIM", "Test/ssim", "{:.4f}"),
+    ("SSIM, colour map fitted", "Test/ssim_fitted", "{:.4f}"),
+    ("LPIPS", "Test/lpips", "{:.4f}"),
+    ("mean absolute error", "Test/l1", "{:.4f}"),
+    ("drawing one photo (ms)", "Test/render_time_ms", "{:.1f}"),
+)
+"""Rows of the quality table that depend on the photos: label, tag, how its value is written."""
+OF_THE_GAUSSIANS = (
+    ("distance to the true surface, mean", "Surface/mean_distance", "{:.4f}"),
+    ("distance to the true surface, median", "Surface/median_distance", "{:.4f}"),
+    ("nearer to it than 1 % of the extent", "Surface/within_1_percent", "{:.1%}"),
+)
+"""Rows that do not."""
+SHOWN = {
+    "Loss/total": "loss {}",
+    "Train/PSNR": "{} dB",
+    "Model/size": "{} Gaussians",
+    "Test/psnr": "test {} dB",
+}
+"""What the progress bar shows."""
+
+
+def prepare(config: SplatsConfig) -> Job:
+    """Read photos, cameras and Gaussians, and plan the steps.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    scene = prepare_scene(config)
+    lpips, why = find_lpips()
+    return Job(
+        headline=headline(config, scene),
+        notes=(*scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
+        device=str(scene.device),
+        total=scene.plan.total,
+        shown=SHOWN,
+        train=lambda folder, how: _train(config, scene, folder, how),
+    )
+
+
+def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
+    """Name also what lies in the run folder since the middle of the training."""
+    outcome = train_splats(config, scene, folder, **how)
+    stage0 = outcome.folder / STAGE0
+    return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
+
+
+def headline(config: SplatsConfig, scene: Scene) -> str:
+    """What will be trained on what."""
+    photos, plan = scene.photos, scene.plan
+    width, height = (max(getattr(camera, side) for camera in photos.cameras) for side in ("width", "height"))
+    sizes = {(camera.width, camera.height) for camera in photos.cameras}
+    size = f"{'up to ' if len(sizes) > 1 else ''}{width}x{height}"
+    if scene.cloud is not None:
+        start = f"{len(scene.cloud):,} Gaussians of iteration {scene.loaded}"
+    else:
+        start = f"{len(photos.points):,} points" if len(photos.points) else "random points"
+    return (
+        f"{len(photos)} photos {size}, {len(photos.train)} train, {len(photos.test)} held out; from {start}, "
+        f"regularization {config.regularization}, steps {plan.first} to {plan.total}"
+    )
+
+
+def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | None = None) -> Table:
+    """Quality on held-out photos and, where it was measured, on training photos; what was not measured has no row.
+
+    Args:
+        metrics: of the held-out photos; of the training photos, where none is held out.
+        training: of all training photos; None means that only the mean PSNR of some is known, or none.
+    """
+    held_out = "Test/psnr_gap" in metrics
+    table = Table(title="quality", title_justify="left")
+    table.add_column()
+    table.add_column("held out" if held_out else "training photos (none is held out)", justify="right")
+    if held_out:
+        table.add_column("train", justify="right")
+    others = training or {"Test/psnr": metrics.get("Test/train_psnr", math.nan)}
+    for label, tag, written in QUALITY:
+        if tag in metrics:
+            beside = [written.format(others[tag]) if tag in others else "-"] if held_out else []
+            table.add_row(label, written.format(metrics[tag]), *beside)
+    table.add_section()
+    if "Test/num_gaussians_K" in metrics:
+        table.add_row("Gaussians", f"{1e3 * metrics['Test/num_gaussians_K']:,.0f}")
+    for label, tag, written in OF_THE_GAUSSIANS:
+        if tag in metrics:
+            table.add_row(label, written.format(metrics[tag]))
+    return table

@@ -1,0 +1,57 @@
+"""Refined meshes, as the commands see them."""
+
+from pathlib import Path
+
+from fieldwatch.base import MissingPathError
+from fieldwatch.recon.commands.splats.front import SHOWN
+from fieldwatch.recon.losses import find_lpips
+from fieldwatch.recon.pipelines.splats import (
+    RefineConfig,
+    Refinement,
+    prepare_refinement,
+    refine_mesh,
+)
+from fieldwatch.registry import Job
+
+
+def prepare(config: RefineConfig) -> Job:
+    """Read run and mesh, and put Gaussians on it.
+
+    Raises:
+        InputError, OSError: the run, its checkpoint, its photos or the mesh cannot be used.
+    """
+    refinement = prepare_refinement(config)
+    lpips, why = find_lpips()
+    return Job(
+        headline=headline(config, refinement),
+        notes=(*refinement.scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
+        device=str(refinement.scene.device),
+        total=config.iterations,
+        shown={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
+        train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
+    )
+
+
+def headline(config: RefineConfig, refinement: Refinement) -> str:
+    """What will be trained on what."""
+    photos, mesh = refinement.scene.photos, refinement.mesh
+    kind = "a closed" if mesh.closed else "an open"
+    return (
+        f"{kind} mesh of {len(mesh.faces):,} triangles, {config.gaussians_per_triangle} Gaussian"
+        f"{'s' if config.gaussians_per_triangle > 1 else ''} on each; {len(photos.train)} photos train, "
+        f"{len(photos.test)} held out; {config.iterations} steps"
+    )
+
+
+def check_resumable(folder: Path, config: RefineConfig) -> None:
+    """A refinement goes on where its run and its mesh still are.
+
+    Raises:
+        MissingPathError: one of them is gone.
+    """
+    for what, place in (("run", config.run), ("mesh", config.mesh)):
+        if not place.expanduser().exists():
+            raise MissingPathError(
+                f"{folder} refines the {what} {place}, which is not there any more: bring it back to go on; evaluating "
+                "and drawing what is stored work without it"
+            )

@@ -1,0 +1,246 @@
+"""``fieldwatch infer splats RUN``: draw a trained scene from its photos' cameras, from others, and along paths."""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import tyro
+
+from fieldwatch.base import InputError, output_names, output_path
+from fieldwatch.cli.kit import (
+    BadInput,
+    RunFlags,
+    check_writable,
+    counting_frames,
+    open_stored,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.recon.data import read_splat_cameras
+from fieldwatch.recon.pipelines.splats import (
+    Scene,
+    SplatModel,
+    open_drawn_run,
+    render_path,
+    render_view,
+    save_picture,
+    spiral_views,
+    turntable_views,
+    view_of,
+)
+from fieldwatch.recon.render import View
+from fieldwatch.record import Terminal
+
+PATHS = {"turntable": turntable_views, "spiral": spiral_views}
+MOST_PIXELS = 1 << 26
+"""Of one picture: 8192 x 8192."""
+_EXTENSION = re.compile(r"\.(png|jpe?g|webp|tiff?|bmp)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(RunFlags):
+    """Draw a trained scene: the views of its photos, cameras of a file, or a film along a path.
+
+    Example: fieldwatch infer splats runs/garden --views test --depth --normals
+
+    Example: fieldwatch infer splats runs/garden --path turntable --frames 120 --size 640 480
+
+    Pictures are PNG files, named after their cameras; a path is a film (mp4). The run itself is not changed.
+    """
+
+    views: tuple[str, ...] = ()
+    """Photos whose cameras to draw from: test, train, or names."""
+    camera: Path | None = None
+    """Draw from the cameras of this file: cameras.json, as 3DGS writes it."""
+    path: Literal["turntable", "spiral"] | None = None
+    """Draw a film: around the scene, level (turntable) or climbing (spiral)."""
+    frames: int = 96
+    """Of the path."""
+    fps: float = 24.0
+    """Frames per second of films."""
+    mp4: bool = False
+    """Also join the pictures of --views or --camera into a film, in the order of their names."""
+    png: bool = False
+    """Also write every frame of a path as a picture."""
+    depth: bool = False
+    """Also depth: near red, far violet."""
+    normals: bool = False
+    """Also normals: red to the right, green up, blue towards the camera."""
+    size: tuple[int, int] | None = None
+    """WIDTH HEIGHT of the pictures, pixels; as high a field of view as the photos have."""
+    scale: float = 1.0
+    """Pixels per pixel of the photos."""
+    out: Path | None = None
+    """Where the files go; default RUN/products/infer-<step>."""
+
+
+class Film(NamedTuple):
+    """A film to be drawn: what it is, its cameras, its file, and the folder of its frames; None keeps none."""
+
+    title: str
+    views: Sequence[View]
+    path: Path
+    frames: Path | None
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch infer splats", args=arguments)
+    check_wishes(chosen)
+    stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}")
+    console = Terminal(stderr=chosen.json)
+    with reading_input():
+        views = chosen_views(chosen, stored.scene)
+        along = path_views(chosen, stored.scene)
+        check_writable(folder)
+    films = films_of(chosen, views, along, folder)
+    files: dict[str, Path] = {}
+    with counting_frames(console, "drawing", len(views) + sum(len(film.views) for film in films)) as drawn:
+        for name, view in views.items():
+            files |= draw_view(chosen, stored.model, view, name, folder)
+            drawn()
+        for film in films:
+            files |= draw_film(chosen, stored.model, film, drawn)
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        print_json({"run": chosen.run, "step": stored.step, "files": places})
+    else:
+        print_places(console, {"pictures": folder.absolute()} | places if len(places) > 1 else places)
+    return 0
+
+
+def check_wishes(chosen: Arguments) -> None:
+    """Refuse what makes no sense whatever the run.
+
+    Raises:
+        BadInput: nothing is asked for, a number is out of its bounds, or two flags exclude each other.
+    """
+    if not (chosen.views or chosen.camera or chosen.path):
+        raise BadInput("nothing is asked for: give --views test, --camera cameras.json, or --path turntable")
+    if chosen.mp4 and not (chosen.views or chosen.camera):
+        raise BadInput("--mp4 joins the pictures of --views or --camera, and there are none; a path is a film already")
+    if chosen.png and chosen.path is None:
+        raise BadInput("--png is for the frames of --path, and there is none; views are written as pictures already")
+    if chosen.frames < 1:
+        raise BadInput(f"--frames is {chosen.frames}: wanted at least 1, as in 96 for four seconds")
+    if not 0 < chosen.fps <= 1000:
+        raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
+    if chosen.size is not None and chosen.scale != 1:
+        raise BadInput(f"--size and --scale {chosen.scale:g} both say how large pictures are: give one of them")
+    if chosen.size is not None and min(chosen.size) < 1:
+        raise BadInput(f"--size is {' '.join(map(str, chosen.size))}: wanted WIDTH HEIGHT, each at least 1 pixel")
+    if not 0 < chosen.scale < math.inf:
+        raise BadInput(f"--scale is {chosen.scale:g}: wanted a number above 0, as in 0.5 for half the width")
+
+
+def chosen_views(chosen: Arguments, scene: Scene) -> dict[str, View]:
+    """The cameras of photos and of a file, by the name their pictures get, in the size asked for.
+
+    Raises:
+        InputError: a photo that there is not, or one view after another of other sizes for a film.
+        SplatFolderError: the file cannot be read.
+    """
+    photos = scene.photos
+    found = [(photos.names[index], scene.views[index]) for index in photo_indices(chosen.views, scene)]
+    if chosen.camera is not None:
+        found += [(camera.name, view_of(camera, scene.device)) for camera in read_splat_cameras(chosen.camera)]
+    names = output_names((name for name, _ in found), drop_suffix=True)
+    views = {name: in_size(chosen, view) for name, (_, view) in zip(names, found, strict=True)}
+    sizes = {(view.width, view.height) for view in views.values()}
+    if chosen.mp4 and len(sizes) > 1:
+        raise InputError(f"--mp4 of views of {len(sizes)} sizes cannot be one film: give --size WIDTH HEIGHT, too")
+    return views
+
+
+def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
+    """Photos by what was asked for: a set, or names, with or without folder and extension.
+
+    Raises:
+        InputError: nothing is held out, or there is no such photo; the message says what there is.
+    """
+    photos = scene.photos
+    sets = {"test": photos.test, "train": photos.train}
+    places = {file_stem(name): index for index, name in enumerate(photos.names)}
+    places |= {name: index for index, name in enumerate(photos.names)}
+    found: list[int] = []
+    for word in wanted:
+        if word == "test" and not photos.test:
+            raise InputError("--views test: this run held no photo out; use --views train, or the name of a photo")
+        if word in sets:
+            found += sets[word]
+        elif word in places:
+            found.append(places[word])
+        else:
+            near = difflib.get_close_matches(word, places, n=1, cutoff=0)
+            raise InputError(
+                f"--views {word}: the run has no photo of that name; give test, train, or names such as {near[0]}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def path_views(chosen: Arguments, scene: Scene) -> list[View]:
+    """The cameras of the path, in the size asked for; none without a path."""
+    if chosen.path is None:
+        return []
+    return [in_size(chosen, view) for view in PATHS[chosen.path](scene, chosen.frames)]
+
+
+def in_size(chosen: Arguments, view: View) -> View:
+    """A camera with the size asked for; another aspect shows more or less at the sides, nothing is stretched.
+
+    Raises:
+        InputError: the picture would be absurdly large.
+    """
+    if chosen.size is None:
+        view = view if chosen.scale == 1 else view.scaled(chosen.scale)
+    else:
+        width, height = chosen.size
+        factor = height / view.height
+        cx, cy = width / 2 + (view.cx - view.width / 2) * factor, view.cy * factor
+        lens = {"fx": view.fx * factor, "fy": view.fy * factor, "cx": cx, "cy": cy}
+        view = replace(view, width=width, height=height, **lens)
+    if view.width * view.height > MOST_PIXELS:
+        raise InputError(
+            f"a picture of {view.width}x{view.height} pixels was asked for: wanted at most {MOST_PIXELS} pixels; lower "
+            "--size or --scale"
+        )
+    return view
+
+
+def films_of(chosen: Arguments, views: Mapping[str, View], along: Sequence[View], folder: Path) -> list[Film]:
+    """The films asked for."""
+    films: list[Film] = []
+    if chosen.mp4:
+        films.append(Film("film of the views", list(views.values()), output_path(folder, "views.mp4"), None))
+    if chosen.path is not None:
+        frames = output_path(folder, chosen.path) if chosen.png else None
+        films.append(Film(chosen.path, along, output_path(folder, f"{chosen.path}.mp4"), frames))
+    return films
+
+
+def draw_film(chosen: Arguments, model: SplatModel, film: Film, drawn: Callable[[], None]) -> dict[str, Path]:
+    """Draw a film; with depth or normals asked for, both lie beside the colours."""
+    shown = "all" if chosen.depth or chosen.normals else "colour"
+    path = render_path(model, film.views, film.path, shown=shown, rate=chosen.fps, frames=film.frames, drawn=drawn)
+    return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
+
+
+def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
+    """Draw one view as the pictures asked for."""
+    pictures = render_view(model, view)
+    wanted = {name: pictures.colour}
+    wanted |= {f"{name}_depth": pictures.depth} if chosen.depth else {}
+    wanted |= {f"{name}_normals": pictures.normal} if chosen.normals else {}
+    return {title: save_picture(output_path(folder, f"{title}.png"), picture) for title, picture in wanted.items()}
+
+
+def file_stem(name: str) -> str:
+    """A camera's name as that of a file: no folder, no extension of a picture, nothing that a path could mean."""
+    return re.sub(r"[^\w.-]+", "_", _EXTENSION.sub("", name)).lstrip(".") or "view"

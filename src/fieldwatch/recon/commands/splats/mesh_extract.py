@@ -1,0 +1,189 @@
+"""``fieldwatch mesh extract RUN``: from trained Gaussians to a mesh."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.base import output_path, write_file
+from fieldwatch.cli.kit import (
+    BadInput,
+    check_writable,
+    dashed,
+    open_stored,
+    print_json,
+    print_places,
+    reading_input,
+    renamed,
+)
+from fieldwatch.recon.commands.mesh.pictures import still_and_film
+from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
+from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
+from fieldwatch.record import Terminal
+
+ORIGINAL_FLAGS = {
+    "-l": "--surface-level",
+    "-v": "--vertices",
+    "--n-vertices-in-mesh": "--vertices",
+    "--center-bbox": "--centred",
+    "--project-mesh-on-surface-points": "--snap",
+    "-b": "--bboxmin",
+    "-B": "--bboxmax",
+}
+"""Flags of the original script, by the name they have here."""
+_CORNER = re.compile(r"[()\[\]\s]")
+_SWITCHES = ("--centred", "--snap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Make a mesh of a splats run: points where the density of its Gaussians is the level, and a surface through them.
+
+    Example: fieldwatch mesh extract runs/garden --triangles 100000
+
+    Example: fieldwatch mesh extract runs/garden --surface-level 0.1 0.3 0.5 --unseen close --no-background
+
+    The mesh goes to RUN/mesh/level0.3.ply, with a still, a turntable film and level0.3.json: how it came to be, and how
+    good it is. Holes: --trim 0 or --unseen close. Bumps: a lower --resolution. The wrong part: --bbox x y z x y z.
+    Out of memory: --memory GIB. Works at any checkpoint of a run that is finished or not. Flags of the original
+    (-l, -v, --bboxmin "(x,y,z)", --project_mesh_on_surface_points True, ...) work; its -v counted triangles, here it
+    counts vertices. Exits with 0, or 2 where no mesh can be made.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder of `fieldwatch train splats`."""
+    options: ExtractOptions = field(default_factory=ExtractOptions)
+    checkpoint: str = "last"
+    """last, best (by held-out PSNR), or a step."""
+    out: Path | None = None
+    """Folder of the meshes; default RUN/mesh."""
+    pictures: bool = True
+    """Also draw a still and a turntable film of each mesh."""
+    json: bool = False
+    """Print the outcome as JSON, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = parse(arguments)
+    stored = open_stored(partial(open_run, device="cpu"), chosen.run, chosen.checkpoint)
+    folder = chosen.out or output_path(chosen.run, "mesh")
+    console = Terminal(stderr=chosen.json)
+    with reading_input():
+        check_writable(folder)
+        with stages(console) as told:
+            made = extract_mesh(stored.model, stored.scene, chosen.options, on_progress=told)
+        files, qualities = write_meshes(made, stored, chosen, folder)
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        found = {name: asdict(quality) for name, quality in qualities.items()}
+        about = {"run": chosen.run, "step": stored.step, **made.facts}
+        print_json({**about, "notes": made.notes, "quality": found, "files": places})
+        return 0
+    console.print(f"{chosen.run}, step {stored.step}: {made.facts['seconds']:.0f} s", soft_wrap=True)
+    for note in made.notes:
+        console.print(Text(f"  note: {note}"))
+    console.print(overview(qualities))
+    print_places(console, places)
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """Read the command line, in our words or in those of the original.
+
+    Raises:
+        InputError: options that exclude each other, a corner without the other, or what is no corner.
+    """
+    words = in_our_words(arguments)
+    return tyro.cli(Arguments, prog="fieldwatch mesh extract", args=words, config=(tyro.conf.OmitArgPrefixes,))
+
+
+def in_our_words(arguments: Sequence[str]) -> list[str]:
+    """Give the original's flags their names here: switches with a value, corners as texts."""
+    rest, words, corners = renamed(arguments, ORIGINAL_FLAGS), list[str](), dict[str, list[str]]()
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = dashed(flag)
+        if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
+            truth = (value if equals else rest.pop(0)).lower() == "true"
+            words.append(name if truth else f"--no-{name[2:]}")
+        elif name in {"--bboxmin", "--bboxmax"}:
+            corners[name] = _corner(name, value if equals else (rest.pop(0) if rest else ""))
+        else:
+            words.append(flag + equals + value)
+    if len(corners) == 1:
+        raise BadInput(f"{next(iter(corners))} came without the other corner: give --bboxmin and --bboxmax, or --bbox")
+    return words + (["--bbox", *corners["--bboxmin"], *corners["--bboxmax"]] if corners else [])
+
+
+def _corner(flag: str, text: str) -> list[str]:
+    numbers = _CORNER.sub("", text).split(",")
+    if len(numbers) != 3:
+        raise BadInput(f'{flag} {text!r} is no corner: wanted are three numbers, as in {flag} "(-1,-1,-1)"')
+    return numbers
+
+
+def write_meshes(
+    made: Extraction, stored: StoredRun, chosen: Arguments, folder: Path
+) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
+    """Write every mesh with its pictures and its facts; return the files by what they are, and how good they are."""
+    files: dict[str, Path] = {}
+    qualities: dict[str, MeshQuality] = {}
+    for name, mesh in made.meshes.items():
+        files[name] = write_mesh(output_path(folder, f"{name}.ply"), mesh)
+        qualities[name] = mesh_quality(mesh, file=files[name])
+        if chosen.pictures:
+            drawn = still_and_film(mesh, output_path(folder, name), up=upwards(stored.scene.photos.cameras).tolist())
+            files |= {f"{name} {what}": path for what, path in drawn.items()}
+        grade = grade_mesh(qualities[name])
+        about = {"run": str(chosen.run), "step": stored.step, "options": asdict(chosen.options)}
+        judged = {"grade": asdict(grade), "quality": asdict(qualities[name])}
+        facts = orjson.dumps({**about, **made.facts, **judged}, option=orjson.OPT_INDENT_2) + b"\n"
+        files[f"{name} facts"] = write_file(output_path(folder, f"{name}.json"), facts)
+    return files, qualities
+
+
+def overview(qualities: Mapping[str, MeshQuality]) -> Table:
+    """The meshes in a few figures each."""
+    table = Table()
+    for title in ("mesh", "vertices", "triangles", "pieces", "watertight", "outward", "grade"):
+        table.add_column(title, justify="left" if title == "mesh" else "right")
+    for name, quality in qualities.items():
+        grade = grade_mesh(quality)
+        outward = {True: "yes", False: "no", None: "-"}[quality.faces_outward]
+        counts = (f"{count:,}" for count in (quality.n_vertices, quality.n_faces, quality.n_pieces))
+        closed = "yes" if quality.is_watertight else "no"
+        table.add_row(name, *counts, closed, outward, f"{grade.word} ({grade.score:.0f})")
+    return table
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Callable[[str, float], None]]:
+    """Show one bar per stage of a work; the function given out takes a stage and the share of it that is done."""
+    columns: Sequence[Any] = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True, compact=True),
+    )
+    with Progress(*columns, console=console) as progress:
+        tasks: dict[str, Any] = {}
+
+        def told(stage: str, share: float) -> None:
+            if stage not in tasks:
+                for earlier in tasks.values():
+                    progress.update(earlier, completed=1.0)
+                tasks[stage] = progress.add_task(stage, total=1.0)
+            progress.update(tasks[stage], completed=min(share, 1.0))
+
+        yield told

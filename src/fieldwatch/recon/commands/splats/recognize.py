@@ -1,0 +1,27 @@
+"""Recognizing photos with cameras, and trained Gaussians, by the names of what a path holds."""
+
+from pathlib import Path
+
+from fieldwatch.base import InputError
+from fieldwatch.recon.commands.splats.doctor_photos import has_colmap, has_transforms
+
+
+def is_gaussians(path: Path) -> int:
+    """Return 3 for a PLY file, or the folder of a 3DGS training; else 0.
+
+    Raises:
+        InputError: the path is a mesh, which another command checks.
+    """
+    if path.is_dir():
+        return 3 if any(entry.name.startswith("iteration_") for entry in path.glob("point_cloud/*")) else 0
+    ending = path.suffix.lower()
+    if ending in {".obj", ".glb"}:
+        raise InputError(f"{path} is a mesh: `fieldwatch mesh quality {path}` says how good it is")
+    return 3 if ending == ".ply" else 0
+
+
+def is_photos(path: Path) -> int:
+    """Return 2 for a folder with COLMAP's model or transforms.json, or for that file; else 0."""
+    if path.is_dir():
+        return 2 if has_transforms(path) or has_colmap(path) else 0
+    return 2 if path.suffix.lower() == ".json" else 0

@@ -1,0 +1,139 @@
+"""The command line of the original SuGaR scripts, in our words: names, spelled-out switches, and what is elsewhere."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from fieldwatch.cli.kit import BadInput, dashed, renamed
+from fieldwatch.recon.pipelines.splats import SplatsConfig, SurfaceOptions
+
+ORIGINAL_FLAGS = {
+    "-s": "--data",
+    "--scene-path": "--data",
+    "--source-path": "--data",
+    "-c": "--checkpoint-path",
+    "-i": "--iteration-to-load",
+    "-r": "--regularization",
+    "--regularization-type": "--regularization",
+    "-e": "--density-weight",
+    "--estimation-factor": "--density-weight",
+    "-n": "--better-normal-weight",
+    "--normal-factor": "--better-normal-weight",
+    "-o": "--out",
+    "--output-dir": "--out",
+}
+"""Flags of the original scripts, by the name they have here."""
+
+_EXTRACT, _REFINE, _TEXTURE = (f"`fieldwatch mesh {command} RUN`" for command in ("extract", "refine", "texture"))
+_MESH = {
+    **dict.fromkeys(("-l", "--surface-level", "-v", "--n-vertices-in-mesh", "-b", "--bboxmin", "-B"), _EXTRACT),
+    **dict.fromkeys(("--bboxmax", "--center-bbox", "--project-mesh-on-surface-points"), _EXTRACT),
+    **dict.fromkeys(("-g", "--gaussians-per-triangle", "-f", "--refinement-iterations", "--refinement-time"), _REFINE),
+    "--normal-consistency-factor": f"{_REFINE} (--normal-consistency-weight)",
+    **dict.fromkeys(("-t", "--export-uv-textured-mesh", "--export-obj", "--square-size"), _TEXTURE),
+    "--n-vertices-in-fg": f"{_EXTRACT} (--vertices)",
+    "--low-poly": f"{_EXTRACT} --vertices 200000, then {_REFINE} --gaussians-per-triangle 6",
+    "--high-poly": f"{_EXTRACT} --vertices 1000000, then {_REFINE} --gaussians-per-triangle 1",
+    "--mesh-extraction-resolution-factor": f"{_EXTRACT} (--resolution)",
+    "--postprocess-mesh": f"{_EXTRACT} (--trim, --least-piece)",
+    "--postprocess-density-threshold": f"{_EXTRACT} (--trim)",
+    "--postprocess-iterations": f"{_EXTRACT} (--trim)",
+    "--use-poisson-center": f"{_EXTRACT} (--method)",
+    "--use-marching-cubes": f"{_EXTRACT} --method density",
+    "--skip-training": f"{_EXTRACT}, which takes any trained run",
+}
+"""Flags of the original's later stages, from Gaussians to a mesh, and what takes them here."""
+
+_ELSEWHERE = {
+    "--resume-checkpoint": "a run continues by itself: give the same command with the same --out again, or "
+    "`fieldwatch resume RUN`",
+    "--experiment-name": "name the run by its folder: --out runs/NAME",
+    "--gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
+    "--use-gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
+    "--export-ply": "leave it out: the Gaussians are always written as PLY, into products/ of the run folder",
+    "--delete-first": "nothing is ever deleted: choose another folder with --out, or remove the old one yourself",
+    "--enable-lpips": "LPIPS is measured whenever its weights are on the disk: $FIELDWATCH_LPIPS names their folder",
+    "--eval-split": "use --held-out N (every N-th photo by name; 0 for none)",
+    "--gs-output-dir": "give the folder of the 3DGS model with -c, or leave it out to train one from the photos",
+    "--full-res-normals": "leave it out: normals are always compared at the resolution of the photos (--longer-side)",
+}
+_YES, _NO = ("true", "1", "yes", "y", "on"), ("false", "0", "no", "n", "off")
+HELD_OUT = "8"
+"""Of so many photos, one is held out by ``--eval True``."""
+
+
+def in_our_words(arguments: Sequence[str]) -> list[str]:
+    """Translate the original scripts' words; everything else stays as it came.
+
+    Raises:
+        BadInput: a flag that is for a later stage or that is solved otherwise; the message says how.
+    """
+    words: list[str] = []
+    rest = renamed(arguments, ORIGINAL_FLAGS)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = dashed(flag)
+        _refuse_elsewhere(name, flag)
+        if name not in _SWITCHES:
+            words.append(flag + equals + value)
+            continue
+        spelled = value if equals else (rest.pop(0) if rest and not rest[0].startswith("-") else None)
+        words[:0] = _SWITCHES[name](flag, spelled)  # in front: our own flag for the same thing comes later and wins
+    return words
+
+
+def _refuse_elsewhere(name: str, flag: str) -> None:
+    if name in _MESH:
+        raise BadInput(
+            f"{flag} is for the mesh, and this command ends with Gaussians: leave it out here, and then run "
+            f"{_MESH[name]}"
+        )
+    if name in _ELSEWHERE:
+        raise BadInput(f"{flag} of the original scripts is not a flag here: {_ELSEWHERE[name]}")
+
+
+def _truth(flag: str, value: str | None) -> bool:
+    """A switch as the original spells it: with its value; alone it means yes."""
+    if value is None or value.lower() in _YES:
+        return True
+    if value.lower() in _NO:
+        return False
+    raise BadInput(f"{flag} {value!r}: wanted True or False, or the flag alone for True")
+
+
+def _eval(flag: str, value: str | None) -> list[str]:
+    return ["--held-out", HELD_OUT if _truth(flag, value) else "0"]
+
+
+def _white_background(flag: str, value: str | None) -> list[str]:
+    return ["--background", "white" if _truth(flag, value) else "black"]
+
+
+def _gpu(flag: str, value: str | None) -> list[str]:
+    """The original's number of the GPU; here the environment chooses among several."""
+    if value == "0":
+        return ["--device", "cuda"]
+    number = value if value is not None and value.isdecimal() else "N"
+    raise BadInput(
+        f"{flag} {value or ''}: the environment chooses among several GPUs, for every program alike: "
+        f"CUDA_VISIBLE_DEVICES={number} fieldwatch train splats --device cuda ..."
+    )
+
+
+def _switch(flag: str, value: str | None) -> list[str]:
+    name = dashed(flag)
+    return [name if _truth(flag, value) else f"--no-{name[2:]}"]
+
+
+_OWN = {
+    f"--{each.name.replace('_', '-')}"
+    for options in (SplatsConfig, SurfaceOptions)
+    for each in fields(options)
+    if each.type is bool
+}
+"""Our own switches: they may be spelled out as the original's are."""
+_SWITCHES: dict[str, Callable[[str, str | None], list[str]]] = {
+    "--eval": _eval,
+    "--white-background": _white_background,
+    "--gpu": _gpu,
+    **dict.fromkeys(sorted(_OWN), _switch),
+}

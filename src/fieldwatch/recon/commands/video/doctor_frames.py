@@ -1,0 +1,70 @@
+"""What the doctor says about clips."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fieldwatch.cli.kit import DataFinding, DataReport
+from fieldwatch.recon.data import Clip, read_clip
+
+_FEW = 8
+_FLAT = 1.0  # of 255: a frame with less spread shows nothing
+
+
+def frames_report(path: Path, _options: None) -> DataReport:
+    """Read and check a folder of frames or a video file; every frame is decoded once.
+
+    Raises:
+        ClipError: no frames, or some that cannot be read.
+    """
+    clip = read_clip(path)
+    try:
+        findings = tuple(clip_findings(clip))
+    finally:
+        clip.close()
+    facts: dict[str, Any] = {
+        "frames": len(clip),
+        "size (width x height)": f"{clip.width}x{clip.height}",
+        "first": clip.names[0],
+        "last": clip.names[-1],
+        "bytes of all frames, decoded": 3 * len(clip) * clip.height * clip.width,
+    }
+    kind = "a video file" if path.is_file() else "a folder of frames"
+    command = f"fieldwatch train video --data {path}"
+    return DataReport(path=path, kind=kind, facts=facts, notes=clip.notes, findings=findings, command=command)
+
+
+def clip_findings(clip: Clip) -> Iterator[DataFinding]:
+    """Check for repeated frames, frames of one colour, and clips of a few frames."""
+    repeated: list[str] = []
+    flat: list[str] = []
+    before = None
+    for name, frame in zip(clip.names, clip, strict=True):
+        if before is not None and torch.equal(frame, before):
+            repeated.append(name)
+        if float(frame.flatten(1)[:, ::7].float().std(1).max()) < _FLAT:
+            flat.append(name)
+        before = frame
+    if repeated:
+        yield DataFinding(
+            name="repeated",
+            severity="warning" if len(repeated) > 0.05 * len(clip) else "note",
+            message=f"{len(repeated)} of {len(clip)} frames equal the one before, the first is {repeated[0]}.",
+            remedy="A film whose rate was raised repeats frames: use --stride, or export it at its own rate.",
+        )
+    if flat:
+        yield DataFinding(
+            name="flat",
+            severity="warning",
+            message=f"{len(flat)} of {len(clip)} frames have one colour, the first is {flat[0]}.",
+            remedy="Leave black beginnings and ends out, with --start and --count.",
+        )
+    if len(clip) < _FEW:
+        yield DataFinding(
+            name="frames",
+            severity="warning",
+            message=f"the clip has {len(clip)} frames: too few to hold some out.",
+            remedy="Give a longer clip, or hold out none (--data-split 1_1_1).",
+        )

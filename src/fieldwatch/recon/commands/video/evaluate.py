@@ -1,0 +1,44 @@
+"""Scoring a neural video for ``fieldwatch eval``."""
+
+from collections.abc import Iterator
+
+from fieldwatch.cli.kit import BadInput, counting_frames
+from fieldwatch.recon.commands.video.front import quality_table
+from fieldwatch.recon.pipelines.video import Evaluated, drawings_of, open_run, write_evaluation
+from fieldwatch.registry import EvaluationRequest, Scores
+
+
+def evaluate(request: EvaluationRequest) -> Scores:
+    """Score a checkpoint on the frames it was trained on and on those held out, beside what needs no network.
+
+    Raises:
+        InputError: the number of frames is negative, the run cannot be opened, or nothing can be written.
+    """
+    frames = request.options.positions_frames
+    if frames < 0:
+        raise BadInput(f"--positions-frames {frames}: expected a number of frames, 0 for none")
+    stored = open_run(request.run, request.checkpoint, device=request.device)
+    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as drawn:
+        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=drawn)
+    return Scores(
+        step=stored.step,
+        metrics=evaluated.metrics,
+        headline=f"targets by {stored.scene.teacher}",
+        details={"teacher": stored.scene.teacher, "embeddings": evaluated.report},
+        files=evaluated.files,
+        shown=(quality_table(evaluated.metrics), *_lines(evaluated, patches=stored.model.unit == "patch")),
+    )
+
+
+def _lines(evaluated: Evaluated, *, patches: bool) -> Iterator[str]:
+    """Yield a line for each kind of untrained place, and one about the embeddings."""
+    for row in evaluated.positions if patches else ():  # a network that draws whole frames has no untrained places
+        if row["split"] == "all" and row["category"] != "trained_center":
+            drop = float(row["PSNR_drop"] or 0)
+            compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centres"
+            yield f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {compared}"
+    if evaluated.report is None:
+        yield "  no semantic report: the semantic head of this checkpoint is untrained"
+    else:
+        score = evaluated.report["score"]
+        yield f"  embeddings: {evaluated.report['verdict']} ({score['total']} of {score['of']} points)"

@@ -1,0 +1,115 @@
+"""A neural video as one small file, for ``fieldwatch export``: written, read back and measured."""
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fieldwatch.base import InputError, output_path
+from fieldwatch.cli.kit import RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.recon.commands.video.options import ExportOptions
+from fieldwatch.recon.pipelines.video import Exported, export_bitstream, open_run
+from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
+from fieldwatch.record import Terminal
+
+COMPARED = (
+    ("PSNR train, pooled (dB)", "Eval/Pooled/train_psnr", 3),
+    ("PSNR held out, pooled (dB)", "Eval/Pooled/val_psnr", 3),
+    ("SSIM train", "Eval/SSIM/train", 4),
+    ("SSIM held out", "Eval/SSIM/val", 4),
+    ("semantic similarity train", "Eval/Frame/train_clip_sim", 4),
+    ("semantic similarity held out", "Eval/Frame/val_clip_sim", 4),
+)
+"""Rows of the table: label, tag, digits."""
+DROPPED_MORE = 1
+
+
+def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOptions) -> int:
+    """Write a run's network as one compressed file, then decode that file and say what it costs and what it lost.
+
+    Args:
+        chosen: the run, its checkpoint and device.
+        out: the file; None means the run's products.
+        options: bits, whether the semantic head is stored, and the dB that may be lost, see `export_bitstream`.
+
+    Returns:
+        0, or 1 when the file loses more than `--psnr-drop`.
+
+    Raises:
+        BadInput: the run cannot be opened, or the file not be written.
+    """
+    psnr_drop = options.psnr_drop
+    codec = CodecOptions(bits=options.bits, embedding_bits=options.embedding_bits, with_clip_head=options.clip_head)
+    stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
+    path = out or output_path(chosen.run, "products", f"video-{stored.step}.fwv")
+    console = Terminal(stderr=chosen.json)
+    with reading_input():
+        check_file(path)
+        check_writable(path.parent)
+        with console.status("exporting") as status:
+            exported = export_bitstream(stored, path, codec, psnr_drop=psnr_drop, stage=status.update)
+    too_much = psnr_drop is not None and exported.drop > psnr_drop
+    if chosen.json:
+        print_json({"run": chosen.run, "step": stored.step, **figures(exported)})
+    else:
+        console.print(table(exported))
+        print_places(
+            console, {"bitstream": path.absolute(), "draw it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"}
+        )
+    if too_much:
+        lost = f"{exported.drop:.3f} dB where --psnr-drop {psnr_drop:g} was asked for"
+        Terminal(stderr=True).print(
+            Text.assemble((f"the file loses {lost}", "yellow"), ": raise --bits or the drop"), soft_wrap=True
+        )
+    return DROPPED_MORE if too_much else 0
+
+
+def check_file(path: Path) -> None:
+    """Refuse to write over a folder.
+
+    Raises:
+        InputError: the path is one.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name the file itself, as in -o {path / 'clip.fwv'}")
+
+
+def table(exported: Exported) -> Table:
+    """Size, quality and speed of the file, beside the checkpoint's."""
+    written = exported.written
+    whole = Table(title="bitstream, decoded from the file", title_justify="left")
+    for column in ("", "checkpoint", "file", "change"):
+        whole.add_column(column, justify="left" if not column else "right")
+    ratio = exported.plain_bytes / written.bytes
+    whole.add_row("bytes", f"{exported.plain_bytes:,}", f"{written.bytes:,}", f"{ratio:.1f} times smaller")
+    whole.add_row("bits per pixel", f"{written.bpp * ratio:.4f}", f"{written.bpp:.4f}", "")
+    for label, tag, digits in COMPARED:
+        before, after = exported.before.get(tag), exported.after.get(tag)
+        if before is not None and after is not None:
+            whole.add_row(label, f"{before:.{digits}f}", f"{after:.{digits}f}", f"{after - before:+.{digits}f}")
+    whole.add_row("decoding (frames per second)", "", f"{exported.frames_per_second:.1f}", "")
+    whole.add_row("loading (seconds)", "", f"{exported.loading_seconds:.2f}", "")
+    return whole
+
+
+def figures(exported: Exported) -> dict[str, Any]:
+    """The same for a script, with the bytes of every part."""
+    written = exported.written
+    return {
+        "file": written.path.absolute(),
+        "bytes": written.bytes,
+        "bpp": written.bpp,
+        "checkpoint_bytes": exported.plain_bytes,
+        "ratio": exported.plain_bytes / written.bytes,
+        "psnr_drop": exported.drop,
+        "before": exported.before,
+        "after": exported.after,
+        "frames_per_second": exported.frames_per_second,
+        "loading_seconds": exported.loading_seconds,
+        "clip_head": exported.options.with_clip_head,
+        "bits": {"default": exported.options.bits, **exported.options.by_prefix},
+        "breakdown": written.breakdown,
+    }

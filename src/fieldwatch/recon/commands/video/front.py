@@ -1,0 +1,74 @@
+"""Neural video, as the commands see it."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from fieldwatch.recon.pipelines.video import (
+    Scene,
+    VideoConfig,
+    prepare_scene,
+    total_steps,
+    train_video,
+)
+from fieldwatch.registry import Job
+
+QUALITY = (
+    ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
+    ("frame PSNR, mean of patches (dB)", "Eval/Frame/{}_psnr", 2),
+    ("SSIM", "Eval/SSIM/{}", 4),
+    ("MS-SSIM", "Eval/MS_SSIM/{}", 4),
+    ("reference: mean of both neighbours (dB)", "Reference/{}_neighbour_average", 2),
+    ("reference: copy previous (dB)", "Reference/{}_copy_previous", 2),
+    ("reference: mean frame (dB)", "Reference/{}_mean_frame", 2),
+    ("semantic similarity", "Eval/Frame/{}_clip_sim", 4),
+    ("baseline: mean embedding", "Eval/Baseline/{}_clip_sim_mean", 4),
+    ("baseline: shuffled", "Eval/Baseline/{}_clip_sim_shuffled", 4),
+)
+"""Rows of the quality table: label, tag with the set left open, digits."""
+
+
+def prepare(config: VideoConfig) -> Job:
+    """Read the clip and make its targets.
+
+    Raises:
+        ClipError, ValueError: what came, what was wanted, what to do.
+    """
+    scene = prepare_scene(config)
+    return Job(
+        headline=headline(config, scene),
+        notes=(scene.teacher_note, *scene.clip.notes, *scene.split.notes),
+        device=str(scene.device),
+        total=total_steps(config, scene),
+        shown=shown_values(scene),
+        references=scene.references,
+        train=lambda folder, how: train_video(config, scene, folder, **how),
+    )
+
+
+def headline(config: VideoConfig, scene: Scene) -> str:
+    """What will be trained on what."""
+    split, clip = scene.split, scene.clip
+    return (
+        f"{len(clip)} frames {clip.width}x{clip.height}, {len(split.train)} train, {len(split.val)} held out "
+        f"({config.data_split}); model {config.model}, teacher {scene.teacher}"
+    )
+
+
+def shown_values(scene: Scene) -> dict[str, str]:
+    """What the progress bar shows; the held-out quality beside that of the mean of both neighbours."""
+    blend = scene.references.get("Reference/val_neighbour_average")
+    held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
+    return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
+
+
+def quality_table(metrics: Mapping[str, float]) -> Table:
+    """Quality on training and held-out frames, beside references that need no network."""
+    table = Table(title="quality", title_justify="left")
+    for column in ("", "train", "held out"):
+        table.add_column(column, justify="left" if not column else "right")
+    for label, tag, digits in QUALITY:
+        values = [metrics.get(tag.format(part)) for part in ("train", "val")]
+        if any(value is not None for value in values):
+            table.add_row(label, *("-" if value is None else f"{value:.{digits}f}" for value in values))
+    return table

@@ -1,0 +1,225 @@
+"""``fieldwatch infer video SOURCE``: draw a trained clip, whole or in parts, and search it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from fieldwatch.base import output_path
+from fieldwatch.cli.kit import (
+    BadInput,
+    check_writable,
+    counting_frames,
+    open_stored,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.recon.data import read_picture, write_video
+from fieldwatch.recon.pipelines.video import (
+    Found,
+    Playback,
+    encode_image,
+    encode_text,
+    open_run,
+    save_picture,
+    search_clip,
+    write_sheet,
+)
+from fieldwatch.record import Terminal, plain
+from fieldwatch.run import Device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Draw frames, patches, moments between frames or the whole clip; find the patches that show something.
+
+    Example: fieldwatch infer video runs/bunny --frames 0 5 10 --mp4
+    Example: fieldwatch infer video bunny.fwv --time 3.5 --image rabbit.png
+
+    SOURCE is a run folder, or a file that `fieldwatch export` wrote: the file alone is enough.
+    """
+
+    source: tyro.conf.Positional[Path]
+    """A run folder or a bitstream file."""
+    frames: tuple[int, ...] = ()
+    """Frames to draw, counted from 0."""
+    time: tuple[float, ...] = ()
+    """Moments to draw, in frames: 3.5 lies between frames 3 and 4."""
+    patch: tuple[int, int, int] | None = None
+    """FRAME ROW COLUMN of one patch to draw, counted from 0."""
+    mp4: bool = False
+    """Draw the whole clip as a video file."""
+    fps: float = 24.0
+    """Frames per second of the video file."""
+    text: str | None = None
+    """Find patches by what they show (the run's targets must come from CLIP)."""
+    image: Path | None = None
+    """Find patches that look like this picture."""
+    top_k: int = 10
+    """How many patches a search shows."""
+    teacher: str | None = None
+    """Where the encoder of a search is: a folder of CLIP weights; default: the run's own setting, or auto."""
+    checkpoint: str = "best"
+    """Of a run: best (by held-out PSNR), last, or a step."""
+    out: Path | None = None
+    """Where the files go; default RUN/products/infer-<step>, or a folder beside the bitstream."""
+    device: Device = "auto"
+    """Where to draw."""
+    json: bool = False
+    """Print what was written and found as JSON, and nothing else on standard output."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = tyro.cli(Arguments, prog="fieldwatch infer video", args=arguments)
+    check_wishes(chosen)
+    player, folder, teacher = open_player(chosen)
+    console = Terminal(stderr=chosen.json)
+    with reading_input():
+        check_drawable(chosen, player)
+        query = query_of(chosen, player, teacher)
+        check_writable(folder)
+    files = draw(chosen, player, folder, console)
+    found = None
+    if query is not None:
+        with counting_frames(console, "embedding", player.geometry.frames) as drawn:
+            found = search_clip(player, query, top_k=chosen.top_k, drawn=drawn)
+        title = search_title(chosen)
+        files["search"] = write_sheet(player, found, output_path(folder, f"search_{slug(title)}.png"), title)
+        if not chosen.json:
+            print_found(console, found, title)
+    places = {name: path.absolute() for name, path in files.items()}
+    if chosen.json:
+        about = {"source": chosen.source, "step": player.origin.step, "teacher": player.origin.teacher}
+        print_json({**about, "files": places, "search": None if found is None else found_json(found)})
+    else:
+        print_places(console, places)
+    return 0
+
+
+def check_wishes(chosen: Arguments) -> None:
+    """Refuse what makes no sense whatever the source.
+
+    Raises:
+        BadInput: nothing is asked for, or a number is out of its bounds.
+    """
+    if not (chosen.frames or chosen.time or chosen.patch or chosen.mp4 or chosen.text is not None or chosen.image):
+        raise BadInput("nothing is asked for: give --frames, --time, --patch, --mp4, --text or --image")
+    if chosen.text is not None and chosen.image:
+        raise BadInput("--text and --image are two searches: give one of them")
+    if chosen.text is not None and not chosen.text.strip():
+        raise BadInput("--text is empty: say what to look for, as in --text 'a rabbit'")
+    if not 0 < chosen.fps <= 1000:
+        raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
+    if chosen.top_k < 1:
+        raise BadInput(f"--top-k is {chosen.top_k}: wanted at least 1")
+
+
+def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
+    """Open the run or the file; returns it with the default folder for what is drawn, and the setting of its teacher.
+
+    Raises:
+        BadInput: it is neither, or cannot be read.
+    """
+    source = chosen.source
+    if source.is_file():
+        with reading_input():
+            player = Playback.of_bitstream(source, chosen.device)
+        return player, chosen.out or source.with_name(f"{source.stem}-drawn"), chosen.teacher or "auto"
+    if not source.exists():
+        raise BadInput(f"{source} does not exist: give a run folder, or a file that `fieldwatch export` wrote")
+    run = open_stored(partial(open_run, device=chosen.device), source, chosen.checkpoint)
+    folder = chosen.out or output_path(source, "products", f"infer-{run.step}")
+    return Playback.of_run(run), folder, chosen.teacher or run.config.teacher
+
+
+def check_drawable(chosen: Arguments, player: Playback) -> None:
+    """Refuse frames and patches that the clip does not have, before anything is drawn.
+
+    Raises:
+        ValueError: names what there is.
+    """
+    for time in (*chosen.frames, *chosen.time):
+        player.check_time(time)
+    if chosen.patch is not None:
+        player.check_time(chosen.patch[0])
+        player.check_patch(*chosen.patch[1:])
+
+
+def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None:
+    """What is searched for, as an embedding; None without a search.
+
+    Raises:
+        ValueError: there is no semantic head, no fitting encoder, or no readable picture.
+    """
+    if chosen.text is not None:
+        return encode_text(player, chosen.text, teacher)
+    if chosen.image is not None:
+        return encode_image(player, read_picture(chosen.image), teacher)
+    return None
+
+
+def draw(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
+    """Draw all that was asked for; returns the files by what they show."""
+    files = {}
+    for index in chosen.frames:
+        files[f"frame {index}"] = save_picture(output_path(folder, f"frame_{index:05d}.png"), player.frame(index))
+    for time in chosen.time:
+        files[f"time {time:g}"] = save_picture(output_path(folder, f"time_{time:09.3f}.png"), player.frame(time))
+    if chosen.patch is not None:
+        index, row, column = chosen.patch
+        name = f"patch_{index:05d}_row{row}_column{column}.png"
+        files["patch"] = save_picture(output_path(folder, name), player.patch(index, row, column))
+    if chosen.mp4:
+        with counting_frames(console, "drawing", player.geometry.frames) as drawn:
+            files["video"] = write_video(output_path(folder, "clip.mp4"), player.all_frames(drawn), rate=chosen.fps)
+    return files
+
+
+def search_title(chosen: Arguments) -> str:
+    """What a search was for, in words."""
+    return f'"{chosen.text}"' if chosen.text is not None else f"like {chosen.image}"
+
+
+def slug(title: str) -> str:
+    """A title as a part of a file name."""
+    return re.sub(r"\W+", "_", title.lower()).strip("_")[:60] or "query"
+
+
+def print_found(console: Console, found: Found, title: str) -> None:
+    """Show the ranking, and how it agrees with the ranking by the true frames."""
+    table = Table(title=f"patches {title}", title_justify="left")
+    for column in ("rank", "similarity", "frame", "row", "column", "set"):
+        table.add_column(column, justify="left" if column == "set" else "right")
+    for hit in found.hits:
+        cells = (hit.rank, f"{hit.similarity:.4f}", hit.frame, hit.row, hit.column, hit.split)
+        table.add_row(*(str(cell) for cell in cells))
+    console.print(table)
+    agreement = found.agreement
+    if agreement is None:
+        console.print("  ranked by predicted embeddings only: the file holds none of the true frames to compare with")
+        return
+    for k, recall in agreement.recall.items():
+        console.print(
+            f"  of the best {k} by the true frames, {recall:.0%} are found (by chance {agreement.chance[k]:.1%})"
+        )
+    margins = f"{agreement.margin:.4f} predicted, {agreement.target_margin:.4f} by the true frames"
+    console.print(f"  rank correlation {agreement.spearman:.3f}; best less median similarity: {margins}")
+
+
+def found_json(found: Found) -> dict[str, Any]:
+    """A search's result for a script."""
+    agreement = found.agreement
+    return {
+        "hits": [asdict(hit) for hit in found.hits],
+        "by_target": None if found.by_target is None else [asdict(hit) for hit in found.by_target],
+        "agreement": None if agreement is None else plain(asdict(agreement)),
+    }

@@ -1,0 +1,65 @@
+"""From the numbers in a COLMAP file to checked parts of a model; the same for binary and text."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldwatch.recon.data.colmap.error import ColmapError
+from fieldwatch.recon.data.colmap.model import RegisteredImage, SparsePoints
+from fieldwatch.recon.geometry import Lens, LensError, inverse_rigid, quaternion_to_matrix, rigid
+
+
+def lens_of(path: Path, number: int, model: str, size: tuple[int, int], parameters: Sequence[float]) -> Lens:
+    """Make a lens; errors name the file and the camera."""
+    try:
+        return Lens.of(model, *size, parameters)
+    except LensError as error:
+        msg = f"{path}, camera {number}: {error}"
+        raise ColmapError(msg) from error
+
+
+def image_of(path: Path, number: int, name: str, camera: int, pose: Sequence[float]) -> RegisteredImage:
+    """Make a photo of w, x, y, z and the translation of `camera_from_world`.
+
+    Raises:
+        ColmapError: a pose that is not finite, or a quaternion of length 0.
+    """
+    values = torch.tensor(list(pose), dtype=torch.float64)
+    if not torch.isfinite(values).all() or float(values[:4].norm()) < 1e-6:
+        msg = f"{path}, photo {name!r} has the pose {list(pose)}: it must be finite, with a quaternion other than 0"
+        raise ColmapError(msg)
+    camera_from_world = rigid(quaternion_to_matrix(values[:4]), values[4:])
+    return RegisteredImage(number=number, name=name, camera=camera, world_from_camera=inverse_rigid(camera_from_world))
+
+
+def points_of(  # noqa: PLR0913 - the columns of the file
+    path: Path,
+    *,
+    positions: NDArray[np.float64],
+    colours: NDArray[np.uint8],
+    errors: NDArray[np.float64],
+    track_points: NDArray[np.int64],
+    track_images: NDArray[np.int64],
+) -> SparsePoints:
+    """Make points; a model may have none.
+
+    Raises:
+        ColmapError: a point is not finite.
+    """
+    bad = np.flatnonzero(~np.isfinite(positions).all(1))
+    if len(bad):
+        msg = (
+            f"{path}: {len(bad)} of {len(positions)} points are not finite, the first is number {bad[0]} "
+            f"{positions[bad[0]].tolist()}: export the model again, or remove these points"
+        )
+        raise ColmapError(msg)
+    return SparsePoints(
+        positions=torch.from_numpy(np.ascontiguousarray(positions)),
+        colours=torch.from_numpy(np.ascontiguousarray(colours)),
+        errors=torch.from_numpy(np.ascontiguousarray(errors)),
+        track_points=torch.from_numpy(track_points),
+        track_images=torch.from_numpy(track_images),
+    )

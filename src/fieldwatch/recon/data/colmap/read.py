@@ -1,0 +1,192 @@
+"""A COLMAP folder as training takes it: model, photos, masks, split."""
+
+from pathlib import Path
+
+import torch
+
+from fieldwatch.recon.data.colmap import binary, text
+from fieldwatch.recon.data.colmap.error import ColmapError
+from fieldwatch.recon.data.colmap.model import ColmapModel, SparsePoints
+from fieldwatch.recon.data.photos import (
+    Candidate,
+    PhotoOptions,
+    PhotoSet,
+    PictureFolder,
+    Sifted,
+    View,
+    assemble,
+    shortened,
+    sift_photos,
+)
+
+_MODEL_FOLDERS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
+_PHOTO_FOLDERS = ("images", "input", "rgb", "photos")
+_FILES = ("cameras", "images", "points3D")
+
+
+def read_colmap_model(folder: Path | str) -> ColmapModel:
+    """Read a sparse model: three files, `.bin` or `.txt`, in this folder.
+
+    Raises:
+        ColmapError: a file is missing or damaged, nothing was registered, or a camera model is not known.
+    """
+    folder = Path(folder)
+    ending = _ending(folder)
+    missing = [f"{name}.{ending}" for name in _FILES if not (folder / f"{name}.{ending}").is_file()]
+    if missing:
+        msg = f"the COLMAP model {folder} lacks {', '.join(missing)}: copy all three files of the model there"
+        raise ColmapError(msg)
+    files = binary if ending == "bin" else text
+    cameras, images, points = (folder / f"{name}.{ending}" for name in _FILES)
+    lenses = files.read_cameras(cameras)
+    registered = files.read_images(images)
+    if not registered:
+        msg = (
+            f"{images} holds no photo (0 were registered): the reconstruction failed; take photos that overlap more "
+            "and run COLMAP again"
+        )
+        raise ColmapError(msg)
+    lost = [image for image in registered if image.camera not in lenses]
+    if lost:
+        msg = (
+            f"photo {lost[0].name!r} in {images} was taken with camera {lost[0].camera}, {cameras.name} has "
+            f"{sorted(lenses)}: the files belong to different models; copy all three from one"
+        )
+        raise ColmapError(msg)
+    return ColmapModel(lenses=lenses, images=tuple(registered), points=files.read_points(points))
+
+
+def read_colmap(
+    folder: Path | str,
+    options: PhotoOptions | None = None,
+    *,
+    images: Path | str | None = None,
+    masks: Path | str | None = None,
+) -> PhotoSet:
+    """Read a scene that COLMAP reconstructed: photos, cameras and points, straightened, sized and split.
+
+    Points that only held-out photos see are left out, so that nothing of those photos reaches the training.
+
+    Args:
+        folder: with `sparse/0` (or `sparse`, or the model itself) and `images`.
+        options: how photos are read.
+        images: another folder of photos, relative to `folder` or absolute; smaller copies are fine.
+        masks: another folder of masks; `masks` in `folder` is used where it exists. Black is not trained on.
+
+    Raises:
+        ColmapError: no model, a damaged one, or one without photos.
+        PhotoError: photos are missing, unreadable, or of another shape than their cameras.
+    """
+    folder = Path(folder).expanduser()
+    options = options or PhotoOptions()
+    place, notes = _find_model(folder)
+    model = read_colmap_model(place)
+    pictures = PictureFolder(_photo_folder(folder, images))
+    drawn = _mask_folder(folder, masks)
+    candidates = [
+        Candidate(name=i.name, path=pictures.find(i.name), mask=None if drawn is None else drawn.find_mask(i.name))
+        for i in model.images
+    ]
+    sifted = sift_photos(
+        candidates,
+        skip=options.skip_unreadable,
+        leave_out=options.leave_out,
+        source=f"the model {place}",
+        where=pictures.holds,
+    )
+    notes += sifted.notes
+    unused = pictures.unused(candidate.path for candidate in candidates if candidate.path is not None)
+    if unused:
+        notes.append(f"{len(unused)} photos are not in the model and are not used: {shortened(unused)}")
+    photos = assemble(
+        _views(model, sifted),
+        options,
+        points=model.points.positions.float(),
+        colours=model.points.colours,
+        source=str(folder),
+        left_out=sifted.left_out,
+    )
+    return _without_held_out_points(photos, model, notes)
+
+
+def _views(model: ColmapModel, sifted: Sifted) -> list[View]:
+    """What the model says about every photo that can be used."""
+    return [
+        View(
+            name=image.name,
+            path=photo.path,
+            lens=model.lenses[image.camera],
+            world_from_camera=image.world_from_camera,
+            mask=photo.mask,
+            transparent=photo.transparent,
+            blank=photo.blank,
+        )
+        for image in model.images
+        if (photo := sifted.photos.get(image.name)) is not None
+    ]
+
+
+def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[str]) -> PhotoSet:
+    numbers = {image.name: image.number for image in model.images}
+    kept = _seen_by(model.points, [numbers[photos.names[i]] for i in photos.train])
+    if not len(kept):
+        notes.append(f"{photos.source} has no points: Gaussians have to start from random ones")
+    if not kept.all():
+        notes.append(f"{int((~kept).sum())} of {len(kept)} points are left out: no photo to train on sees them")
+    return photos.having(points=photos.points[kept], colours=photos.colours[kept], notes=(*notes, *photos.notes))
+
+
+def _seen_by(points: SparsePoints, numbers: list[int]) -> torch.Tensor:
+    """Tell which points some of these photos see; all, in a model without tracks."""
+    if not len(points.track_images):
+        return torch.ones(len(points.positions), dtype=torch.bool)
+    training = torch.isin(points.track_images, torch.tensor(numbers))
+    seen = torch.zeros(len(points.positions), dtype=torch.bool)
+    seen[points.track_points[training]] = True
+    return seen
+
+
+def _ending(folder: Path) -> str:
+    return "bin" if (folder / "cameras.bin").is_file() or not (folder / "cameras.txt").is_file() else "txt"
+
+
+def _find_model(folder: Path) -> tuple[Path, list[str]]:
+    """Return the folder of the model; of several (`sparse/0`, `sparse/1`), the one with the largest file of photos."""
+    if not folder.is_dir():
+        msg = f"{folder} is no folder: give the one that holds images/ and sparse/, as COLMAP leaves it"
+        raise ColmapError(msg)
+    several = [path for path in sorted((folder / "sparse").glob("*")) if path.is_dir() and _has_model(path)]
+    if len(several) > 1:
+        best = max(several, key=lambda path: (path / f"images.{_ending(path)}").stat().st_size)
+        return best, [f"of {len(several)} models in {folder / 'sparse'} the largest one is used: {best.name}"]
+    for name in _MODEL_FOLDERS:
+        if _has_model(folder / name):
+            return folder / name, []
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    msg = (
+        f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in sparse/0; found: {found}): "
+        "give the folder that holds images/ and sparse/, or run 'colmap automatic_reconstructor' on the photos first"
+    )
+    raise ColmapError(msg)
+
+
+def _has_model(folder: Path) -> bool:
+    return any((folder / f"{name}.{ending}").is_file() for name in ("cameras", "images") for ending in ("bin", "txt"))
+
+
+def _photo_folder(folder: Path, images: Path | str | None) -> Path:
+    if images is not None:
+        chosen = folder / images
+        if chosen.is_dir():
+            return chosen
+        msg = f"{chosen} is no folder: give the folder of the photos that {folder} was reconstructed from"
+        raise ColmapError(msg)
+    return next((folder / name for name in _PHOTO_FOLDERS if (folder / name).is_dir()), folder)
+
+
+def _mask_folder(folder: Path, masks: Path | str | None) -> PictureFolder | None:
+    chosen = folder / (masks or "masks")
+    if masks is not None and not chosen.is_dir():
+        msg = f"{chosen} is no folder: give the folder of the masks, or none to use every pixel"
+        raise ColmapError(msg)
+    return PictureFolder(chosen) if chosen.is_dir() else None

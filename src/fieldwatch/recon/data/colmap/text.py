@@ -1,0 +1,96 @@
+"""COLMAP's text files: cameras.txt, images.txt, points3D.txt."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from fieldwatch.recon.data.colmap.checks import image_of, lens_of, points_of
+from fieldwatch.recon.data.colmap.error import ColmapError
+from fieldwatch.recon.data.colmap.model import RegisteredImage, SparsePoints
+from fieldwatch.recon.geometry import Lens
+
+_T = TypeVar("_T")
+
+
+def read_cameras(path: Path) -> dict[int, Lens]:
+    """Read cameras.txt: lines of id, model, width, height, parameters.
+
+    Raises:
+        ColmapError: a line is not what it should be.
+    """
+    lenses: dict[int, Lens] = {}
+    for place, line in _lines(path):
+        words = line.split()
+        if not words:
+            continue
+        number, width, height = _parsed(path, place, line, lambda w=words: (int(w[0]), int(w[2]), int(w[3])))
+        parameters = _parsed(path, place, line, lambda w=words: [float(word) for word in w[4:]])
+        lenses[number] = lens_of(path, number, words[1], (width, height), parameters)
+    return lenses
+
+
+def read_images(path: Path) -> list[RegisteredImage]:
+    """Read images.txt: pairs of lines, the pose and the observations; the second one may be empty.
+
+    Raises:
+        ColmapError: a line is not what it should be.
+    """
+    images: list[RegisteredImage] = []
+    lines = _lines(path)
+    for place, line in lines:
+        if not line.strip():
+            continue  # between the comments and the first photo
+        words = line.split(maxsplit=9)
+        number, camera = _parsed(path, place, line, lambda w=words: (int(w[0]), int(w[8])))
+        pose = _parsed(path, place, line, lambda w=words: [float(word) for word in w[1:8]])
+        name = _parsed(path, place, line, lambda w=words: w[9].strip())
+        images.append(image_of(path, number, name, camera, pose))
+        next(lines, None)
+    return images
+
+
+def read_points(path: Path) -> SparsePoints:
+    """Read points3D.txt: lines of id, x, y, z, r, g, b, error and pairs of image id and index.
+
+    Raises:
+        ColmapError: a line is not what it should be.
+    """
+    rows: list[list[float]] = []
+    owners: list[int] = []
+    seen: list[int] = []
+    for place, line in _lines(path):
+        words = line.split()
+        if not words:
+            continue
+        track = _parsed(path, place, line, lambda w=words: np.array([int(word) for word in w[8::2]], np.int64).tolist())
+        rows.append(_parsed(path, place, line, lambda w=words: [float(w[i]) for i in range(1, 8)]))
+        owners += [len(rows) - 1] * len(track)
+        seen += track
+    table = np.array(rows, np.float64).reshape(-1, 7)
+    return points_of(
+        path,
+        positions=table[:, :3],
+        colours=table[:, 3:6].clip(0, 255).astype(np.uint8),
+        errors=table[:, 6],
+        track_points=np.array(owners, np.int64),
+        track_images=np.array(seen, np.int64),
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of every line that is no comment."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from ((place, line) for place, line in enumerate(file, 1) if not line.startswith("#"))
+
+
+def _parsed(path: Path, place: int, line: str, parse: Callable[[], _T]) -> _T:
+    try:
+        return parse()
+    except (ValueError, IndexError, OverflowError) as error:
+        msg = (
+            f"line {place} of {path} is {line.strip()[:80]!r}, which is not what COLMAP writes ({error}): "
+            "export the model again with 'colmap model_converter'"
+        )
+        raise ColmapError(msg) from error

@@ -1,0 +1,176 @@
+"""A clip from a folder of images."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from fieldwatch.recon.data.clip_error import ClipError
+from fieldwatch.recon.data.framing import Framing, Size
+from fieldwatch.recon.data.image_file import image_size, read_image
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
+
+
+def natural_key(name: str) -> tuple[tuple[int, str], ...]:
+    """Sort key that puts `frame_2` before `frame_10`."""
+    parts = re.findall(r"\d+|\D+", name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part.casefold()) for part in parts)
+
+
+def image_tensor(image: Image.Image) -> UInt8[Tensor, "3 height width"]:
+    """Copy an RGB image into a channels-first tensor."""
+    return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).contiguous()
+
+
+def read_picture(path: Path) -> UInt8[Tensor, "3 height width"]:
+    """Decode one image file to 8-bit RGB, upright.
+
+    Raises:
+        ClipError: when the file is unreadable or cut short.
+    """
+    return image_tensor(read_image(path).image)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which frames of a source are used: the first, every how many, and at most how many (None: all)."""
+
+    start: int = 0
+    count: int | None = None
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that select nothing by construction."""
+        if self.start < 0 or self.stride < 1 or (self.count is not None and self.count < 1):
+            msg = (
+                f"start={self.start}, count={self.count}, stride={self.stride} select no frame: "
+                "start must be at least 0, stride and count at least 1"
+            )
+            raise ClipError(msg)
+
+    def takes(self, index: int) -> bool:
+        """Tell whether the frame with this index in the source is used."""
+        offset = index - self.start
+        return offset >= 0 and offset % self.stride == 0 and not self.ends_before(index)
+
+    def ends_before(self, index: int) -> bool:
+        """Tell whether no frame from this index on is used."""
+        return self.count is not None and index > self.start + (self.count - 1) * self.stride
+
+    def refuse_nothing(self, taken: int, available: int, source: Path) -> None:
+        """Raise if no frame was taken."""
+        if taken == 0:
+            msg = (
+                f"no frame of {source} is left: it has {available} frames, and start={self.start}, "
+                f"stride={self.stride} begin after them: use a smaller start"
+            )
+            raise ClipError(msg)
+
+
+@dataclass
+class ImageFolder:
+    """The images of a folder in natural order; other files are left out and counted in `notes`.
+
+    Raises:
+        ClipError: no image, a mix of sizes, or a crop larger than a frame: found from the headers, before any decoding.
+    """
+
+    folder: Path
+    framing: Framing
+    selection: Selection
+    notes: list[str] = field(default_factory=list)
+    _paths: list[Path] = field(default_factory=list)
+    _changes: dict[str, set[str]] = field(default_factory=dict)
+    _size: Size = (0, 0)
+
+    def __post_init__(self) -> None:
+        """List the frames and check that they will all have one size."""
+        images = _list_images(self.folder, self.notes)
+        self._paths = [path for i, path in enumerate(images) if self.selection.takes(i)]
+        self.selection.refuse_nothing(len(self._paths), len(images), self.folder)
+        self._check_sizes()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """File names of the frames that are used."""
+        return [path.name for path in self._paths]
+
+    def scan(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
+        """Decode every frame once, in order; afterwards `notes` is complete."""
+        for i in range(len(self._paths)):
+            yield self.read(i)
+        counts = Counter(change for changes in self._changes.values() for change in changes)
+        self.notes += [f"{number} of {len(self._paths)} frames: {change}" for change, number in sorted(counts.items())]
+
+    def read(self, index: int) -> UInt8[Tensor, "3 height width"]:
+        """Decode one frame."""
+        path = self._paths[index]
+        image, changes = read_image(path)
+        self._changes[path.name] = set(changes)
+        frame = image_tensor(self.framing.apply(image, path.name))
+        if frame.shape[1:] != self._size:
+            msg = (
+                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), not {self._size[0]}_{self._size[1]} as "
+                "its header said at the start: it was replaced, or EXIF behind its pixels turns it; save it again"
+            )
+            raise ClipError(msg)
+        return frame
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+    def _check_sizes(self) -> None:
+        before = {path.name: image_size(path) for path in self._paths}
+        after = {name: self.framing.size_after(size, name) for name, size in before.items()}
+        if len(set(after.values())) > 1:
+            msg = (
+                f"the frames of {self.folder} have different sizes (height_width): {_by_size(after)}: "
+                "give --resize H_W to bring them to one size, or remove the frames that do not belong"
+            )
+            raise ClipError(msg)
+        if len(set(before.values())) > 1:
+            self.notes.append(f"frames of different sizes were brought to one: {_by_size(before)}")
+        self._size = next(iter(after.values()))
+
+
+def _by_size(sizes: dict[str, Size]) -> str:
+    """Say which sizes occur, how often, and the first frame of each."""
+    counts = Counter(sizes.values())
+    first = {size: next(name for name, other in sizes.items() if other == size) for size in counts}
+    return ", ".join(
+        f"{height}_{width} ({counts[height, width]} frames, first {first[height, width]})"
+        for height, width in sorted(counts, key=lambda size: (-counts[size], size))
+    )
+
+
+def _list_images(folder: Path, notes: list[str]) -> list[Path]:
+    entries = list(folder.iterdir())
+    images = [p for p in entries if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith(".") and p.is_file()]
+    if not entries:
+        msg = f"{folder} is empty: point --data at a folder of images or at a video file"
+        raise ClipError(msg)
+    if not images:
+        raise ClipError(_no_images(folder, entries))
+    if len(images) < len(entries):
+        others = sorted({p.name for p in entries} - {p.name for p in images})
+        notes.append(f"ignored {len(others)} entries of {folder} that are no images, for example {others[0]}")
+    ordered = sorted(images, key=lambda p: (natural_key(p.name), p.name))
+    if ordered != sorted(images, key=lambda p: p.name):
+        notes.append("frames are in natural order (2 before 10), which differs from the alphabetical one")
+    return ordered
+
+
+def _no_images(folder: Path, entries: list[Path]) -> str:
+    deeper = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
+    kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
+    found = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
+    remedy = f"did you mean {min(deeper)}?" if deeper else "convert the frames to PNG, or give the video file itself"
+    return f"no image among the {len(entries)} entries of {folder} (found {found}): {remedy}"

@@ -1,0 +1,332 @@
+"""Own captures: normal maps and masks of photos that COLMAP placed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
+from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, natural_key
+from fieldwatch.recon.data.normal_maps.error import NormalMapError
+from fieldwatch.recon.data.normal_maps.layout import (
+    MASK_FOLDERS,
+    MESH,
+    NORMAL_FOLDERS,
+    Axes,
+    holes_filled,
+    in_opencv,
+    subfolder,
+    view_of_maps,
+)
+from fieldwatch.recon.data.normal_maps.map_files import MASK_SUFFIXES, NORMAL_SUFFIXES, read_mask_file, read_normal_file
+from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
+from fieldwatch.recon.data.normal_maps.sphere import Ball, cut_masks, object_ball, refuse_black
+from fieldwatch.recon.geometry import Camera, Lens
+
+REACH = 0.8
+"""How far the visual hull of own captures reaches in the unit sphere."""
+
+MODEL_FOLDERS = ("sparse/0", "sparse", ".", "dense/sparse", "colmap/sparse/0")
+_NUMBER = re.compile(r"(\d+)$")
+_MOST = 0.75  # share of the views in whose masks a point of the object lies
+_PIXELS = 1.0  # a map of another size has the photo's shape to that many pixels, for rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What there is of one view."""
+
+    name: str
+    normals: Path
+    mask: Path
+    image: RegisteredImage
+
+
+def read_normal_captures(  # noqa: PLR0913 - what differs between people's folders
+    folder: Path | str,
+    *,
+    normals: str | None = None,
+    masks: str | None = None,
+    sparse: str | None = None,
+    axes: Axes = "auto",
+    ratio: float = REACH,
+    exclude: Sequence[str | int] = (),
+    fill_holes: bool = False,
+) -> NormalSet:
+    """Read normal maps and masks of photos that COLMAP placed, and find the object's unit sphere.
+
+    Files belong to the photo of their name: `normals/IMG_7.npy` and `masks/IMG_7.png` (or `IMG_7.jpg.png`, as COLMAP
+    names masks) to the model's `IMG_7.jpg`, in the same subfolder if there are any. The frame of the cameras has the
+    axes of the model and the unit sphere around the ball that encloses the visual hull of the masks; `world_from_unit`
+    leads back to the model's coordinates. Maps may have another size than the photo, of the same shape.
+
+    Args:
+        folder: with the folders of normals, masks and the model in it.
+        normals: folder of camera-space normals; if None, the first there is of `normals`, `normal`, ...
+        masks: folder of masks; if None, `mask` or `masks`.
+        sparse: folder of the sparse model, binary or text; if None, `sparse/0`, `sparse`, ... It may be without points.
+        axes: of the normals in the files; by the sign of z, if `auto`.
+        ratio: how far from the origin the hull reaches, in units of the sphere's radius: above 0, at most 1.
+        exclude: photos to leave out: names, with or without extension, or the number at the end of their names.
+        fill_holes: add holes of the masks to them where there are normals in the holes.
+
+    Raises:
+        NormalMapError: a file is missing, there twice, unreadable or of another shape than its photo; a lens with
+            distortion; axes that cannot be recognised; masks that leave no place for the object.
+        ColmapError: no model, or a damaged one.
+    """
+    folder = Path(folder).expanduser()
+    notes = list[str]()
+    if not 0 < ratio <= 1:
+        msg = f"ratio={ratio}: the object is to reach that far from the origin of the unit sphere: give 0.8, at most 1"
+        raise NormalMapError(msg)
+    maps = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+    drawn = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
+    place = model_folder(folder, sparse)
+    model = _with_points_or_without(place)
+    parts = _joined(folder, maps, drawn, model, exclude)
+    views = [_view(part, model.lenses[part.image.camera], place, notes) for part in parts]
+    refuse_black(views)
+    views = in_opencv(views, axes, folder, notes)
+    if fill_holes:
+        views = [holes_filled(view, notes) for view in views]
+    ball = object_ball(views)
+    notes += _about(views, ball, model)
+    scale = ball.radius / ratio
+    world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
+    world_from_unit[:3, 3] = ball.centre
+    return NormalSet(
+        views=tuple(_into_sphere(view, ball.centre, scale) for view in views),
+        world_from_unit=world_from_unit,
+        mesh=folder / MESH if (folder / MESH).is_file() else None,
+        source=str(folder),
+        notes=tuple(_counted(notes)),
+    )
+
+
+def model_folder(folder: Path, sparse: str | None = None) -> Path:
+    """Return the folder of a sparse model; one that is named has to be there.
+
+    Raises:
+        NormalMapError: there is none.
+    """
+    names = (sparse,) if sparse else MODEL_FOLDERS
+    there = [folder / name for name in names if has_model(folder / name)]
+    if not there:
+        msg = (
+            f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in {' or '.join(names)}): "
+            "copy it there, or say where it is (sparse)"
+        )
+        raise NormalMapError(msg)
+    return there[0]
+
+
+def has_model(folder: Path) -> bool:
+    """Whether a folder holds the cameras and photos of a sparse model."""
+    return any(all((folder / f"{n}.{end}").is_file() for n in ("cameras", "images")) for end in ("bin", "txt"))
+
+
+def _with_points_or_without(place: Path) -> ColmapModel:
+    """Read a model; poses that are known from elsewhere come without any points, which is fine here.
+
+    Raises:
+        NormalMapError: no photo in it, or one of a camera that is not in it.
+        ColmapError: a damaged file.
+    """
+    ending = "bin" if (place / "cameras.bin").is_file() else "txt"
+    if _has_points(place / f"points3D.{ending}"):
+        return read_colmap_model(place)
+    files = binary if ending == "bin" else text
+    lenses = files.read_cameras(place / f"cameras.{ending}")
+    images = files.read_images(place / f"images.{ending}")
+    lost = [image.name for image in images if image.camera not in lenses]
+    if lost or not images:
+        what = f"the cameras of {_listed(lost)} are not in it" if lost else "no photo is in it"
+        msg = f"{place} is no whole model: {what}; copy cameras and images from one COLMAP model"
+        raise NormalMapError(msg)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    points = SparsePoints(
+        positions=torch.zeros(0, 3, dtype=torch.float64),
+        colours=torch.zeros(0, 3, dtype=torch.uint8),
+        errors=torch.zeros(0, dtype=torch.float64),
+        track_points=nothing,
+        track_images=nothing,
+    )
+    return ColmapModel(lenses=lenses, images=tuple(images), points=points)
+
+
+def _has_points(path: Path) -> bool:
+    """Whether a file of points is there and not empty: in binary, a count of eight bytes comes first."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".bin":
+        with path.open("rb") as file:
+            return file.read(8) != bytes(8)
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return any(line.strip() and not line.startswith("#") for line in lines)
+
+
+def _joined(folder: Path, maps: Path, drawn: Path, model: ColmapModel, exclude: Sequence[str | int]) -> list[_Parts]:
+    """Return what belongs together by name, in natural order.
+
+    Raises:
+        NormalMapError: something is missing or there twice.
+    """
+    normals = _by_name(maps, NORMAL_SUFFIXES)
+    masks = _by_name(drawn, MASK_SUFFIXES)
+    flat = not any("/" in name for name in (*normals, *masks))
+    images = _images(model, flat=flat)
+    known = set(normals) | set(masks) | set(images)
+    out = _left_out(known, exclude, folder)
+    there = {f"{maps.name}/": normals, f"{drawn.name}/": masks, "the COLMAP model": images}
+    lacks = {what: sorted(known - out - set(names), key=natural_key) for what, names in there.items()}
+    if wrong := [f"{what} lacks {_listed(names)}" for what, names in lacks.items() if names]:
+        msg = (
+            f"{folder}: normals, masks and poses are not there for the same photos: {'; '.join(wrong)}; files belong "
+            "together by the photo's name: add what is missing, or leave these photos out (exclude)"
+        )
+        raise NormalMapError(msg)
+    used = sorted(known - out, key=natural_key)
+    if not used:
+        msg = f"{folder}: no photo with normals, mask and pose is left of {len(known)}: leave out fewer (exclude)"
+        raise NormalMapError(msg)
+    return [_Parts(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
+
+
+def _by_name(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
+    """Return the files in a folder and below it by the name of their photo, without extension."""
+    found = dict[str, Path]()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in suffixes or path.name.startswith("."):
+            continue
+        name = _photo_name(path.relative_to(folder).with_suffix("").as_posix())
+        if name in found:
+            msg = f"{found[name]} and {path} both belong to the photo {name!r}: remove or rename one of them"
+            raise NormalMapError(msg)
+        found[name] = path
+    return found
+
+
+def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
+    """Return the photos of a model by name without extension; without subfolders, if the maps have none."""
+    found = dict[str, RegisteredImage]()
+    for image in model.images:
+        name = _photo_name(image.name.replace("\\", "/").removeprefix("./"))
+        name = PurePosixPath(name).name if flat else name
+        if name in found:
+            msg = (
+                f"photos {found[name].name!r} and {image.name!r} of the COLMAP model both belong to maps named "
+                f"{name!r}: give the maps the subfolders that the photos have, or remove one from the model"
+            )
+            raise NormalMapError(msg)
+        found[name] = image
+    return found
+
+
+def _photo_name(name: str) -> str:
+    path = PurePosixPath(name)
+    return path.with_suffix("").as_posix() if path.suffix.lower() in IMAGE_SUFFIXES else name
+
+
+def _left_out(known: set[str], exclude: Sequence[str | int], folder: Path) -> set[str]:
+    out = set[str]()
+    for one in exclude:
+        if isinstance(one, int):
+            fits = {name for name in known if (match := _NUMBER.search(name)) and int(match[1]) == one}
+        else:
+            fits = {_photo_name(one)} & known
+        if len(fits) != 1:
+            what = "several photos have" if fits else "there is no photo with"
+            there = _listed(sorted(fits or known, key=natural_key))
+            msg = f"{folder}: {one!r} is to be left out, but {what} that name or number: choose of {there}"
+            raise NormalMapError(msg)
+        out |= fits
+    return out
+
+
+def _view(part: _Parts, lens: Lens, place: Path, notes: list[str]) -> NormalView:
+    """Read one view; its camera stands in the coordinates of the model still."""
+    if lens.bends:
+        msg = (
+            f"{place}: the photo {part.image.name!r} was taken through a {lens.model} lens with distortion; normals "
+            "are taken to be those of a pinhole camera: run 'colmap image_undistorter', make normals and masks of the "
+            "photos in its images/, and use its sparse/"
+        )
+        raise NormalMapError(msg)
+    vectors = read_normal_file(part.normals)
+    mask = read_mask_file(part.mask)
+    height = int(vectors.shape[0])
+    width = int(vectors.shape[1])
+    _same_shape(part.normals, (width, height), f"its photo {part.image.name!r}", (lens.width, lens.height))
+    if mask.shape != (height, width):
+        _same_shape(part.mask, (mask.shape[1], mask.shape[0]), str(part.normals), (width, height))
+        mask = _resampled(mask, height, width)
+        notes.append("masks were brought to the size of their normals")
+    if (lens.width, lens.height) != (width, height):
+        notes.append("maps are of another size than their photos; their cameras were resized")
+    inner = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
+    pose = part.image.world_from_camera
+    camera = Camera(name=part.name, width=lens.width, height=lens.height, **inner, world_from_camera=pose)
+    return view_of_maps(camera.resized(width, height), vectors, mask)
+
+
+def _same_shape(path: Path, size: tuple[int, int], other: str, others: tuple[int, int]) -> None:
+    """Refuse a map that is no smaller or larger copy: it was cropped, turned or squeezed."""
+    width, height = size
+    wide, high = others
+    if abs(width * high - height * wide) > _PIXELS * max(wide, high):
+        msg = (
+            f"{path} has {width}x{height} pixels and {other} {wide}x{high} (width x height), which is no smaller copy "
+            "of the same picture: make the map of the whole photo, with equal scale both ways"
+        )
+        raise NormalMapError(msg)
+
+
+def _resampled(mask: Bool[Tensor, "h w"], height: int, width: int) -> Bool[Tensor, "height width"]:
+    """Bring a mask to another size: a pixel is in it where most of its area is."""
+    shares = torch.nn.functional.interpolate(mask[None, None].float(), (height, width), mode="area")
+    return shares[0, 0] > 0.5
+
+
+def _into_sphere(view: NormalView, centre: Float[Tensor, "3"], scale: float) -> NormalView:
+    pose = view.camera.world_from_camera.clone()
+    pose[:3, 3] = (pose[:3, 3] - centre) / scale
+    return replace(view, camera=replace(view.camera, world_from_camera=pose))
+
+
+def _about(views: Sequence[NormalView], ball: Ball, model: ColmapModel) -> list[str]:
+    """Say what was found of the object: its ball, cut masks, and how many sparse points are on it."""
+    where = ", ".join(f"{value:.4g}" for value in ball.centre.tolist())
+    notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in the model"]
+    if cut := cut_masks(views):
+        notes.append(f"{len(cut)} masks touch the edge of their picture ({_listed(cut)}): the object may go on there")
+    points = model.points.positions
+    if not len(points):
+        return notes
+    held = torch.stack([_holds(view, points) for view in views]).double().mean(0) >= _MOST
+    beyond = int((held & ((points - ball.centre).norm(dim=-1) > ball.radius)).sum())
+    said = f"{int(held.sum())} of {len(points)} sparse points lie in the masks of most views"
+    return [*notes, said + (f"; {beyond} of these lie outside the ball" if beyond else "")]
+
+
+def _holds(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"]:
+    pixels, depth = view.camera.project(points)
+    limits = torch.tensor([view.size[1], view.size[0]])
+    shown = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+    column, row = torch.where(shown[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    return shown & view.mask[row, column]
+
+
+def _counted(notes: Iterable[str]) -> list[str]:
+    """Say a thing that happened to several views once, with their number."""
+    return [note if number == 1 else f"{note} ({number} views)" for note, number in Counter(notes).items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return f"{shown}, ... ({len(names)})" if len(names) > 8 else shown

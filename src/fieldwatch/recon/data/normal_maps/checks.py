@@ -1,0 +1,359 @@
+"""What people get wrong with normal maps, found before any training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from fieldwatch.recon.data.normal_maps.agreement import (
+    Turn,
+    as_read,
+    flipped,
+    from_world,
+    median_disagreement,
+    outward_share,
+)
+from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
+from fieldwatch.recon.data.normal_maps.layout import mask_holes
+from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
+from fieldwatch.recon.geometry import normals_from_depth
+
+_ROUND = 1e-4  # how far R R^T may be from 1
+_OFF_UNIT = 0.01
+_FACING = 0.99
+_COVERED = 0.95
+_OUTWARD = 0.6  # of 1; healthy sets have 0.9
+_DISAGREE = 35.0  # degrees
+_DEPTH_ANGLE = 10.0  # degrees
+_GRAZING = 0.3
+_FULL_ON = 0.8  # cosine to the ray around a hole that is none of the object
+_RAYS = 400
+_STEPS = 192
+_SMALL = 0.1  # an object that reaches no further is lost in the unit sphere
+_BEYOND = 0.001
+_LOOSE = 1.15  # the hull of few views reaches beyond the object
+_EXPLAINS = {  # what follows from a fault is not told beside it
+    "overlap": ("axes", "cross_view", "depth", "holes"),
+    "axes": ("facing", "cross_view", "depth", "holes"),
+    "rotation": ("hull", "silhouettes", "cross_view"),
+    "silhouettes": ("cross_view",),
+    "hull": ("silhouettes", "cross_view"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalCheck:
+    """What a check of normal maps found.
+
+    Attributes:
+        name: of the check: `rotation`, `unit_length`, `facing`, `axes`, `overlap`, `holes`, `hull`, `silhouettes`,
+            `cross_view` or `depth`.
+        severity: `"error"` (training would fail or learn something else), `"warning"` (look at it) or `"note"`.
+        message: what was seen, with numbers.
+        remedy: what to do.
+    """
+
+    name: str
+    severity: Literal["note", "warning", "error"]
+    message: str
+    remedy: str
+
+
+def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
+    """Return what is wrong with a set, the gravest first; nothing for a healthy one.
+
+    Checked are: rotations of the cameras, lengths of the normals, that they face the camera, their axes (against the
+    outlines of the masks, and across views), that normals cover their masks, holes in the masks, that the visual hull
+    lies within the unit sphere and shows again what the masks show, that views agree about the same place, and that
+    depth has the slopes of the normals.
+    """
+    views = normal_set.views
+    found = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
+    hull = visual_hull(views)
+    found += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
+    checks = [check for check in found if check is not None]
+    explained = set[str]().union(*(_EXPLAINS.get(check.name, ()) for check in checks))
+    ranks = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted((c for c in checks if c.name not in explained), key=lambda check: ranks[check.severity]))
+
+
+def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
+    wrong: dict[str, float] = {}
+    for view in views:
+        turn = view.camera.world_from_camera[:3, :3].double()
+        off = float((turn @ turn.T - torch.eye(3, dtype=torch.float64)).abs().max())
+        if off > _ROUND or float(torch.linalg.det(turn)) < 0:
+            wrong[view.name] = off
+    if not wrong:
+        return None
+    return NormalCheck(
+        name="rotation",
+        severity="error",
+        message=f"views {_listed(list(wrong))} have poses that are no rotations (off by {max(wrong.values()):.2g}).",
+        remedy="Write poses with orthonormal axes and determinant 1; a scale belongs into scale_mat.",
+    )
+
+
+def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
+    shares = {}
+    for view in views:
+        length = view.normals[view.valid].double().norm(dim=-1)
+        off = float(((length - 1).abs() > 0.02).double().mean()) if len(length) else 0.0
+        shares[view.name] = max(off, view.off_unit)
+    return _of_views(
+        shares,
+        lambda share: share > _OFF_UNIT,
+        name="unit_length",
+        severity="warning",
+        message="of the normals in the mask are not of length 1 (by more than 2 %)",
+        remedy="Write unit normals, n = p / 65535 * 2 - 1 in 16-bit PNG; do not resize maps with a filter.",
+    )
+
+
+def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
+    shares = {}
+    for view in views:
+        cosine = (view.normals * view.camera.directions().to(view.normals)).sum(-1)[view.valid]
+        shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
+    return _of_views(
+        shares,
+        lambda share: share > 1 - _FACING,
+        name="facing",
+        severity="error" if max(shares.values()) > 0.1 else "warning",
+        message="of the normals in the mask face away from the camera",
+        remedy="What a camera sees faces it. Where it is most of them, z has the wrong sign: read with other axes.",
+    )
+
+
+def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
+    """Judge the signs of x and y by outlines, of z by facing; and whether the normals are in the world's axes."""
+    share = outward_share(views)
+    towards = torch.cat([view.normals[view.valid][:, 2] for view in views])
+    if share is None or not len(towards):
+        return None
+    signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((towards > 0).double().mean()) > 0.5 else 1.0)
+    guess: Turn = flipped(*signs)
+    best = abs(share[0]) + abs(share[1])
+    name = ("x", "y", "z")
+    what = "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
+    remedy = {
+        (1.0, -1.0, -1.0): "The file has the other axes: read it with axes='opencv' where it was 'opengl', or back.",
+    }.get(signs, "Write them in OpenGL's axes: x right, y up, z to the viewer.")
+    world = max(
+        (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda turn: sum(outward_share(views, turn) or (0, 0))
+    )
+    worldly = sum(outward_share(views, world) or (0, 0))
+    if worldly > max(best + 0.2, _OUTWARD):
+        guess = world
+        best = worldly
+        what = "the normals are in the axes of the world, not of the camera"
+        remedy = "Give the folder of camera-space normals, or turn them by each camera's R."
+    elif best < _OUTWARD:
+        what = "no choice of signs makes the normals face outwards at the outlines of the masks"
+        remedy = "Check which way x, y and z go in the files, and that masks and normals are of the same views."
+    elif min(signs) > 0:
+        return None
+    angles = [median_disagreement(views, hull, turn) for turn in (as_read, guess)]
+    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, so taken by {angles[1]:.0f}"
+    return NormalCheck(
+        name="axes",
+        severity="error",
+        message=f"{what} (outward share {sum(share):.2f}, so taken {best:.2f} of 1{across}).",
+        remedy=remedy,
+    )
+
+
+def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
+    shares = {view.name: float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views}
+    found = _of_views(
+        shares,
+        lambda share: share < _COVERED,
+        name="overlap",
+        severity="error",
+        message="of the mask have a normal",
+        remedy="Masks and normals of a view must show the same: check the numbers in their names.",
+        worst=min,
+    )
+    better = _other_masks(views, [view for view in views if shares[view.name] < _COVERED])
+    return found if found is None or not better else replace(found, message=f"{found.message[:-1]}; {better}.")
+
+
+def _other_masks(views: Sequence[NormalView], wrong: Sequence[NormalView]) -> str:
+    """Say which other masks fit better, for the first such view."""
+    for view in wrong:
+        fits = {other.name: _iou(view, other) for other in views if other.size == view.size}
+        best = max(fits, key=lambda name: fits[name])
+        if best != view.name and fits[best] > fits[view.name] + 0.05:
+            return (
+                f"the mask of {best} fits the normals of {view.name} (IoU {fits[best]:.2f}, own {fits[view.name]:.2f})"
+            )
+    return ""
+
+
+def _iou(view: NormalView, other: NormalView) -> float:
+    return float((view.known & other.mask).sum() / (view.known | other.mask).sum().clamp_min(1))
+
+
+def _holes(views: Sequence[NormalView]) -> NormalCheck | None:
+    counts = {view.name: _false_holes(view) for view in views}
+    if not (wrong := [name for name, count in counts.items() if count]):
+        return None
+    return NormalCheck(
+        name="holes",
+        severity="warning",
+        message=(
+            f"the masks of views {_listed(wrong)} have {sum(counts.values())} pixels in holes that are none of the "
+            "object (normals in them, or facing the camera all around them): the surface would be carved there."
+        ),
+        remedy="Fill them: read with fill_holes=True (which fills those with normals), or write the masks again.",
+    )
+
+
+def _false_holes(view: NormalView) -> int:
+    """Count the pixels of holes in the mask that are none of the object: through a true one the surface turns away."""
+    holes = mask_holes(view.mask)
+    labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(holes.numpy()))
+    rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
+    cosine = (view.normals * rays).sum(-1)
+    total = 0
+    for number in range(1, count + 1):
+        hole = torch.from_numpy(labels == number)
+        rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid
+        faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FULL_ON
+        known = int((hole & view.known).sum())
+        total += int(hole.sum()) if faces else known
+    return total
+
+
+def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
+    radii = hull.centres(hull.inside).norm(dim=-1)
+    if not len(radii):
+        return NormalCheck(
+            name="hull",
+            severity="error",
+            message="no place is in all masks: the visual hull within 1.5 units of the origin is empty.",
+            remedy="Masks and cameras do not belong together, or scale_mat does not bring the object to the origin.",
+        )
+    reach = float(radii.max())
+    if reach < _SMALL:
+        return NormalCheck(
+            name="hull",
+            severity="error",
+            message=f"the object reaches only {reach:.2f} from the origin.",
+            remedy="Make the scale of scale_mat smaller, so that the object fills the unit sphere.",
+        )
+    beyond = {view.name: _beyond(view) for view in views}
+    worst = max(beyond, key=lambda name: beyond[name])
+    if beyond[worst] <= _BEYOND and reach <= _LOOSE:
+        return None
+    proof = f"; {beyond[worst]:.1%} of the mask of view {worst} miss the unit sphere" if beyond[worst] else ""
+    return NormalCheck(
+        name="hull",
+        severity="error" if beyond[worst] > _BEYOND else "warning",
+        message=f"the visual hull reaches {reach:.2f} from the origin{proof}: the object must lie in the unit sphere.",
+        remedy="Make the scale of scale_mat larger, or move its centre to the object's.",
+    )
+
+
+def _beyond(view: NormalView) -> float:
+    """Share of the rays through a mask that miss the unit sphere: what they meet is outside of it."""
+    origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
+    return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
+
+
+def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
+    if not bool(hull.inside.any()):
+        return None
+    grown = hull.grown()
+    shares = {view.name: _met(view, grown) for view in views if bool(view.mask.any())}
+    return _of_views(
+        shares,
+        lambda share: share < _COVERED,
+        name="silhouettes",
+        severity="error",
+        message="of the mask are met by what all masks leave of the object",
+        remedy="The pose of some view, or its mask, is of another view: check the indices and the cameras.",
+        worst=min,
+    )
+
+
+def _met(view: NormalView, hull: Hull) -> float:
+    """Share of the rays through a mask, at most 400 of them, that meet the hull."""
+    origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    step = max(len(origins) // _RAYS, 1)
+    origins = origins[::step]
+    directions = directions[::step]
+    middle = -(origins * directions).sum(-1, keepdim=True)
+    along = middle + torch.linspace(-1.75, 1.75, _STEPS, dtype=middle.dtype) * hull.half
+    points = origins[:, None] + along[..., None] * directions[:, None]
+    return float(hull.holds(points).any(-1).double().mean())
+
+
+def _cross_view(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
+    angle = median_disagreement(views, hull)
+    if angle is None or angle <= _DISAGREE:
+        return None
+    return NormalCheck(
+        name="cross_view",
+        severity="error",
+        message=f"normals of two views at the same place differ by {angle:.0f} degrees (median).",
+        remedy="Check the axes of the normals, their indices, and the rotations of the cameras.",
+    )
+
+
+def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
+    angles: dict[str, float] = {}
+    for view in views:
+        if view.depth is None:
+            continue
+        level = replace(view.camera, world_from_camera=torch.eye(4))
+        drawn, told = normals_from_depth(view.depth, level, mask=view.valid)
+        rays = torch.nn.functional.normalize(level.directions(), dim=-1)
+        told &= (view.normals * rays).sum(-1) < -_GRAZING
+        cosine = (drawn * torch.nn.functional.normalize(view.normals, dim=-1)).sum(-1)[told].double().clamp(-1, 1)
+        covered = float((view.depth[view.mask] > 0).double().mean()) if bool(view.mask.any()) else 1.0
+        angles[view.name] = 90.0 if covered < 0.5 or not len(cosine) else float(cosine.acos().rad2deg().median())
+    if not (wrong := [name for name, angle in angles.items() if angle > _DEPTH_ANGLE]):
+        return None
+    return NormalCheck(
+        name="depth",
+        severity="warning",
+        message=(
+            f"depth and normals of views {_listed(wrong)} disagree: the slopes of the depth differ from the normals by "
+            f"up to {max(angles.values()):.0f} degrees (median of a view; 90 where most of the depth is missing)."
+        ),
+        remedy="Depth is along the optical axis, of the same view: integrate the normals again, or leave it out.",
+    )
+
+
+def _of_views(  # noqa: PLR0913 - the parts of a finding
+    shares: dict[str, float],
+    wrong: Callable[[float], bool],
+    *,
+    name: str,
+    severity: Literal["warning", "error"],
+    message: str,
+    remedy: str,
+    worst: Callable[..., str] = max,
+) -> NormalCheck | None:
+    """Return a finding about the views whose share is wrong, with the worst of them."""
+    names = [view for view, share in shares.items() if wrong(share)]
+    if not names:
+        return None
+    view = worst(names, key=lambda one: shares[one])
+    text = f"in {len(names)} of {len(shares)} views, {shares[view]:.1%} {message} (view {view!r}, the worst)."
+    return NormalCheck(name=name, severity=severity, message=text, remedy=remedy)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown}, ... ({len(names)})" if len(names) > 5 else shown
+
+
+def _sign(value: float) -> float:
+    return -1.0 if value < 0 else 1.0

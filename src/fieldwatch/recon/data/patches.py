@@ -1,0 +1,131 @@
+"""A frame as a grid of equal patches, and the coordinates under which a network knows them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from fieldwatch.base import InputError
+
+
+class Window(NamedTuple):
+    """A patch-sized rectangle of a frame, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def cut(self, frames: Shaped[Tensor, "*frames height width"]) -> Shaped[Tensor, "*frames ph pw"]:
+        """Return what the window shows."""
+        return frames[..., self.top : self.top + self.height, self.left : self.left + self.width]
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """`rows` x `columns` patches of floor(height / rows) x floor(width / columns) pixels, in row-major order.
+
+    Attributes:
+        rows: patches from top to bottom.
+        columns: patches from left to right.
+        height: frame height in pixels.
+        width: frame width in pixels.
+
+    Raises:
+        ValueError: when the grid has no cell or is finer than the pixels.
+    """
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        """Refuse grids without a pixel per patch."""
+        if self.rows < 1 or self.columns < 1:
+            msg = f"a grid of {self.rows} x {self.columns} patches has none: rows and columns must be at least 1"
+            raise InputError(msg)
+        if self.rows > self.height or self.columns > self.width:
+            msg = (
+                f"a grid of {self.rows} x {self.columns} patches is finer than the frame of {self.height} x "
+                f"{self.width} pixels (rows x columns, height x width): ask for fewer patches"
+            )
+            raise InputError(msg)
+
+    @property
+    def patches(self) -> int:
+        """Patches per frame."""
+        return self.rows * self.columns
+
+    @property
+    def patch_height(self) -> int:
+        """Height of a patch in pixels."""
+        return self.height // self.rows
+
+    @property
+    def patch_width(self) -> int:
+        """Width of a patch in pixels."""
+        return self.width // self.columns
+
+    @property
+    def dropped(self) -> tuple[int, int]:
+        """Pixel rows at the bottom and pixel columns at the right that belong to no patch."""
+        return self.height % self.rows, self.width % self.columns
+
+    def split(self, frames: Shaped[Tensor, "frames channels height width"]) -> Shaped[Tensor, "patches channels ph pw"]:
+        """Cut frames into patches: all of frame 0 first, row by row.
+
+        Raises:
+            ValueError: when the frames are not of the grid's size.
+        """
+        if frames.shape[-2:] != (self.height, self.width):
+            msg = f"the grid is for frames of {self.height} x {self.width} pixels, got shape {tuple(frames.shape)}"
+            raise ValueError(msg)
+        count, channels = frames.shape[:2]
+        covered = frames[..., : self.rows * self.patch_height, : self.columns * self.patch_width]
+        cells = covered.reshape(count, channels, self.rows, self.patch_height, self.columns, self.patch_width)
+        return cells.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, self.patch_height, self.patch_width)
+
+    def join(self, patches: Shaped[Tensor, "patches channels ph pw"]) -> Shaped[Tensor, "frames channels ch cw"]:
+        """Put patches together to frames; what `dropped` counts is missing at the bottom and the right.
+
+        Raises:
+            ValueError: when the patches are of another size or do not fill whole frames.
+        """
+        if patches.shape[-2:] != (self.patch_height, self.patch_width) or len(patches) % self.patches:
+            msg = (
+                f"frames are joined from multiples of {self.patches} patches of {self.patch_height} x "
+                f"{self.patch_width} pixels, got shape {tuple(patches.shape)}"
+            )
+            raise ValueError(msg)
+        channels = patches.shape[1]
+        cells = patches.reshape(-1, self.rows, self.columns, channels, self.patch_height, self.patch_width)
+        covered = cells.permute(0, 3, 1, 4, 2, 5)
+        return covered.reshape(-1, channels, self.rows * self.patch_height, self.columns * self.patch_width)
+
+    def centres(self, frames: int) -> Float[Tensor, "patches 3"]:
+        """(t, x, y) of every patch of every frame in float64, in the order of `split`.
+
+        t = frame / frames (so the last is below 1); x and y are patch centres over the width and height of the frame.
+        """
+        t = torch.arange(frames, dtype=torch.float64) / frames
+        rows = torch.arange(self.rows, dtype=torch.float64)
+        columns = torch.arange(self.columns, dtype=torch.float64)
+        y = (rows * self.patch_height + self.patch_height / 2) / self.height
+        x = (columns * self.patch_width + self.patch_width / 2) / self.width
+        grid_t, grid_y, grid_x = torch.meshgrid(t, y, x, indexing="ij")
+        return torch.stack([grid_t, grid_x, grid_y], dim=-1).reshape(-1, 3)
+
+    def window(self, x: float, y: float) -> Window:
+        """Patch-sized window around a centre given as fractions of width and height, pushed inside the frame.
+
+        Its corner is int(centre - size / 2), so a centre of `centres` gives exactly that patch.
+        """
+        # rounded first: 0.7 * 10 - 1 is 5.999999999999999 in floating point
+        top = int(round(y * self.height - self.patch_height / 2, 6))
+        left = int(round(x * self.width - self.patch_width / 2, 6))
+        top = min(max(top, 0), self.height - self.patch_height)
+        left = min(max(left, 0), self.width - self.patch_width)
+        return Window(top, left, self.patch_height, self.patch_width)

@@ -1,0 +1,7 @@
+"""The error of everything that reads photos."""
+
+from fieldwatch.base import InputError
+
+
+class PhotoError(InputError):
+    """Photos cannot be read or used as asked; the message says what came, what was wanted and what to do."""

@@ -1,0 +1,186 @@
+"""A small made-up film, so that everything can be tried without any data: hills, a ball, a crate and a star."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fieldwatch.base import InputError
+from fieldwatch.recon.data.frames import Clip
+
+Array = NDArray[np.floating]
+Colour = tuple[float, float, float]
+
+
+class _Texture:
+    """Smooth noise: sums of cosines of random direction and phase, octave by octave."""
+
+    def __init__(self, generator: np.random.Generator, octaves: int, waves: int = 5) -> None:
+        self._waves: list[tuple[float, float, float, float]] = []
+        for octave in range(octaves):
+            for _ in range(waves):
+                angle, phase = (2 * math.pi * float(x) for x in generator.integers(0, 1 << 20, 2) / (1 << 20))
+                reach = 1.6 * 2.0**octave
+                self._waves.append((reach * math.cos(angle), reach * math.sin(angle), phase, 0.62**octave / waves))
+
+    def __call__(self, u: Array, v: Array) -> Array:
+        """Return values about in -1 .. 1."""
+        total = np.zeros(np.broadcast(u, v).shape, np.float32)
+        for across, down, phase, weight in self._waves:
+            total += weight * np.cos(2 * math.pi * (across * u + down * v) + phase, dtype=np.float32)
+        return 1.6 * total
+
+
+@dataclass(frozen=True)
+class _View:
+    """Where each pixel of a frame looks, in world units of the frame's height; the camera pans and zooms."""
+
+    u: Array
+    v: Array
+    pixel: float
+
+    @classmethod
+    def at(cls, time: float, height: int, width: int) -> "_View":
+        zoom = 1.0 + 0.12 * math.sin(2 * math.pi * time * 0.5)
+        rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
+        u = ((columns + 0.5 - width / 2) / height) / zoom + 0.35 * time
+        v = ((rows + 0.5 - height / 2) / height) / zoom + 0.03 * math.sin(2 * math.pi * time)
+        return cls(u.astype(np.float32), v.astype(np.float32), 1 / (height * zoom))
+
+    def cover(self, distance: Array) -> Array:
+        """Turn a signed distance (negative inside) into coverage with an edge one pixel wide."""
+        return np.clip(0.5 - distance / self.pixel, 0, 1).astype(np.float32)
+
+
+def _blend(picture: Array, colour: Array, cover: Array) -> Array:
+    return picture + (colour - picture) * cover[..., None]
+
+
+def _mix(low: Colour, high: Colour, share: Array) -> Array:
+    """Go from one colour to another, pixel by pixel."""
+    return np.asarray(low, np.float32) + share[..., None] * (np.asarray(high, np.float32) - np.asarray(low, np.float32))
+
+
+class _Scene:
+    """Textures and starting points of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.Generator(np.random.PCG64(seed))
+        self.sky, self.far, self.near, self.skin, self.wood = (_Texture(generator, n) for n in (3, 4, 4, 2, 3))
+        self.shift = float(generator.integers(0, 1000)) / 1000
+
+    def draw(self, time: float, height: int, width: int) -> Array:
+        """Paint one frame from back to front; `time` runs from 0 to 1."""
+        view = _View.at(time, height, width)
+        picture = self._sky(view)
+        for layer in (self._far_hills, self._crate, self._near_hills, self._ball, self._star):
+            picture = layer(picture, view, time)
+        return picture.clip(0, 1)
+
+    def _sky(self, view: _View) -> Array:
+        # distant things pan less than the camera
+        clouds = np.clip(self.sky(0.35 * view.u + self.shift, 0.8 * view.v) * 0.9, 0, 1)
+        blue = _mix((0.25, 0.48, 0.80), (0.80, 0.87, 0.93), np.clip(view.v + 0.55, 0, 1))
+        return _blend(blue, np.array((0.98, 0.97, 0.95), np.float32), clouds)
+
+    def _far_hills(self, picture: Array, view: _View, time: float) -> Array:
+        u = view.u - 0.2 * time
+        ridge = 0.04 + 0.09 * np.sin(3.1 * u + 6 * self.shift) + 0.04 * np.sin(7.3 * u + 1.0)
+        shade = 0.5 + 0.5 * self.far(0.7 * u, 0.7 * view.v)
+        return _blend(picture, _mix((0.28, 0.42, 0.38), (0.45, 0.58, 0.45), shade), view.cover(ridge - view.v))
+
+    def _near_hills(self, picture: Array, view: _View, time: float) -> Array:
+        del time  # they stand still; only the camera moves
+        ridge = 0.24 + 0.06 * np.sin(2.2 * view.u + 2.0 + self.shift)
+        shade = np.clip(0.5 + 0.6 * self.near(1.1 * view.u, 1.6 * view.v), 0, 1)
+        return _blend(picture, _mix((0.22, 0.36, 0.12), (0.58, 0.66, 0.25), shade), view.cover(ridge - view.v))
+
+    def _crate(self, picture: Array, view: _View, time: float) -> Array:
+        """Draw a wooden box that turns while it sinks behind the near hill and rises again."""
+        x = -0.35 + 0.75 * time
+        y = 0.10 + 0.10 * math.sin(2 * math.pi * time)
+        across, down = _turned(view, x, y, 0.9 * math.pi * time)
+        side = 0.15
+        distance = np.maximum(np.abs(across), np.abs(down)) - side
+        grain = 0.5 + 0.5 * self.wood(1.2 * across / side, 0.25 * down / side)
+        colour = _mix((0.45, 0.26, 0.12), (0.80, 0.56, 0.30), grain)
+        frame = view.cover(0.75 * side - np.maximum(np.abs(across), np.abs(down)))
+        brace = view.cover(np.abs(across - down) / math.sqrt(2) - 0.09 * side)
+        colour = _blend(colour, np.array((0.36, 0.20, 0.10), np.float32), np.maximum(frame, brace) * 0.8)
+        return _blend(picture, colour, view.cover(distance))
+
+    def _ball(self, picture: Array, view: _View, time: float) -> Array:
+        """Draw a shaded ball that rolls from right to left in hops."""
+        radius = 0.17
+        x = 0.75 - 0.85 * time
+        y = 0.20 - 0.22 * abs(math.sin(2 * math.pi * (time + 0.12)))
+        shadow = np.hypot((view.u - x) / 1.2, (view.v - 0.40) * 4) - 0.75 * radius
+        picture = picture * (1 - 0.35 * np.clip(0.5 - shadow / 0.12, 0, 1)[..., None])
+        across = (view.u - x) / radius
+        down = (view.v - y) / radius
+        depth = np.sqrt(np.clip(1 - across**2 - down**2, 0, 1))
+        light = np.clip((-0.45 * across - 0.65 * down + 0.62 * depth), 0, 1)
+        spin = -2.2 * math.pi * time
+        turned = math.cos(spin) * across + math.sin(spin) * down
+        stripe = np.clip(0.5 + 5 * np.sin(4.2 * np.arctan2(turned, depth + 0.15)), 0, 1)
+        colour = _mix((0.85, 0.16, 0.13), (0.98, 0.90, 0.80), stripe.astype(np.float32))
+        colour = colour * (0.30 + 0.75 * light + 0.08 * self.skin(across, down))[..., None]
+        colour = colour + 0.7 * (light**30)[..., None]
+        return _blend(picture, colour, view.cover((np.hypot(across, down) - 1).astype(np.float32) * radius))
+
+    def _star(self, picture: Array, view: _View, time: float) -> Array:
+        """Draw a five-pointed star that spins across the sky, in front of everything."""
+        x = -0.55 + 1.35 * time
+        y = -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
+        across, down = _turned(view, x, y, 1.4 * math.pi * time)
+        sector = 2 * math.pi / 5
+        angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
+        reach = np.hypot(across, down)
+        radius = 0.16
+        inner = 0.068
+        # signed distance to the line from the tip (angle 0) to the notch (angle sector / 2)
+        edge_x = inner * math.cos(sector / 2) - radius
+        edge_y = inner * math.sin(sector / 2)
+        along = reach * np.cos(angle) - radius
+        beside = reach * np.sin(angle)
+        distance = (along * -edge_y + beside * edge_x) / -math.hypot(edge_x, edge_y)
+        glow = np.clip(1 - reach / radius, 0, 1)
+        colour = _mix((0.95, 0.62, 0.10), (1.0, 0.93, 0.45), glow.astype(np.float32))
+        return _blend(picture, colour, view.cover(distance))
+
+
+def _turned(view: _View, x: float, y: float, angle: float) -> tuple[Array, Array]:
+    """Coordinates around a point, turned."""
+    across = view.u - x
+    down = view.v - y
+    c = math.cos(angle)
+    s = math.sin(angle)
+    return (c * across + s * down).astype(np.float32), (c * down - s * across).astype(np.float32)
+
+
+def synthetic_clip(frames: int = 24, height: int = 128, width: int = 256, seed: int = 0) -> Clip:
+    """Paint a clip: a panning, zooming camera over hills; a ball, a crate and a star move, turn and hide each other.
+
+    Everything is smooth in space and time, so a small network learns it in minutes. The same arguments give the same
+    clip wherever numpy's PCG64 runs (up to the last bit of the platform's sine).
+
+    Args:
+        frames: number of frames; more frames mean slower motion, not a longer story.
+        height: pixels.
+        width: pixels.
+        seed: other textures and another piece of the hills.
+
+    Raises:
+        InputError: for sizes below 1.
+    """
+    for name, value in (("frames", frames), ("height", height), ("width", width)):
+        if value < 1:
+            msg = f"a synthetic clip with {name}={value}: it must be at least 1"
+            raise InputError(msg)
+    scene = _Scene(seed)
+    last = max(frames - 1, 1)
+    pictures = np.stack([np.rint(scene.draw(i / last, height, width) * 255).astype(np.uint8) for i in range(frames)])
+    film = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
+    return Clip.of(film, source=f"synthetic clip, seed {seed}")

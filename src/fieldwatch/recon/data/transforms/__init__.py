@@ -1,0 +1,6 @@
+"""Scenes with a transforms*.json: Blender's synthetic ones, instant-ngp's and Nerfstudio's."""
+
+from fieldwatch.recon.data.transforms.error import TransformsError
+from fieldwatch.recon.data.transforms.read import read_transforms
+
+__all__ = ["TransformsError", "read_transforms"]

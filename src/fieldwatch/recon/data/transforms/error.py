@@ -1,0 +1,7 @@
+"""The error of everything that reads transforms.json."""
+
+from fieldwatch.base import InputError
+
+
+class TransformsError(InputError):
+    """A transforms*.json cannot be read; the message says what came, what was wanted and what to do."""

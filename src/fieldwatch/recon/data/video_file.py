@@ -1,0 +1,207 @@
+"""A clip from a video file, decoded by FFmpeg through PyAV."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import av
+from av.error import FFmpegError
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from fieldwatch.recon.data.clip_error import ClipError
+from fieldwatch.recon.data.framing import Framing
+from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, Selection, image_tensor
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+_QUARTER_TURNS = {
+    90: Image.Transpose.ROTATE_90,
+    180: Image.Transpose.ROTATE_180,
+    -180: Image.Transpose.ROTATE_180,
+    -90: Image.Transpose.ROTATE_270,
+}
+_READ_AHEAD = 48  # decode on rather than seek when the wanted frame is at most this many frames ahead
+
+
+@dataclass
+class VideoFile:
+    """The frames of the first video stream of a file, turned upright.
+
+    `scan` must run to its end once before `read`: it learns every frame's time stamp, by which `read` seeks.
+
+    Raises:
+        ClipError: the file is no video, holds no video stream, is cut short, or changes its frame size.
+    """
+
+    path: Path
+    framing: Framing
+    selection: Selection
+    notes: list[str] = field(default_factory=list)
+    _indices: list[int] = field(default_factory=list)
+    _stamps: list[int] = field(default_factory=list)
+    _cursor: "_Cursor | None" = None
+
+    def __post_init__(self) -> None:
+        """Check that there is a video stream."""
+        _Cursor(self.path).close()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """`frame_00012` for the frame with index 12 in the file."""
+        return [f"frame_{index:05d}" for index in self._indices]
+
+    def scan(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
+        """Decode every selected frame once, in order."""
+        self._indices = []
+        self._stamps = []
+        cursor = _Cursor(self.path)
+        size = None
+        while not self.selection.ends_before(cursor.decoded) and (frame := cursor.next()) is not None:
+            index = cursor.decoded - 1
+            size = size or (frame.height, frame.width)
+            if size != (frame.height, frame.width):
+                raise ClipError(_size_change(self.path, index, size, frame))
+            if self.selection.takes(index):
+                self._indices.append(index)
+                self._stamps.append(-1 if frame.pts is None else frame.pts)
+                yield self._finish(frame)
+        self.selection.refuse_nothing(len(self._indices), cursor.decoded, self.path)
+        cursor.close()
+
+    def read(self, index: int) -> UInt8[Tensor, "3 height width"]:
+        """Decode one frame by seeking to the key frame before it, or by decoding on where it is near."""
+        ordinal = self._indices[index]
+        stamp = self._stamps[index]
+        if self._cursor is None:
+            self._cursor = _Cursor(self.path)
+        strictly = all(a < b for a, b in zip(self._stamps, self._stamps[1:], strict=False)) and self._stamps[0] >= 0
+        frame = self._cursor.seek(ordinal, stamp) if strictly else None
+        if frame is None:  # no usable time stamps: count from the beginning
+            self._cursor.close()
+            self._cursor = _Cursor(self.path)
+            while self._cursor.decoded <= ordinal:
+                frame = self._cursor.next()
+        if frame is None:
+            msg = f"frame {ordinal} of {self.path} is gone: the file changed while it was in use; start again"
+            raise ClipError(msg)
+        return self._finish(frame)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def _finish(self, frame: "VideoFrame") -> UInt8[Tensor, "3 height width"]:
+        image = frame.to_image()
+        turn = _QUARTER_TURNS.get(frame.rotation)
+        image = image if turn is None else image.transpose(turn)
+        return image_tensor(self.framing.apply(image, str(self.path)))
+
+
+class _Cursor:
+    """An open video with a place in it.
+
+    Attributes:
+        decoded: number of frames decoded since the start (the index of the next one); exact until the first seek.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.container, self.stream = _open(path)
+        self.decoded = 0
+        self._packets = 0
+        self._end = 0.0
+        self._frames = self._decode()
+
+    def close(self) -> None:
+        self.container.close()
+
+    def next(self) -> "VideoFrame | None":
+        frame = next(self._frames, None)
+        self.decoded += frame is not None
+        return frame
+
+    def seek(self, ordinal: int, stamp: int) -> "VideoFrame | None":
+        """Return the frame with this index and time stamp, or None if the stamps do not lead to it."""
+        if not 0 <= ordinal - self.decoded <= _READ_AHEAD:
+            self.container.seek(stamp, stream=self.stream, backward=True)
+            self._frames = self._decode(checked=False)
+        for frame in self._frames:
+            if frame.pts is None or frame.pts > stamp:
+                return None
+            if frame.pts == stamp:
+                self.decoded = ordinal + 1
+                return frame
+        return None
+
+    def _decode(self, *, checked: bool = True) -> "Iterator[VideoFrame]":
+        """Yield frames; a file that ends early raises where the whole of it is read."""
+        problem = ""
+        try:
+            for packet in self.container.demux(self.stream):
+                self._packets += packet.size > 0
+                if packet.is_corrupt:
+                    problem = "a damaged packet"
+                for frame in packet.decode():
+                    self._end = max(self._end, (frame.time or 0.0))
+                    yield frame
+        except FFmpegError as error:
+            problem = error.strerror or type(error).__name__
+        problem = problem or self._missing()
+        if checked and problem:
+            raise ClipError(_cut_short(self.path, self.decoded, problem))
+
+    def _missing(self) -> str:
+        """Say what the header promised beyond what the file holds, or nothing."""
+        if self.stream.frames > self._packets:
+            return f"the header states {self.stream.frames} frames"
+        stated = (self.container.duration or 0) / av.time_base
+        alone = len(self.container.streams) == 1
+        if alone and self.stream.frames == 0 and self._end < 0.9 * stated - 1.0 / float(self.stream.average_rate or 1):
+            return f"the header states {stated:.2f} s, the last frame is at {self._end:.2f} s"
+        return ""
+
+
+def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        msg = f"{path} is one image, not a clip: give the folder that holds the frames, or a video file"
+        raise ClipError(msg)
+    try:
+        container = av.open(str(path))
+    except (FFmpegError, OSError) as error:
+        msg = (
+            f"{path} cannot be opened as a video ({error.strerror}): it is cut short or in a format FFmpeg does not "
+            "know; copy it again, or extract its frames to a folder of PNG files and give that"
+        )
+        raise ClipError(msg) from error
+    if not container.streams.video:
+        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        container.close()
+        msg = f"{path} holds no video stream (found: {kinds}): give a file with pictures in it"
+        raise ClipError(msg)
+    stream = container.streams.video[0]
+    stream.thread_type = "AUTO"
+    return container, stream
+
+
+def _cut_short(path: Path, decoded: int, problem: str) -> str:
+    if decoded == 0:
+        return f"no frame of {path} can be decoded ({problem}): copy or encode the file again"
+    return (
+        f"{path} is cut short or damaged after {decoded} frames, the last good one is frame {decoded - 1} ({problem}): "
+        f"copy or encode the file again, or read only the good part with count={decoded} (at stride 1)"
+    )
+
+
+def _size_change(path: Path, index: int, size: tuple[int, int], frame: "VideoFrame") -> str:
+    return (
+        f"{path} changes its size at frame {index}, from {size[0]}_{size[1]} to {frame.height}_{frame.width} "
+        f"(height_width): read the first part with count={index}, or encode it at one size"
+    )

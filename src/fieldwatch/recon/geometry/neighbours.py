@@ -1,0 +1,131 @@
+"""The nearest neighbours of every point, by a k-d tree on the CPU: exact, deterministic, each point its own first."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int32
+from numpy import ndarray
+from scipy.spatial import KDTree
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NeighbourTable:
+    """The k nearest neighbours of n points, nearest first; the first of every point is itself.
+
+    Attributes:
+        indices: of the neighbours; 4 bytes each, so 64 MB for a million points with 16 neighbours.
+        squared: squared distances, in squared world units, at the time of the search.
+    """
+
+    indices: Int32[Tensor, "n k"]
+    squared: Float32[Tensor, "n k"]
+
+    def to(self, device: torch.device | str) -> "NeighbourTable":
+        """Return the table on another device."""
+        return NeighbourTable(indices=self.indices.to(device), squared=self.squared.to(device))
+
+    def pruned(self, kept: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> "NeighbourTable":
+        """Return the table of the points that are kept.
+
+        A row that lost none of its neighbours is only renumbered; the others are searched anew.
+
+        Args:
+            kept: the points that stay.
+            points: those that stay, in their order.
+
+        Raises:
+            ValueError: `points` are not as many as `kept` says, or there are points that are not finite.
+        """
+        survivors = int(kept.sum())
+        if len(points) != survivors:
+            msg = f"{survivors} points are kept, but {len(points)} were given: pass the points after the prune"
+            raise ValueError(msg)
+        device = self.indices.device
+        kept = kept.to(self.indices.device)
+        numbers = torch.cumsum(kept, 0, dtype=torch.int32) - 1
+        rows = self.indices[kept]
+        whole = kept[rows].all(-1) & (rows.shape[-1] <= survivors)
+        count = min(rows.shape[-1], survivors)
+        indices = numbers[rows][:, :count]
+        squared = self.squared[kept][:, :count]
+        broken = (~whole).nonzero()[:, 0]
+        if len(broken):
+            fresh = _searched(_checked(points), broken.numpy(force=True).astype(np.int32), count)
+            indices[broken], squared[broken] = (torch.from_numpy(array).to(device) for array in fresh)
+        return NeighbourTable(indices=indices, squared=squared)
+
+
+def nearest_neighbours(points: Float[Tensor, "n 3"], count: int = 16) -> NeighbourTable:
+    """Find the nearest neighbours of every point, itself included and first.
+
+    Distances are computed in float64; the same points give the same table, also among equal distances.
+
+    Args:
+        points: in world units, on any device.
+        count: neighbours of each, itself included; with fewer points than that, all of them.
+
+    Returns:
+        The table, on the device of the points.
+
+    Raises:
+        ValueError: count is below 1, or there are points that are not finite.
+    """
+    if count < 1:
+        msg = f"{count} neighbours were asked for: every point has at least one, itself, so ask for 1 or more"
+        raise ValueError(msg)
+    places = _checked(points)
+    found = _searched(places, np.arange(len(places), dtype=np.int32), min(count, len(places)))
+    indices, squared = (torch.from_numpy(array).to(points.device) for array in found)
+    return NeighbourTable(indices=indices, squared=squared)
+
+
+def _checked(points: Tensor) -> Float[ndarray, "n 3"]:
+    places = points.detach().numpy(force=True).astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(places).all(-1))
+    if len(wrong):
+        msg = (
+            f"{len(wrong)} of {len(places)} points are not finite, the first is number {wrong[0]} at "
+            f"{tuple(places[wrong[0]].tolist())}: neighbours exist for finite points only, so prune these first"
+        )
+        raise ValueError(msg)
+    return places
+
+
+def _searched(
+    places: Float[ndarray, "n 3"], asked: Int32[ndarray, " rows"], count: int
+) -> tuple[Int32[ndarray, "rows k"], Float32[ndarray, "rows k"]]:
+    """Neighbours of the points `asked`, in that order; `count` is at most the number of points."""
+    if not len(asked):
+        return np.empty((0, count), np.int32), np.empty((0, count), np.float32)
+    tree = KDTree(places, balanced_tree=False)
+    # in the tree's own order the search visits memory that it has just seen
+    order = np.asarray(tree.indices, dtype=np.int32)
+    if len(asked) < len(places):
+        order = order[np.isin(order, asked, assume_unique=True)]
+    distances, found = tree.query(places[order], k=count)
+    into = np.searchsorted(asked, order)
+    indices = np.empty((len(asked), count), np.int32)
+    squared = np.empty((len(asked), count), np.float32)
+    # one neighbour comes without its axis
+    indices[into], squared[into] = (np.reshape(array, (-1, count)) for array in (found, np.square(distances)))
+    _own_first(indices, squared, asked)
+    return indices, squared
+
+
+def _own_first(
+    indices: Int32[ndarray, "rows k"], squared: Float32[ndarray, "rows k"], own: Int32[ndarray, " rows"]
+) -> None:
+    """Put every point first in its row: among points at one place the tree may put another first, or leave it out."""
+    rows = np.flatnonzero(indices[:, 0] != own)
+    if not len(rows):
+        return
+    there = indices[rows] == own[rows, None]
+    place = np.where(there.any(-1), there.argmax(-1), indices.shape[1] - 1)[:, None]
+    columns = np.arange(indices.shape[1])[None]
+    source = np.where(columns == 0, place, np.where(columns <= place, columns - 1, columns))
+    indices[rows] = np.take_along_axis(indices[rows], source, 1)
+    squared[rows] = np.take_along_axis(squared[rows], source, 1)
+    indices[rows, 0] = own[rows]
+    squared[rows, 0] = 0.0

@@ -1,0 +1,216 @@
+"""Textures baked from photos: every texel takes its colour from the photos that see its place on the surface."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float16, Float32, Float64, Int64
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.filling import filled_picture, from_seen_nearby
+from fieldwatch.recon.mesh.seen_texels import PhotoOfMesh, SeenPhoto
+from fieldwatch.recon.mesh.texels import Texels, find_texels
+from fieldwatch.recon.mesh.triangles import Triangles
+
+Blend = Literal["mean", "best"]
+MOST_VIEWS = 64
+_BLOCK = 1 << 18  # texels that are looked at together
+_SPREAD = 3 * 1.4826
+"""Median absolute deviations that a colour may lie from the median: three standard deviations of a normal law."""
+_NOISE = 12.0
+"""Levels of 255 that it may in any case: photos are never equal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baking:
+    """How photos become a texture.
+
+    Attributes:
+        blend: `mean` averages the worthiest photos of a texel, `best` takes the one worthiest: sharper where shape or
+            cameras are not exact, with visible seams between photos.
+        views: photos kept per texel, for `mean`.
+        power: of the cosine of the angle at which a surface is seen.
+        margin: pixels around depth jumps and borders that count less, as shapes and masks are never exact.
+
+    Raises:
+        MeshError: a number out of bounds.
+    """
+
+    blend: Blend = "mean"
+    views: int = 6
+    power: float = 2.0
+    margin: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.views <= MOST_VIEWS and 0 <= self.power < np.inf and 0 <= self.margin < np.inf):
+            msg = (
+                f"views, power and margin are {self.views}, {self.power:g} and {self.margin:g}: wanted are 1 to "
+                f"{MOST_VIEWS} views, and finite numbers not below 0"
+            )
+            raise MeshError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Baked:
+    """A textured mesh, and what is known about its texture.
+
+    Attributes:
+        mesh: with its texture.
+        seen: share of the texels inside faces that a photo showed; the others are filled from around them.
+        views: photos that went into such a texel, in the mean.
+        photos: how many photos there were.
+        blank: photos that showed nothing of the mesh.
+    """
+
+    mesh: Triangles
+    seen: float
+    views: float
+    photos: int
+    blank: int
+
+
+def bake_texture(
+    mesh: Triangles,
+    photos: Iterable[SeenPhoto],
+    *,
+    size: int = 2048,
+    how: Baking | None = None,
+    on_photo: Callable[[], None] | None = None,
+) -> Baked:
+    """Bake photos into the texture of a mesh that has been laid out.
+
+    Texel by texel, not pixel by pixel as SuGaR does: each texel's place on the surface is looked up in every photo that
+    sees it, so that there are no holes between pixels and no order of writing matters. Of the photos that see a place,
+    the worthiest ones are kept: near, from the front, far from borders. Colours far from their weighted median (an
+    occluder that is not in the mesh, another exposure) are dropped, the others averaged by worth. Texels that no photo
+    sees take the colours of the nearest seen ones on the surface; those between charts are filled so that neither
+    bilinear sampling nor smaller copies of the picture bring in foreign colours.
+
+    Photos are taken one at a time. About 40 + 10 * `how.views` bytes are held per texel.
+
+    Args:
+        mesh: with `uvs`; its faces turned outwards.
+        photos: gone through once.
+        size: texels along a side of the picture.
+        how: colours are chosen and blended; None stands for `Baking()`.
+        on_photo: called after each photo.
+
+    Raises:
+        MeshError: no texture coordinates, no photos, or none that shows the mesh.
+    """
+    how = how or Baking()
+    texels = find_texels(mesh, size)
+    kept = _Kept(len(texels), 1 if how.blend == "best" else how.views)
+    count = blank = 0
+    for photo in photos:
+        shown = _take(mesh, texels, PhotoOfMesh(mesh, photo, margin=how.margin), kept, how.power)
+        count = count + 1
+        blank = blank + (not shown)
+        if on_photo is not None:
+            on_photo()
+    if count == blank:
+        why = "there are none" if not count else f"none of the {count} shows a front of it"
+        msg = (
+            f"the mesh cannot be baked from photos: {why}; do mesh and cameras belong together, does it face outwards?"
+        )
+        raise MeshError(msg)
+    seen = kept.seen
+    colours = from_seen_nearby(mesh, texels, kept.blended(), seen)
+    inside = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
+    return Baked(
+        mesh=replace(mesh, texture=filled_picture(texels, colours)),
+        seen=float(seen[inside].mean()),
+        views=float(kept.number[inside].mean()),
+        photos=count,
+        blank=blank,
+    )
+
+
+def _take(mesh: Triangles, texels: Texels, camera: PhotoOfMesh, kept: "_Kept", power: float) -> int:
+    """Take what a photo shows of the texels; returns of how many it shows something."""
+    candidates = np.flatnonzero(camera.facing(mesh)[texels.faces])
+    shown = 0
+    for start in range(0, len(candidates), _BLOCK):
+        rows = candidates[start : start + _BLOCK]
+        sight = camera.of(texels.points(mesh, rows), mesh.normals[texels.faces[rows]], power=power)
+        kept.add(rows[sight.rows], sight.colours, sight.worth)
+        shown += len(sight.rows)
+    return shown
+
+
+class _Kept:
+    """The worthiest colours of each texel.
+
+    Args:
+        texels: how many there are.
+        views: colours kept of each.
+    """
+
+    def __init__(self, texels: int, views: int) -> None:
+        self._worth: Float32[np.ndarray, "t v"] = np.zeros((texels, views), np.float32)
+        self._colours: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
+
+    def add(
+        self, rows: Int64[np.ndarray, "k"], colours: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
+    ) -> None:
+        """Take colours of different texels, in place of each one's least worthy."""
+        place = self._worth[rows].argmin(1)
+        better = worth > self._worth[rows, place]
+        rows = rows[better]
+        place = place[better]
+        self._worth[rows, place] = worth[better]
+        self._colours[rows, place] = colours[better]
+
+    @property
+    def seen(self) -> Bool[np.ndarray, "t"]:
+        """Whether there is a colour."""
+        return np.asarray((self._worth > 0).any(1))
+
+    @property
+    def number(self) -> Int64[np.ndarray, "t"]:
+        """How many colours are kept of each texel."""
+        return (self._worth > 0).sum(1)
+
+    def blended(self) -> Float32[np.ndarray, "t 3"]:
+        """Return one colour for each texel; 0 where there is none."""
+        made = np.zeros((len(self._worth), 3), np.float32)
+        for start in range(0, len(made), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            made[part] = blended_colours(self._colours[part].astype(np.float64), self._worth[part].astype(np.float64))
+        return made
+
+
+def blended_colours(
+    colours: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
+) -> Float32[np.ndarray, "n 3"]:
+    """Return mean colours by worth, of those near the median; 0 where nothing has worth.
+
+    A colour is near if in each channel it is within three robust standard deviations of the median (by the median
+    absolute deviation), or within 12 levels. In medians colours count by the square root of their worth.
+
+    Args:
+        colours: 0 to 255.
+        worth: 0 stands for no colour.
+    """
+    votes = np.sqrt(worth)  # one near photo shall not outvote several that are farther away
+    middle = _weighted_median(colours, votes)
+    off = np.abs(colours - middle[:, None])
+    allowed = np.maximum(_SPREAD * _weighted_median(off, votes), _NOISE)
+    near = worth * (off <= allowed[:, None]).all(2)
+    lost = near.sum(1) == 0  # medians of channels may be of no colour at all
+    near[lost] = worth[lost]
+    total = near.sum(1)[:, None]
+    mean = (near[..., None] * colours).sum(1)
+    return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0).astype(np.float32)
+
+
+def _weighted_median(
+    values: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
+) -> Float64[np.ndarray, "n 3"]:
+    """The least value of each channel at which half of the worth is reached."""
+    order = values.argsort(axis=1, kind="stable")
+    ranked = np.take_along_axis(values, order, 1)
+    weights = np.take_along_axis(np.broadcast_to(worth[..., None], values.shape), order, 1)
+    reached = weights.cumsum(1) * 2 >= weights.sum(1, keepdims=True)
+    return np.take_along_axis(ranked, reached.argmax(1)[:, None], 1)[:, 0]

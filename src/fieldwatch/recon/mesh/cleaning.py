@@ -1,0 +1,191 @@
+"""Making a mesh manifold again: what welding, snapping and simplification leave behind."""
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from fieldwatch.recon.mesh.edges import Edges
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_APART = 1e-3  # of the way to the middle of its faces: how far a vertex is put that stood at another's place
+
+
+def cleaned(mesh: Triangles) -> Triangles:
+    """Return a mesh in which every edge has one or two faces and every vertex one fan of them.
+
+    Vertices at the same place become one. Faces that name a vertex twice go, and copies of a face; two faces back to
+    back cancel. The longest side of a face without area is flipped. Faces with a rim that hang on an edge of three
+    faces or more go. Where more than two still meet, those that enclose material between them stay together, and the
+    others are cut off, with vertices of their own a thousandth of a side away; what remains tangled loses its smallest
+    faces. Vertices of no face go. So two solids that touch become two closed pieces.
+
+    Args:
+        mesh: any; texture coordinates stay with their faces, and then no sides are flipped.
+    """
+    whole = mesh.welded()
+    a, b, c = whole.faces.T
+    whole = whole.chosen((a != b) & (b != c) & (c != a))
+    whole = whole.chosen(_single(whole.faces))
+    if whole.uvs is None:
+        whole = _flipped(whole)
+    while (loose := _loose(whole)).any():
+        whole = whole.chosen(~loose)
+    apart = _split(whole)
+    while len(apart.edges.non_manifold):  # faces that meet in tangles no pairing resolves
+        apart = apart.chosen(~_smallest_crowded(apart))
+    return _split(apart)
+
+
+def _smallest_crowded(mesh: Triangles) -> Bool[np.ndarray, "m"]:
+    """Return of each edge of three faces or more the smallest of these."""
+    half = np.flatnonzero(mesh.edges.uses[mesh.edges.edge] > 2)
+    half = half[np.lexsort((mesh.areas[mesh.edges.face[half]], mesh.edges.edge[half]))]
+    _, first = np.unique(mesh.edges.edge[half], return_index=True)
+    chosen = np.zeros(len(mesh.faces), np.bool_)
+    chosen[mesh.edges.face[half[first]]] = True
+    return chosen
+
+
+def _loose(mesh: Triangles) -> Bool[np.ndarray, "m"]:
+    """Return faces with a rim that hang on an edge of three faces or more."""
+    uses = mesh.edges.uses[mesh.edges.edge]
+    rim = np.bincount(mesh.edges.face, uses == 1, minlength=len(mesh.faces)) > 0
+    crowded = np.bincount(mesh.edges.face, uses > 2, minlength=len(mesh.faces)) > 0
+    return rim & crowded
+
+
+def _single(faces: Int64[np.ndarray, "m 3"]) -> Bool[np.ndarray, "m"]:
+    """Return which faces to keep of those with the same corners: one, or none where as many face each way."""
+    if not len(faces):
+        return np.ones(0, np.bool_)
+    order = np.sort(faces, axis=1)
+    _, number = np.unique(order, axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    first = faces.argmin(1)
+    rows = np.arange(len(faces))
+    way = np.where(faces[rows, (first + 1) % 3] < faces[rows, (first + 2) % 3], 1, -1)
+    balance = np.bincount(number, way)[number]
+    fits = np.sign(balance) == way
+    kept = np.zeros(len(faces), np.bool_)
+    chosen = np.flatnonzero(fits)
+    _, position = np.unique(number[chosen], return_index=True)
+    kept[chosen[position]] = True
+    return kept
+
+
+def _flipped(mesh: Triangles) -> Triangles:
+    """Return a mesh whose faces without area, though with three corners, share their longest side no more."""
+    flat = np.flatnonzero(mesh.areas <= 1e-12 * np.square(mesh.side_lengths).max(1, initial=0))
+    if not len(flat):
+        return mesh
+    faces = mesh.faces.copy()
+    beside = _faces_of_edges(mesh.edges)
+    known = {tuple(pair) for pair in mesh.edges.ends.tolist()}
+    touched: set[int] = set()
+    for face in flat.tolist():
+        side = int(mesh.side_lengths[face].argmax())
+        a, b, c = np.roll(faces[face], -side).tolist()
+        others = [other for other in beside.get((min(a, b), max(a, b)), []) if other != face]
+        if len(others) != 1 or {face, others[0]} & touched:
+            continue
+        apex = int(next(v for v in faces[others[0]].tolist() if v not in (a, b)))
+        joined = (min(c, apex), max(c, apex))
+        if apex == c or joined in known:
+            continue
+        faces[face] = (a, apex, c)
+        faces[others[0]] = (apex, b, c)
+        known.add(joined)
+        touched |= {face, others[0]}
+    return replace(mesh, faces=faces)
+
+
+def _faces_of_edges(edges: Edges) -> dict[tuple[int, int], list[int]]:
+    found: dict[tuple[int, int], list[int]] = {}
+    for edge, face in zip(edges.ends[edges.edge].tolist(), edges.face.tolist(), strict=True):
+        found.setdefault((edge[0], edge[1]), []).append(face)
+    return found
+
+
+def _split(mesh: Triangles) -> Triangles:
+    """Return a mesh in which each fan of faces around a vertex has a vertex of its own."""
+    if not len(mesh.faces):
+        return mesh
+    pairs = np.concatenate([_interior_pairs(mesh.edges), _crowded_pairs(mesh)])
+    corner = _corners_of_sides(mesh)
+    start = corner[pairs[:, 0]].reshape(-1)
+    end = corner[pairs[:, 1]].reshape(-1)
+    count = 3 * len(mesh.faces)
+    _, fan = connected_components(coo_array((np.ones(len(start)), (start, end)), (count, count)), directed=False)
+    vertex = mesh.faces.reshape(-1)
+    _, first = np.unique(fan, return_index=True)
+    owner = vertex[first]  # of each fan, the vertex
+    _, own = np.unique(owner, return_index=True)
+    if len(own) == len(owner):
+        return mesh
+    again = np.ones(len(owner), np.bool_)
+    again[own] = False
+    middles = mesh.corners.mean(1).repeat(3, axis=0)
+    sizes = np.bincount(fan)
+    middle = np.stack([np.bincount(fan, middles[:, axis]) for axis in range(3)], axis=1) / sizes[:, None]
+    places = mesh.vertices[owner]
+    places = np.where(again[:, None], places + _APART * (middle - places), places)
+    colours = None if mesh.colours is None else mesh.colours[owner]
+    faces = fan.reshape(-1, 3).astype(np.int64)
+    return replace(mesh, vertices=places, faces=faces, colours=colours)
+
+
+def _corners_of_sides(mesh: Triangles) -> Int64[np.ndarray, "h 2"]:
+    """Return for each half-edge the corners (numbered through all faces) at its lower and its higher vertex."""
+    side = np.arange(len(mesh.edges.face)) % 3
+    start = 3 * mesh.edges.face + side
+    end = 3 * mesh.edges.face + (side + 1) % 3
+    way = mesh.edges.forward
+    return np.stack([np.where(way, start, end), np.where(way, end, start)], axis=1)
+
+
+def _interior_pairs(edges: Edges) -> Int64[np.ndarray, "i 2"]:
+    chosen = np.flatnonzero(edges.uses[edges.edge] == 2)
+    return chosen[np.argsort(edges.edge[chosen], kind="stable")].reshape(-1, 2)
+
+
+def _crowded_pairs(mesh: Triangles) -> Int64[np.ndarray, "k 2"]:
+    """Return pairs of half-edges at edges of three faces or more, whose faces enclose material between them."""
+    edges = mesh.edges
+    chosen = np.flatnonzero(edges.uses[edges.edge] > 2)
+    chosen = chosen[np.argsort(edges.edge[chosen], kind="stable")]
+    groups = np.split(chosen, np.flatnonzero(np.diff(edges.edge[chosen])) + 1) if len(chosen) else []
+    found = [pair for group in groups for pair in _wedges(mesh, group)]
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _wedges(mesh: Triangles, group: Int64[np.ndarray, "g"]) -> list[tuple[int, int]]:
+    """Pair the faces around one edge.
+
+    A face that runs along the edge forward has its material on the side of smaller angles: it belongs to the nearest
+    one before it, by angle, that runs backward. They match like brackets around a circle.
+    """
+    edges = mesh.edges
+    low, high = mesh.vertices[edges.ends[edges.edge[group[0]]]]
+    angle = _angles(mesh.corners[edges.face[group]].sum(1) - low - high - low, high - low)
+    ring = group[np.argsort(angle, kind="stable")].tolist()
+    pairs: list[tuple[int, int]] = []
+    waiting: list[int] = []
+    for half in ring + ring:
+        if any(half in pair for pair in pairs):
+            continue
+        if not edges.forward[half]:
+            if half not in waiting:
+                waiting.append(half)
+        elif waiting:
+            pairs.append((waiting.pop(), half))
+    return pairs
+
+
+def _angles(away: Float64[np.ndarray, "g 3"], along: Float64[np.ndarray, "3"]) -> Float64[np.ndarray, "g"]:
+    """Return angles around a direction, counter-clockwise as seen against it, from any fixed start."""
+    across = np.cross(along, np.eye(3)[np.abs(along).argmin()])
+    second = np.cross(along, across) / max(float(np.linalg.norm(along)), 1e-300)
+    return np.arctan2(away @ second, away @ across)

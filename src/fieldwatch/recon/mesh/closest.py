@@ -1,0 +1,125 @@
+"""The places of a surface that are nearest to points: exact, to the triangles and not to samples of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from scipy.spatial import KDTree
+
+from fieldwatch.recon.mesh.box_tree import BoxTree
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.point_triangle import nearest_on_triangles
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_POINTS = 1 << 14  # looked up at once: the pairs with boxes that they need stay within some 100 MB
+_PAIRS = 1 << 17  # of points and triangles measured at once
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Closest:
+    """The nearest place of a surface for each point.
+
+    Attributes:
+        places: on the surface.
+        distances: from the points, in units of the scene.
+        faces: that the places lie on.
+    """
+
+    places: Float64[np.ndarray, "n 3"]
+    distances: Float64[np.ndarray, "n"]
+    faces: Int64[np.ndarray, "n"]
+
+
+class SurfaceSearch:
+    """Finds the nearest places of a surface; made once per mesh, it answers for any number of points.
+
+    The face of the nearest corner or middle of a face gives a bound; every face that its box leaves open to be nearer
+    is measured, so the answer is exact.
+
+    Args:
+        mesh: with faces.
+
+    Raises:
+        MeshError: the mesh has no faces.
+    """
+
+    def __init__(self, mesh: Triangles) -> None:
+        if not len(mesh.faces):
+            raise MeshError("distances to a mesh without faces were asked for: what made it found no surface")
+        self._corners = mesh.corners
+        self._boxes = BoxTree.around(mesh.corners)
+        used, first = np.unique(mesh.faces, return_index=True)
+        self._marks = KDTree(np.concatenate([mesh.corners.mean(1), mesh.vertices[used]]))
+        self._mark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
+
+    def closest(self, points: Float64[np.ndarray, "n 3"]) -> Closest:
+        """Return the nearest place of the surface for each point.
+
+        Raises:
+            MeshError: a point is not finite.
+        """
+        wrong = ~np.isfinite(points).all(1)
+        if wrong.any():
+            raise MeshError(
+                f"{int(wrong.sum())} of {len(points)} points are not finite, the first is row {int(wrong.argmax())}: "
+                "remove them, or look at what made them"
+            )
+        places = np.empty_like(points)
+        faces = np.empty(len(points), np.int64)
+        for start in range(0, len(points), _POINTS):
+            rows = slice(start, start + _POINTS)
+            places[rows], faces[rows] = self._closest(points[rows])
+        return Closest(places=places, distances=np.linalg.norm(points - places, axis=1), faces=faces)
+
+    def _closest(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        faces = self._mark_faces[self._marks.query(points)[1]]
+        places = nearest_on_triangles(points, self._corners[faces])
+        squares = np.square(points - places).sum(1)
+        rows, others, bounds = self._boxes.within(points, squares)
+        order = np.lexsort((bounds, rows))  # of each point the most promising first: it spares most of the rest
+        rows = rows[order]
+        others = others[order]
+        bounds = bounds[order]
+        leading = np.ones(len(rows), np.bool_)
+        leading[1:] = rows[1:] != rows[:-1]
+        for which in (leading, ~leading):
+            self._measure(points, (rows[which], others[which], bounds[which]), (places, squares, faces))
+        return places, faces
+
+    def _measure(
+        self,
+        points: np.ndarray,
+        pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+        found: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ) -> None:
+        """Measure pairs of points and faces; what is nearer than what was found takes its place."""
+        places, squares, faces = found
+        open_ = pairs[2] <= squares[pairs[0]]
+        rows = pairs[0][open_]
+        others = pairs[1][open_]
+        for start in range(0, len(rows), _PAIRS):
+            row = rows[start : start + _PAIRS]
+            other = others[start : start + _PAIRS]
+            place = nearest_on_triangles(points[row], self._corners[other])
+            squared = np.square(points[row] - place).sum(1)
+            nearer = np.flatnonzero(squared < squares[row])
+            nearer = nearer[np.lexsort((-squared[nearer], row[nearer]))]  # of each point the nearest last: it stays
+            row = row[nearer]
+            places[row] = place[nearer]
+            squares[row] = squared[nearer]
+            faces[row] = other[nearer]
+
+
+def closest_points(
+    mesh: Triangles, points: Float64[np.ndarray, "n 3"]
+) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    """Return the nearest places of a surface, their distances from the points, and the faces that they lie on.
+
+    Exact: the distance is that to the triangles. :class:`SurfaceSearch` spares the preparation when there are several
+    sets of points.
+
+    Raises:
+        MeshError: the mesh has no faces, or a point is not finite.
+    """
+    found = SurfaceSearch(mesh).closest(points)
+    return found.places, found.distances, found.faces

@@ -1,0 +1,48 @@
+"""Colours for errors: dark blue for none, through green, to light yellow for all that is at or above a limit."""
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float64, UInt8
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.triangles import Triangles
+
+# Oklab to linear sRGB, and its cube roots before that (Ottosson, A perceptual color space for image processing, 2020)
+_ROOTS = np.array(
+    [[1.0, 0.3963377774, 0.2158037573], [1.0, -0.1055613458, -0.0638541728], [1.0, -0.0894841775, -1.2914855480]]
+)
+_LINEAR = np.array(
+    [
+        [4.0767416621, -3.3077115913, 0.2309699292],
+        [-1.2684380046, 2.6097574011, -0.3413193965],
+        [-0.0041960863, -0.7034186147, 1.7076147010],
+    ]
+)
+
+
+def error_ramp(shares: Float64[np.ndarray, "*n"]) -> UInt8[np.ndarray, "*n 3"]:
+    """Return colours for values from 0 to 1; what is beyond gets the colour of the end.
+
+    Lightness in Oklab rises evenly, so that a larger error is lighter to every eye and on every printer, while the hue
+    runs from blue-violet over green to yellow.
+    """
+    share = np.clip(shares, 0.0, 1.0)
+    lightness = 0.27 + 0.66 * share
+    chroma = 0.14 - 0.32 * share + 0.46 * share**2 - 0.13 * share**3  # as much as sRGB has at these hues
+    hue = np.deg2rad(290 - 184 * share**0.9)
+    lab = np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1)
+    linear = np.clip((lab @ _ROOTS.T) ** 3 @ _LINEAR.T, 0, 1)
+    encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.rint(255 * encoded).astype(np.uint8)
+
+
+def error_coloured(mesh: Triangles, errors: Float64[np.ndarray, "n"], scale: float) -> Triangles:
+    """Return a mesh coloured by the errors of its vertices; `scale` and above get the last colour.
+
+    Raises:
+        MeshError: the scale is not above 0.
+    """
+    if not 0 < scale < np.inf:
+        raise MeshError(f"errors were to be coloured up to {scale:g}: wanted is a length above 0 for the last colour")
+    return replace(mesh, colours=error_ramp(errors / scale))

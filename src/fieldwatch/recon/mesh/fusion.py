@@ -1,0 +1,294 @@
+"""Surfaces from depth maps: fusion of truncated signed distances (Curless & Levoy 1996)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64, UInt8
+
+from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.marching import Block, march
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_TRUNCATION = 4.0  # cells
+_BYTES_A_NODE = 180  # the sums, the values, and what comes and goes for one view
+_EDGE = 1.0  # truncations by which four neighbouring depths may differ and still be interpolated
+_FAR = np.float32(4.0)  # truncations: the value of what no surface is near
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DepthView:
+    """What one camera saw.
+
+    Attributes:
+        camera: that saw it.
+        depth: along the optical axis (z), at the centres of the pixels, in world units; 0 where there was nothing.
+        colours: red, green, blue.
+
+    Raises:
+        MeshError: a picture is not of the camera's size, or a depth is negative or not finite.
+    """
+
+    camera: Camera
+    depth: Float32[np.ndarray, "h w"]
+    colours: UInt8[np.ndarray, "h w 3"] | None = None
+
+    def __post_init__(self) -> None:
+        wanted = (self.camera.height, self.camera.width)
+        shapes = {self.depth.shape, self.depth.shape if self.colours is None else self.colours.shape[:2]}
+        if shapes != {wanted}:
+            raise MeshError(
+                f"camera {self.camera.name!r} has {wanted[0]} rows and {wanted[1]} columns, its depth and colours have "
+                f"{sorted(shapes)}: give pictures of the camera's size, or a camera made by `resized`"
+            )
+        if not (np.isfinite(self.depth).all() and (self.depth >= 0).all()):
+            raise MeshError(
+                f"the depth of camera {self.camera.name!r} is negative or not finite somewhere: put 0 where nothing was"
+            )
+
+
+class _Pose(NamedTuple):
+    """A view's numbers as numpy has them."""
+
+    turn: Float64[np.ndarray, "3 3"]  # camera from world
+    centre: Float64[np.ndarray, "3"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Volume:
+    """Where is fused: nodes at `low + (i, j, k) * cell`."""
+
+    shape: tuple[int, int, int]
+    low: Float64[np.ndarray, "3"]
+    cell: float
+    truncation: float
+
+
+@dataclass(kw_only=True, eq=False)
+class _Slab:
+    """Sums over the views at some layers of nodes: of distances in truncations, of weights, of colours."""
+
+    volume: _Volume
+    first: int
+    distance: Float32[np.ndarray, "x y z"]
+    weight: Float32[np.ndarray, "x y z"]
+    colour: Float32[np.ndarray, "x y z 3"]
+    colour_weight: Float32[np.ndarray, "x y z"]
+
+    @classmethod
+    def empty(cls, volume: _Volume, first: int, layers: int) -> "_Slab":
+        """Return one without views."""
+        shape = (layers, *volume.shape[1:])
+        return cls(
+            volume=volume,
+            first=first,
+            distance=np.zeros(shape, np.float32),
+            weight=np.zeros(shape, np.float32),
+            colour=np.zeros((*shape, 3), np.float32),
+            colour_weight=np.zeros(shape, np.float32),
+        )
+
+    def add(self, view: DepthView) -> None:
+        """Add what a view says, layer by layer."""
+        matrix = view.camera.camera_from_world.detach().cpu().double().numpy()
+        pose = _Pose(matrix[:3, :3], view.camera.position.detach().cpu().double().numpy())
+        ticks = [self.volume.low[axis] + self.volume.cell * np.arange(self.volume.shape[axis]) for axis in (1, 2)]
+        for layer in range(len(self.weight)):
+            x = self.volume.low[0] + self.volume.cell * (self.first + layer)
+            off = [np.float64(x) - pose.centre[0], ticks[0][:, None] - pose.centre[1], ticks[1] - pose.centre[2]]
+            # term by term: a matrix product may round otherwise in pieces of another size
+            across, down, depth = (sum(pose.turn[row, axis] * off[axis] for axis in range(3)) for row in range(3))
+            self._add_layer(layer, view, np.asarray(across), np.asarray(down), np.asarray(depth))
+
+    def _add_layer(
+        self,
+        layer: int,
+        view: DepthView,
+        across: Float64[np.ndarray, "y z"],
+        down: Float64[np.ndarray, "y z"],
+        depth: Float64[np.ndarray, "y z"],
+    ) -> None:
+        camera = view.camera
+        front = np.where(depth > 0, depth, np.inf)
+        column = camera.fx * across / front + camera.cx
+        row = camera.fy * down / front + camera.cy
+        seen = (depth > 0) & (column >= 0) & (column < camera.width) & (row >= 0) & (row < camera.height)
+        if not seen.any():
+            return
+        found = _depth_at(view.depth, column[seen], row[seen], _EDGE * self.volume.truncation)
+        ahead = (found - depth[seen]) / self.volume.truncation
+        valid = (found > 0) & (ahead >= -1)
+        seen[seen] = valid
+        ahead = np.minimum(ahead[valid], 1).astype(np.float32)
+        self.distance[layer][seen] += ahead
+        self.weight[layer][seen] += 1
+        if view.colours is None:
+            return
+        near = ahead < 1
+        seen[seen] = near
+        pixels = view.colours[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
+        self.colour[layer][seen] += pixels
+        self.colour_weight[layer][seen] += 1
+
+    def block(self, *, close: bool) -> Block:
+        """Return the mean distances, and which cells have been seen at all corners."""
+        known = self.weight > 0
+        values = np.full(known.shape, -1, np.float32)
+        np.divide(self.distance, self.weight, out=values, where=known)
+        start = (self.first, 0, 0)
+        if close:
+            for axis, size in enumerate(self.volume.shape):
+                layers = np.moveaxis(values, axis, 0)
+                number = np.arange(len(layers)) + start[axis]
+                layers[(number == 0) | (number == size - 1)] = _FAR
+            return Block(start=start, values=values)
+        cells = known[:-1] & known[1:]
+        cells = cells[:, :-1] & cells[:, 1:]
+        return Block(start=start, values=values, cells=cells[:, :, :-1] & cells[:, :, 1:])
+
+    def colours(self) -> tuple[Int64[np.ndarray, "n"], Float32[np.ndarray, "n 3"]]:
+        """Return the nodes with colours within half a truncation of the surface, and their mean colours."""
+        near = (self.colour_weight > 0) & (np.abs(self.distance) < 0.5 * self.weight)
+        node = np.argwhere(near) + np.array([self.first, 0, 0])
+        mean = self.colour[near] / self.colour_weight[near][:, None]
+        return np.asarray(np.ravel_multi_index(tuple(node.T), self.volume.shape), np.int64), mean
+
+
+def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default)
+    views: Iterable[DepthView],
+    *,
+    low: Float64[np.ndarray, "3"],
+    high: Float64[np.ndarray, "3"],
+    resolution: int,
+    truncation: float | None = None,
+    memory: int | None = None,
+    close: bool = False,
+    on_view: Callable[[int], None] | None = None,
+) -> Triangles:
+    """Return the surface that depth maps agree on.
+
+    At every node of a grid the distances along the optical axes to what the views saw are averaged, cut off at the
+    truncation; the surface is where the mean is 0.
+
+    Args:
+        views: if `memory` demands several passes, something that can be gone through again: a list, or an object
+            whose `__iter__` makes the views anew.
+        low: corner of the box, in world units.
+        high: opposite corner.
+        resolution: cells along the box's longest side; cells are cubes.
+        truncation: in world units; 4 cells, if None. Less keeps thin parts, more bridges noise.
+        memory: bytes for the grid. More nodes than fit are handled in layers, one pass over the views for each; the
+            surface is the same.
+        close: take what no view has seen for the inside of the object, and the box's border for its end: the surface is
+            then closed. Else it ends where the seen ends.
+        on_view: told how many views are done, in all passes together.
+
+    Raises:
+        MeshError: an empty box, a size that is not positive, no view, too little memory for two layers, or views that
+            can be gone through only once where several passes are needed.
+    """
+    volume = _volume(low, high, resolution, truncation)
+    layers = _layers(volume, memory)
+    if layers < volume.shape[0] and iter(views) is views:
+        raise MeshError(
+            f"{volume.shape[0]} layers of the grid need several passes of {layers} within {memory} bytes, and the "
+            "views can be gone through only once: give a list, or allow more memory"
+        )
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    blocks = _fused(volume, layers, views, close, on_view, kept)
+    mesh = march(blocks, shape=volume.shape, low=volume.low, cell=volume.cell, level=0.0)
+    if not any(len(nodes) for nodes, _ in kept):
+        return mesh
+    return replace(mesh, colours=_interpolated(mesh, volume, kept))
+
+
+def _volume(low: np.ndarray, high: np.ndarray, resolution: int, truncation: float | None) -> _Volume:
+    extent = high - low
+    if not (extent > 0).all() or resolution < 2 or (truncation is not None and not truncation > 0):
+        raise MeshError(
+            f"a box of the extent {extent.tolist()} in {resolution} cells with the truncation {truncation} cannot be "
+            "fused: every side and the truncation must be above 0, the cells 2 or more"
+        )
+    cell = float(extent.max()) / resolution
+    x, y, z = (int(np.ceil(side / cell - 1e-9)) + 1 for side in extent)
+    reach = _TRUNCATION * cell if truncation is None else truncation
+    return _Volume(shape=(x, max(y, 2), max(z, 2)), low=low, cell=cell, truncation=reach)
+
+
+def _layers(volume: _Volume, memory: int | None) -> int:
+    if memory is None:
+        return volume.shape[0]
+    each = _BYTES_A_NODE * volume.shape[1] * volume.shape[2]
+    if memory < 2 * each:
+        raise MeshError(
+            f"fusing a grid of {volume.shape} nodes takes {2 * each / 2**20:.1f} MiB at the least, "
+            f"{memory / 2**20:.1f} MiB are allowed: lower the resolution, or allow more memory"
+        )
+    return min(memory // each, volume.shape[0])
+
+
+def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that fuse_depths was given)
+    volume: _Volume,
+    layers: int,
+    views: Iterable[DepthView],
+    close: bool,  # noqa: FBT001  passed on by its place, as all of them are
+    on_view: Callable[[int], None] | None,
+    kept: list[tuple[np.ndarray, np.ndarray]],
+) -> Iterator[Block]:
+    done = 0
+    for first in range(0, volume.shape[0] - 1, max(layers - 1, 1)):
+        slab = _Slab.empty(volume, first, min(layers, volume.shape[0] - first))
+        before = done
+        for view in views:
+            slab.add(view)
+            done += 1
+            if on_view is not None:
+                on_view(done)
+        if done == before:
+            raise MeshError("there are no depth maps to fuse: give one view or more, in a list if there are passes")
+        kept.append(slab.colours())
+        yield slab.block(close=close)
+
+
+def _depth_at(
+    depth: Float32[np.ndarray, "h w"], column: Float64[np.ndarray, "n"], row: Float64[np.ndarray, "n"], edge: float
+) -> Float64[np.ndarray, "n"]:
+    """Return depths at places of a picture: bilinear between four pixels of one surface, else the pixel's own."""
+    own = depth[np.floor(row).astype(int), np.floor(column).astype(int)].astype(np.float64)
+    x = column - 0.5
+    y = row - 0.5
+    left = np.clip(np.floor(x).astype(int), 0, max(depth.shape[1] - 2, 0))
+    top = np.clip(np.floor(y).astype(int), 0, max(depth.shape[0] - 2, 0))
+    right = np.minimum(left + 1, depth.shape[1] - 1)
+    below = np.minimum(top + 1, depth.shape[0] - 1)
+    around = np.stack([depth[top, left], depth[top, right], depth[below, left], depth[below, right]])
+    u = np.clip(x - left, 0, 1)
+    v = np.clip(y - top, 0, 1)
+    mean = around[0] * (1 - u) * (1 - v) + around[1] * u * (1 - v) + around[2] * (1 - u) * v + around[3] * u * v
+    smooth = (around.min(0) > 0) & (np.ptp(around, axis=0) < edge) & (own > 0)
+    return np.where(smooth, mean, own)
+
+
+def _interpolated(
+    mesh: Triangles, volume: _Volume, kept: list[tuple[np.ndarray, np.ndarray]]
+) -> UInt8[np.ndarray, "n 3"]:
+    """Return colours of the vertices, between those of the nodes around them; grey where none of these has one."""
+    node, first = np.unique(np.concatenate([nodes for nodes, _ in kept]), return_index=True)
+    colours = np.concatenate([found for _, found in kept])[first]
+    cells = (mesh.vertices - volume.low) / volume.cell
+    base = np.clip(np.floor(cells).astype(np.int64), 0, np.array(volume.shape) - 2)
+    part = cells - base
+    total = np.zeros((len(cells), 3))
+    weight = np.zeros(len(cells))
+    for offset in np.ndindex(2, 2, 2):
+        share = np.prod([part[:, a] if offset[a] else 1 - part[:, a] for a in range(3)], axis=0)
+        wanted = np.ravel_multi_index(tuple((base + offset).T), volume.shape)
+        place = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
+        share = np.where(node[place] == wanted, np.maximum(share, 1e-9), 0)
+        total += share[:, None] * colours[place]
+        weight += share
+    known = weight > 0
+    mean = np.where(known[:, None], total / np.where(known, weight, 1)[:, None], 128)
+    return np.rint(mean).astype(np.uint8)

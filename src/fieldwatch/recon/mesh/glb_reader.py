@@ -1,0 +1,264 @@
+"""Reading meshes from GLB files (glTF 2.0), ours and other programs'."""
+
+import base64
+import binascii
+import struct
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from jaxtyping import Float64, UInt8
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.glb import BINARY_CHUNK, JSON_CHUNK, MAGIC, VERSION
+from fieldwatch.recon.mesh.pictures import read_picture
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_TYPES = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
+_WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4}
+_MOST_ROWS = 1 << 27
+_KNOWN = {"KHR_materials_unlit", "KHR_mesh_quantization", "KHR_materials_specular", "KHR_materials_ior"}
+_DAMAGED = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+@dataclass(frozen=True)
+class _Content:
+    about: Mapping[str, Any]
+    binary: bytes
+
+    def item(self, kind: str, number: int) -> Mapping[str, Any]:
+        """Return one entry of a list of the JSON chunk; raises MeshError if it is not there."""
+        entries = self.about.get(kind, [])
+        if not 0 <= number < len(entries):
+            msg = f"it names {kind} {number} of {len(entries)}: it is damaged, export it again"
+            raise MeshError(msg)
+        return entries[number]
+
+    def view(self, number: int) -> tuple[bytes, int]:
+        """Return the bytes of a buffer view and its stride; 0 is none."""
+        view = self.item("bufferViews", number)
+        if view.get("buffer", 0) != 0 or "uri" in self.item("buffers", 0):
+            raise MeshError("its numbers lie in another file: export it as one .glb file")
+        start = view.get("byteOffset", 0)
+        length = view["byteLength"]
+        if min(start, length) < 0 or start + length > len(self.binary):
+            msg = f"{start + length} bytes are named, {len(self.binary)} are there: it is cut short, copy it again"
+            raise MeshError(msg)
+        return self.binary[start : start + length], view.get("byteStride", 0)
+
+    def numbers(self, number: int) -> np.ndarray:
+        """Return the rows of an accessor; whole numbers that stand for shares become those."""
+        accessor = self.item("accessors", number)
+        if "sparse" in accessor or "bufferView" not in accessor:
+            raise MeshError("it holds sparse numbers, which are not read: export it without sparse accessors")
+        kind = np.dtype(_TYPES[accessor["componentType"]])
+        width = _WIDTHS[accessor["type"]]
+        data, stride = self.view(accessor["bufferView"])
+        start = accessor.get("byteOffset", 0)
+        count = accessor["count"]
+        row = kind.itemsize * width
+        stride = stride or row
+        if count < 1 or start < 0 or stride < row or start + (count - 1) * stride + row > len(data):
+            msg = f"{count} rows of {row} bytes are named, {len(data)} bytes are there: it is damaged, export it again"
+            raise MeshError(msg)
+        values = np.ndarray((count, width), kind, data, start, (stride, kind.itemsize))
+        if accessor.get("normalized", False):
+            return np.maximum(values.astype(np.float64) / np.iinfo(kind).max, -1)
+        return values
+
+
+def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
+    """Return the mesh that a GLB file holds: all that its scene shows, in the scene's coordinates, as one.
+
+    Vertices at the same place are made one (the format repeats them along seams), v runs upwards, linear colours
+    become sRGB. Of the materials only the picture of the base colour is read.
+
+    Args:
+        data: the file.
+        texture: False leaves pictures out; then parts may have different ones.
+
+    Raises:
+        MeshError: the bytes are no GLB, cut short, damaged, without triangles, compressed, or with several pictures.
+    """
+    content = _content(data)
+    unknown = sorted(set(content.about.get("extensionsRequired", [])) - _KNOWN)
+    if unknown:
+        msg = f"it needs {', '.join(unknown)}, which is not read: export it without compression and extensions"
+        raise MeshError(msg)
+    try:
+        parts = _parts(content, texture=texture)
+    except MeshError:
+        raise
+    except _DAMAGED as error:
+        msg = f"what it says about itself makes no sense ({type(error).__name__}: {error}): export it again"
+        raise MeshError(msg) from error
+    if not parts:
+        raise MeshError("its scene holds no triangles: a cloud of points or lines is no mesh, give a mesh")
+    return _as_one(parts).welded()
+
+
+def _content(data: bytes) -> _Content:
+    if len(data) < 20 or not data.startswith(MAGIC):
+        msg = f"it is no GLB file (it begins with {data[:12]!r}): give a mesh in a .glb, .ply or .obj file"
+        raise MeshError(msg)
+    version, total = struct.unpack_from("<II", data, 4)
+    if version != VERSION:
+        msg = f"it is glTF {version}, and {VERSION} is read: export it again"
+        raise MeshError(msg)
+    if total > len(data):
+        msg = f"it promises {total} bytes and has {len(data)}: it is cut short, copy it again"
+        raise MeshError(msg)
+    chunks: dict[int, bytes] = {}
+    place = 12
+    while place + 8 <= total:
+        length, kind = struct.unpack_from("<II", data, place)
+        chunks.setdefault(kind, data[place + 8 : place + 8 + length])
+        place += 8 + length
+    try:
+        about = orjson.loads(chunks.get(JSON_CHUNK, b""))
+    except orjson.JSONDecodeError as error:
+        msg = f"its description is not JSON ({error}): it is damaged, export it again"
+        raise MeshError(msg) from error
+    if not isinstance(about, dict):
+        raise MeshError("its description is not a JSON object: it is damaged, export it again")
+    return _Content(about, chunks.get(BINARY_CHUNK, b""))
+
+
+def _parts(content: _Content, *, texture: bool) -> list[Triangles]:
+    """Return the parts that the scene shows, in its coordinates."""
+    nodes = content.about.get("nodes", [])
+    if content.about.get("scenes"):
+        roots = content.item("scenes", content.about.get("scene", 0)).get("nodes", [])
+    else:
+        below = {child for node in nodes for child in node.get("children", [])}
+        roots = [number for number in range(len(nodes)) if number not in below]
+    parts: list[Triangles] = []
+    waiting = deque((number, np.eye(4)) for number in roots)
+    seen: set[int] = set()
+    size = 0
+    while waiting:
+        number, outer = waiting.popleft()
+        node = content.item("nodes", number)
+        if number in seen:  # the format wants a tree: else a few nodes stand for 2 ** depth, or for a ring without end
+            msg = f"node {number} is named twice, and a scene is a tree: it is damaged, export it again"
+            raise MeshError(msg)
+        seen.add(number)
+        placed = outer @ _transform(node)
+        waiting += [(child, placed) for child in node.get("children", [])]
+        if "mesh" in node:
+            shapes = content.item("meshes", node["mesh"])["primitives"]
+            shapes = [shape for shape in shapes if shape.get("mode", 4) == 4]
+            size += sum(_rows(content, shape) for shape in shapes)
+            if size > _MOST_ROWS:
+                msg = f"it shows more than {_MOST_ROWS:,} vertices and corners, repeated ones included: thin it out"
+                raise MeshError(msg)
+            parts += [_part(content, shape, placed, texture=texture) for shape in shapes]
+    return parts
+
+
+def _rows(content: _Content, shape: Mapping[str, Any]) -> int:
+    """Return how many vertices and corners a shape names: a mesh may be shown many times, at a few bytes each."""
+    named = [shape["attributes"]["POSITION"], *([shape["indices"]] if "indices" in shape else [])]
+    return sum(int(content.item("accessors", number)["count"]) for number in named)
+
+
+def _transform(node: Mapping[str, Any]) -> Float64[np.ndarray, "4 4"]:
+    """Return the matrix of a node, given as such or as translation, rotation (x y z w) and scale."""
+    if "matrix" in node:
+        return np.array(node["matrix"], np.float64).reshape(4, 4).T
+    x, y, z, w = np.array(node.get("rotation", (0, 0, 0, 1)), np.float64)
+    rotation = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    matrix = np.eye(4)
+    matrix[:3, :3] = rotation * np.array(node.get("scale", (1, 1, 1)), np.float64)
+    matrix[:3, 3] = node.get("translation", (0, 0, 0))
+    return matrix
+
+
+def _part(
+    content: _Content, shape: Mapping[str, Any], matrix: Float64[np.ndarray, "4 4"], *, texture: bool
+) -> Triangles:
+    named = shape["attributes"]
+    places = content.numbers(named["POSITION"]).astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
+    rows = content.numbers(shape["indices"])[:, 0] if "indices" in shape else np.arange(len(places))
+    if len(rows) % 3:
+        msg = f"{len(rows)} corners do not make triangles: it is damaged, export it again"
+        raise MeshError(msg)
+    faces = rows.astype(np.int64).reshape(-1, 3)
+    mesh = Triangles(
+        vertices=places,
+        faces=faces,
+        colours=_srgb(content.numbers(named["COLOR_0"])[:, :3]) if "COLOR_0" in named else None,
+    )
+    picture, channel = _picture(content, shape) if texture else (None, 0)
+    if f"TEXCOORD_{channel}" in named:
+        uvs = content.numbers(named[f"TEXCOORD_{channel}"]).astype(np.float64)
+        uvs[:, 1] = 1 - uvs[:, 1]
+        mesh = replace(mesh, uvs=uvs[faces], texture=picture)
+    mirrored = np.linalg.det(matrix[:3, :3]) < 0  # the format asks for this: such faces are wound the other way
+    return mesh.turned() if mirrored else mesh
+
+
+def _picture(content: _Content, shape: Mapping[str, Any]) -> tuple[UInt8[np.ndarray, "height width 3"] | None, int]:
+    """Return the base colour's picture, if there is one, and the number of its texture coordinates."""
+    if "material" not in shape:
+        return None, 0
+    surface = content.item("materials", shape["material"]).get("pbrMetallicRoughness", {})
+    used = surface.get("baseColorTexture")
+    if used is None:
+        return None, 0
+    number = content.item("textures", used["index"]).get("source", -1)
+    image = content.item("images", number)
+    if "bufferView" in image:
+        data, _ = content.view(image["bufferView"])
+    else:
+        data = _inline(image["uri"])
+    return read_picture(data, f"number {number} inside it"), used.get("texCoord", 0)
+
+
+def _inline(uri: str) -> bytes:
+    head, comma, body = uri.partition(",")
+    if not (comma and head.startswith("data:") and head.endswith(";base64")):
+        msg = f"its texture lies in another file ({uri[:60]!r}): export it as one .glb file"
+        raise MeshError(msg)
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        msg = f"its texture is not base64 ({error}): export it again"
+        raise MeshError(msg) from error
+
+
+def _srgb(colours: np.ndarray) -> UInt8[np.ndarray, "n 3"]:
+    """Return sRGB colours for linear shares (IEC 61966-2-1)."""
+    if not np.isfinite(colours).all():
+        raise MeshError("its colours are not finite: what wrote the file failed; write it again, or without colours")
+    share = colours.astype(np.float64).clip(0, 1)
+    curved = np.where(share <= 0.0031308, 12.92 * share, 1.055 * share ** (1 / 2.4) - 0.055)
+    return np.rint(curved * 255).astype(np.uint8)
+
+
+def _as_one(parts: Sequence[Triangles]) -> Triangles:
+    """Return the parts as one mesh; what only some of them have is left out, but for a picture, of which one may be."""
+    pictures = {None if part.texture is None else (part.texture.shape, part.texture.tobytes()) for part in parts}
+    if len(pictures) > 1:
+        names = f"{len(pictures - {None})} pictures" + (" and parts without one" if None in pictures else "")
+        msg = f"it shows {names}: a mesh has one for all; bake them into one, or read it without textures"
+        raise MeshError(msg)
+    starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
+    colours = [part.colours for part in parts if part.colours is not None]
+    uvs = [part.uvs for part in parts if part.uvs is not None]
+    return Triangles(
+        vertices=np.concatenate([part.vertices for part in parts]),
+        faces=np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)]),
+        colours=np.concatenate(colours) if len(colours) == len(parts) else None,
+        uvs=np.concatenate(uvs) if len(uvs) == len(parts) else None,
+        texture=parts[0].texture if len(uvs) == len(parts) else None,
+    )

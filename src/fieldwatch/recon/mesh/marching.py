@@ -1,0 +1,266 @@
+"""Marching cubes: the surface on which sampled values cross a level, closed, manifold and facing outwards."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int64
+from skimage.measure import marching_cubes as lewiner_cubes
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_LAYERS = 32  # of nodes that are looked at together: bounds the memory beside the values
+_NEAREST = 1e-4  # of a cell: no vertex comes closer to a node, so that none coincide
+_TINIEST = np.float32(1e-30)
+_FAR = np.float32(1e4)  # times the largest value: what lies around a grid that is to be closed
+
+Shape = tuple[int, int, int]
+
+
+class _Patch(NamedTuple):
+    """Part of a surface.
+
+    Vertices have a number that every patch gives them alike, so that patches join without comparing places.
+    """
+
+    names: Int64[np.ndarray, "n"]
+    places: Float64[np.ndarray, "n 3"]
+    faces: Int64[np.ndarray, "m 3"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """Values at some nodes of a larger grid.
+
+    Attributes:
+        start: the node of the whole grid that is the first here.
+        values: at the nodes; inside is below the level.
+        cells: which cells have a surface, one per 2x2x2 nodes; all of them, if None.
+    """
+
+    start: Shape
+    values: Float32[np.ndarray, "x y z"]
+    cells: Bool[np.ndarray, "u v w"] | None = None
+
+
+def marching_cubes(
+    values: Float32[np.ndarray, "x y z"],
+    *,
+    low: Float64[np.ndarray, "3"],
+    cell: float,
+    level: float = 0.0,
+    closed: bool = True,
+) -> Triangles:
+    """Return the surface on which values cross a level.
+
+    The connections are those of Lewiner et al. 2003 (scikit-image), so that no holes come about; the places are
+    interpolated linearly along the edges of the cells in double precision.
+
+    Args:
+        values: at the nodes `low + (i, j, k) * cell` (samples are points, not cells with a middle). Inside is where
+            they are below the level, as with a signed distance. Faces point to the larger values.
+        low: place of the node (0, 0, 0), in world units.
+        cell: length of the edge of a cell, in world units.
+        level: of the surface.
+        closed: put outside around the grid: what reaches its border is closed there, in the plane of the border.
+            If False, the surface is open there.
+
+    Raises:
+        MeshError: fewer than two nodes along an axis, or a value that is not finite.
+    """
+    if min(values.shape) < 2:
+        raise MeshError(f"values have the shape {values.shape}: marching cubes needs two nodes or more along each axis")
+    if not np.isfinite(values).all():
+        count = int(values.size - np.isfinite(values).sum())
+        raise MeshError(f"{count} of {values.size} values of the grid are not finite: look at what made them")
+    ring = int(closed)
+    shape = _grown(values.shape, ring)
+    around = np.float32(level) + _FAR * max(np.float32(np.abs(values).max()), np.float32(1e-20), np.float32(abs(level)))
+    blocks = (Block(start=(first, 0, 0), values=part) for first, part in _slabs(values, ring, around))
+    return march(blocks, shape=shape, low=low - ring * cell, cell=cell, level=level)
+
+
+def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its default)
+    distance: Callable[[Float64[np.ndarray, "n 3"]], Float64[np.ndarray, "n"]],
+    low: Float64[np.ndarray, "3"],
+    high: Float64[np.ndarray, "3"],
+    *,
+    resolution: int,
+    block: int = 64,
+    on_block: Callable[[int, int], None] | None = None,
+) -> Triangles:
+    """Return the surface on which a function is 0, closed where the box cuts it.
+
+    The function is asked at every node, block by block: nothing is skipped, and the memory beside the mesh is that of
+    one block, whatever the resolution.
+
+    Args:
+        distance: signed distance at points, in world units, negative inside; or any function of that sign.
+        low: corner of the box.
+        high: opposite corner.
+        resolution: cells along the longest side of the box; cells are cubes.
+        block: cells along the side of a block.
+        on_block: told how many blocks are done, of how many.
+
+    Raises:
+        MeshError: the box is empty, a size is below 1, or the function is not finite somewhere.
+    """
+    extent = high - low
+    if not (extent > 0).all() or min(resolution, block) < 1:
+        raise MeshError(
+            f"a box of the extent {extent.tolist()} in {resolution} cells and blocks of {block} has no inside: every "
+            "side and both numbers must be above 0"
+        )
+    cell = float(extent.max()) / resolution
+    nodes = np.ceil(extent / cell - 1e-9).astype(int) + 1
+    shape = _grown((int(nodes[0]), int(nodes[1]), int(nodes[2])), 1)
+    x, y, z = (range(0, size - 1, block) for size in shape)
+    starts = list(product(x, y, z))
+    first = low - cell
+
+    def sampled() -> Iterable[Block]:
+        for number, start in enumerate(starts):
+            yield Block(start=start, values=_asked(distance, start, shape, block, first, cell))
+            if on_block is not None:
+                on_block(number + 1, len(starts))
+
+    return march(sampled(), shape=shape, low=first, cell=cell, level=0.0)
+
+
+def march(
+    blocks: Iterable[Block], *, shape: Shape, low: Float64[np.ndarray, "3"], cell: float, level: float
+) -> Triangles:
+    """Return the surface in blocks that share their border nodes (with equal values there); no vertex stands twice."""
+    inner = 3 * int(np.prod(shape))  # names of vertices inside a cell begin here
+    patches: list[_Patch] = []
+    for part in blocks:
+        patch = _marched(part, shape, level, inner)
+        if patch is not None:
+            patches.append(patch)
+            inner += len(patch.names)
+    if not patches:
+        return Triangles(vertices=np.empty((0, 3)), faces=np.empty((0, 3), np.int64))
+    names = np.concatenate([patch.names for patch in patches])
+    ends = np.cumsum([0, *(len(patch.names) for patch in patches)])
+    faces = np.concatenate([patch.faces + end for patch, end in zip(patches, ends[:-1], strict=True)])
+    _, first, number = np.unique(names, return_index=True, return_inverse=True)
+    places = np.concatenate([patch.places for patch in patches])[first]
+    return Triangles(vertices=low + places * cell, faces=number.reshape(-1)[faces].astype(np.int64))
+
+
+def _grown(shape: tuple[int, ...], ring: int) -> Shape:
+    x, y, z = (size + 2 * ring for size in shape)
+    return x, y, z
+
+
+def _slabs(
+    values: Float32[np.ndarray, "x y z"], ring: int, around: np.float32
+) -> Iterable[tuple[int, Float32[np.ndarray, "s v w"]]]:
+    """Yield layers along the first axis, each sharing its last with the next one's first, with a ring around all."""
+    total = len(values) + 2 * ring
+    for first in range(0, total - 1, _LAYERS):
+        last = min(first + _LAYERS + 1, total)
+        if not ring:
+            yield first, values[first:last]
+            continue
+        slab = np.full((last - first, *_grown(values.shape, 1)[1:]), around, np.float32)
+        inside = slice(max(first - 1, 0), min(last - 1, len(values)))
+        slab[inside.start + 1 - first : inside.stop + 1 - first, 1:-1, 1:-1] = values[inside]
+        yield first, slab
+
+
+def _asked(  # noqa: PLR0913, PLR0917 (where a block lies takes that many numbers)
+    distance: Callable[[np.ndarray], np.ndarray], start: Shape, shape: Shape, block: int, low: np.ndarray, cell: float
+) -> Float32[np.ndarray, "x y z"]:
+    """Return the function at the nodes of a block; the outermost nodes of the grid are outside."""
+    spans = [np.arange(first, min(first + block + 1, size)) for first, size in zip(start, shape, strict=True)]
+    ticks = [low[axis] + cell * span for axis, span in enumerate(spans)]
+    points = np.stack(np.meshgrid(*ticks, indexing="ij"), axis=-1)
+    found = distance(points.reshape(-1, 3)).reshape(points.shape[:3])
+    if not np.isfinite(found).all():
+        where = points[~np.isfinite(found)][0].tolist()
+        raise MeshError(f"the function of the surface is not finite at {where}: look at what made it")
+    values = found.astype(np.float32)
+    for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
+        rim = np.moveaxis(values, axis, 0)
+        rim[(span == 0) | (span == size - 1)] = _FAR * np.float32(cell * max(shape))
+    return values
+
+
+def _marched(block: Block, shape: Shape, level: float, inner: int) -> _Patch | None:
+    """Return the surface in one block, in cells of the whole grid; None if there is none."""
+    compressed = _compressed(block.values, level)
+    if not (compressed.min() < 0 < compressed.max()) or (block.cells is not None and not block.cells.any()):
+        return None
+    mask = None
+    if block.cells is not None:
+        mask = np.zeros(block.values.shape, np.bool_)
+        mask[1:, 1:, 1:] = block.cells  # scikit-image: a cell is governed by its last corner
+    try:
+        places, faces, _, _ = lewiner_cubes(compressed, 0.0, gradient_direction="descent", mask=mask)
+    except RuntimeError:  # the cells that are masked out had it all
+        return None
+    places = places.astype(np.float64)
+    node, axis, on_edge = _edges_of(places)
+    places[on_edge] = _interpolated(block.values, level, node[on_edge], axis[on_edge])
+    faces = faces.astype(np.int64)
+    _centre(places, faces, ~on_edge)
+    corner = node + np.array(block.start)
+    names = np.where(on_edge, 3 * np.ravel_multi_index(tuple(corner.T), shape) + axis, inner + np.arange(len(node)))
+    return _Patch(names, places + np.array(block.start), faces)
+
+
+def _compressed(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[np.ndarray, "x y z"]:
+    """Return values of the same signs whose sizes are alike (their eighth roots), 0 counted as outside.
+
+    They decide how vertices are connected. A vertex that fell on a node would belong to several edges, and which was
+    meant could not be told.
+    """
+    result = values - np.float32(level)
+    inside = result < 0
+    np.maximum(np.abs(result, out=result), _TINIEST, out=result)
+    for _ in range(3):
+        np.sqrt(result, out=result)
+    np.negative(result, out=result, where=inside)
+    return result
+
+
+def _edges_of(
+    places: Float64[np.ndarray, "n 3"],
+) -> tuple[Int64[np.ndarray, "n 3"], Int64[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
+    """Return of each vertex the lower node of the edge it lies on, the edge's axis, and False for one inside a cell."""
+    off = np.abs(places - np.rint(places)) > 1e-6
+    axis = off.argmax(1)
+    node = np.rint(places).astype(np.int64)
+    rows = np.arange(len(places))
+    node[rows, axis] = np.floor(places[rows, axis]).astype(np.int64)
+    return node, axis, off.sum(1) == 1
+
+
+def _interpolated(
+    values: Float32[np.ndarray, "x y z"], level: float, node: Int64[np.ndarray, "n 3"], axis: Int64[np.ndarray, "n"]
+) -> Float64[np.ndarray, "n 3"]:
+    step = np.eye(3, dtype=np.int64)[axis]
+    first = values[tuple(node.T)].astype(np.float64)
+    second = values[tuple((node + step).T)].astype(np.float64)
+    share = np.clip((level - first) / (second - first), _NEAREST, 1 - _NEAREST)
+    return node + share[:, None] * step
+
+
+def _centre(places: Float64[np.ndarray, "n 3"], faces: Int64[np.ndarray, "m 3"], which: Bool[np.ndarray, "n"]) -> None:
+    """Put vertices inside a cell into the middle of those that they are joined to."""
+    if not which.any():
+        return
+    touched = faces[which[faces].any(1)]
+    start = np.concatenate([touched, touched[:, ::-1]]).reshape(-1)
+    end = np.concatenate([np.roll(touched, -1, axis=1), np.roll(touched[:, ::-1], -1, axis=1)]).reshape(-1)
+    kept = which[start] & ~which[end]
+    start = start[kept]
+    end = end[kept]
+    count = np.bincount(start, minlength=len(places))
+    for axis in range(3):
+        total = np.bincount(start, places[end, axis], minlength=len(places))
+        places[which & (count > 0), axis] = (total / np.maximum(count, 1))[which & (count > 0)]

@@ -1,0 +1,96 @@
+"""Textures beside OBJ files: material libraries (MTL) and the pictures that they name."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.obj import MATERIAL
+from fieldwatch.recon.mesh.pictures import read_picture
+
+
+def material_library(picture: str) -> bytes:
+    """Return an MTL file with one material that shows a picture, unlit (illum 0): the picture shows light already."""
+    lines = [f"newmtl {MATERIAL}", "Ka 0 0 0", "Kd 1 1 1", "Ks 0 0 0", "illum 0", f"map_Kd {picture}", ""]
+    return "\n".join(lines).encode("utf-8")
+
+
+def obj_texture(data: bytes, folder: Path) -> UInt8[np.ndarray, "height width 3"] | None:
+    """Return the picture that the faces of an OBJ file show; None where its materials name none.
+
+    Args:
+        data: the OBJ file.
+        folder: where it lies; its libraries' names count from there, the pictures' from their library.
+
+    Raises:
+        MeshError: a library or picture is missing or damaged, or the faces show several pictures, or not all one.
+    """
+    libraries, used = _named(data)
+    if not used:
+        return None
+    found: dict[str, Path | None] = {}
+    for name in libraries:
+        for material, picture in _library(folder / name).items():
+            found.setdefault(material, picture)
+    pictures = {found.get(material) for material in used}
+    if pictures == {None}:
+        return None
+    if len(pictures) > 1:
+        names = ", ".join(sorted(path.name if path is not None else "none" for path in pictures))
+        msg = (
+            f"its materials show several pictures ({names}): a mesh has one for all; bake them into one, or remove its "
+            "mtllib line"
+        )
+        raise MeshError(msg)
+    path = next(path for path in pictures if path is not None)
+    if not path.is_file():
+        msg = f"its texture {path} is missing: put it there, or remove the mtllib line to read the mesh without it"
+        raise MeshError(msg)
+    return read_picture(path.read_bytes(), str(path))
+
+
+def _named(data: bytes) -> tuple[list[str], set[str]]:
+    """Return the names of libraries, and of the materials that faces use."""
+    libraries = list[str]()
+    used = set[str]()
+    current = ""
+    if b"mtllib" not in data:
+        return libraries, used
+    for line in data.decode("utf-8", "replace").split("\n"):
+        word, rest = _entry(line)
+        if word == "mtllib":
+            libraries.append(_file_name(rest))
+        elif word == "usemtl":
+            current = rest
+        elif word == "f" and current:
+            used.add(current)
+    return libraries, used
+
+
+def _entry(line: str) -> tuple[str, str]:
+    word, *rest = line.split(None, 1) or [""]
+    return word, rest[0].strip() if rest else ""
+
+
+def _library(path: Path) -> dict[str, Path | None]:
+    """Return for each material its picture, None where it has none."""
+    if not path.is_file():
+        msg = f"its material library {path} is missing: put it there, or remove the mtllib line to read the mesh alone"
+        raise MeshError(msg)
+    found: dict[str, Path | None] = {}
+    current = ""
+    for line in path.read_bytes().decode("utf-8", "replace").split("\n"):
+        word, rest = _entry(line)
+        if word == "newmtl":
+            current = rest
+            found[current] = None
+        elif word.lower() == "map_kd" and current:
+            name = _file_name(rest)
+            # options (-s 1 1 1 and the like) stand before the name
+            found[current] = path.parent / (name.split()[-1] if name.startswith("-") else name)
+    return found
+
+
+def _file_name(text: str) -> str:
+    return text.replace("\\", "/")

@@ -1,0 +1,54 @@
+"""The point of a triangle that is nearest to a point, for many pairs at once."""
+
+import numpy as np
+from jaxtyping import Float64
+
+
+def nearest_on_triangles(
+    points: Float64[np.ndarray, "n 3"], corners: Float64[np.ndarray, "n 3 3"]
+) -> Float64[np.ndarray, "n 3"]:
+    """Return, for each pair of a point and a triangle, the place on the triangle that is nearest to the point.
+
+    The foot of the perpendicular where it falls inside, else the nearest place of the three sides. Triangles without
+    area are their sides.
+    """
+    best, squares = _nearest_on_side(points, corners[:, 0], corners[:, 1])
+    for first, second in ((1, 2), (2, 0)):
+        found, squared = _nearest_on_side(points, corners[:, first], corners[:, second])
+        nearer = squared < squares
+        best[nearer] = found[nearer]
+        squares[nearer] = squared[nearer]
+    rows, feet = _feet_inside(points, corners)
+    best[rows] = feet
+    return best
+
+
+def _nearest_on_side(
+    points: Float64[np.ndarray, "n 3"], start: Float64[np.ndarray, "n 3"], end: Float64[np.ndarray, "n 3"]
+) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n"]]:
+    """The nearest place of each side, and its squared distance."""
+    side = end - start
+    along = np.einsum("ij,ij->i", points - start, side)
+    length = np.einsum("ij,ij->i", side, side)
+    share = np.divide(along, length, out=np.zeros_like(along), where=length > 0).clip(0, 1)
+    # from the nearer end: on the far one the place is then exact
+    place = np.where(share[:, None] < 0.5, start + share[:, None] * side, end - (1 - share[:, None]) * side)
+    gap = points - place
+    return place, np.einsum("ij,ij->i", gap, gap)
+
+
+def _feet_inside(
+    points: Float64[np.ndarray, "n 3"], corners: Float64[np.ndarray, "n 3 3"]
+) -> tuple[np.ndarray, Float64[np.ndarray, "k 3"]]:
+    """Rows whose perpendicular falls inside the triangle, and its feet."""
+    first = corners[:, 1] - corners[:, 0]
+    second = corners[:, 2] - corners[:, 0]
+    normal = np.cross(first, second)
+    gap = points - corners[:, 0]
+    size = np.einsum("ij,ij->i", normal, normal)
+    v = np.einsum("ij,ij->i", np.cross(gap, second), normal)
+    w = np.einsum("ij,ij->i", np.cross(first, gap), normal)
+    rows = np.flatnonzero((size > 0) & (v > 0) & (w > 0) & (v + w < size))
+    v = v[rows] / size[rows]
+    w = w[rows] / size[rows]
+    return rows, corners[rows, 0] + v[:, None] * first[rows] + w[:, None] * second[rows]

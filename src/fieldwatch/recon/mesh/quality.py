@@ -1,0 +1,231 @@
+"""How good a mesh is: 37 figures, a grade, and the reasons for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.triangles import Triangles
+
+_LOW_QUALITY = 0.3
+_DEGENERATE = 1e-6  # of the quality below: a triangle 600 000 times as long as high; free of scale, unlike an area
+_CANCELLED = 0.1  # length of a vertex' mean normal
+_MIB = 2**20
+
+_TAGS = {
+    "Topology": "n_vertices n_faces n_edges is_watertight n_boundary_edges n_duplicate_vertices",
+    "Quality": "min_triangle_area avg_triangle_area max_triangle_area min_aspect_ratio avg_aspect_ratio "
+    "max_aspect_ratio n_degenerate_triangles n_low_quality_triangles min_edge_length avg_edge_length max_edge_length "
+    "edge_length_uniformity",
+    "Geometry": "bbox_volume bbox_diagonal surface_area bbox_aspect_ratio",
+    "Surface": "avg_normal_consistency n_flipped_normals n_degenerate_normals avg_vertex_valence",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshQuality:
+    """What a mesh is like. Lengths are in units of the scene, whatever these are.
+
+    Vertices at the same place count as one in all that concerns edges, so that a file that repeats them along the
+    seams of its texture is not taken for one with holes.
+
+    Attributes:
+        n_vertices: as they stand in the mesh, repeated and unused ones too.
+        n_faces: triangles.
+        n_edges: each counted once.
+        is_watertight: every edge has exactly two faces.
+        is_winding_consistent: neighbours run along their common edge in opposite directions.
+        n_boundary_edges: edges of one face only.
+        n_duplicate_vertices: vertices at the place of an earlier one.
+        min_triangle_area: and max, avg, std (of the population).
+        max_triangle_area: see there.
+        avg_triangle_area: see there.
+        std_triangle_area: see there.
+        n_degenerate_triangles: slivers and points: an aspect ratio below 1e-6.
+        min_aspect_ratio: 4 sqrt(3) area / (a² + b² + c²): 1 for an equilateral triangle, 0 for one without area.
+        max_aspect_ratio: see there.
+        avg_aspect_ratio: see there.
+        std_aspect_ratio: see there.
+        n_low_quality_triangles: an aspect ratio below 0.3.
+        min_edge_length: and max, avg, std.
+        max_edge_length: see there.
+        avg_edge_length: see there.
+        std_edge_length: see there.
+        edge_length_uniformity: 1 - std / avg; 1 if all edges are of one length.
+        bbox_volume: of the box along the axes around all faces.
+        bbox_diagonal: of that box.
+        bbox_extent_x: its width; then y and z.
+        bbox_extent_y: see there.
+        bbox_extent_z: see there.
+        bbox_aspect_ratio: longest over shortest extent; infinite for a flat mesh along the axes.
+        surface_area: of all faces.
+        avg_vertex_valence: edges at a vertex, over the vertices that have any.
+        max_vertex_valence: see there.
+        min_vertex_valence: see there.
+        n_isolated_vertices: vertices of no face.
+        n_degenerate_normals: vertices whose faces' normals, weighted by area, cancel out to below 0.1.
+        avg_normal_consistency: mean cosine between the normals of neighbouring faces; 1 if no face has a neighbour.
+        n_flipped_normals: faces wound against those around them, of each piece the fewer. A sharp edge is none.
+        file_size_mb: of the file, in MiB; None without one.
+        n_non_manifold_edges: edges of three faces or more.
+        n_pieces: parts that share no edge.
+        faces_outward: None where that cannot be said: the mesh is open, or wound both ways.
+    """
+
+    n_vertices: int
+    n_faces: int
+    n_edges: int
+    is_watertight: bool
+    is_winding_consistent: bool
+    n_boundary_edges: int
+    n_duplicate_vertices: int
+    min_triangle_area: float
+    max_triangle_area: float
+    avg_triangle_area: float
+    std_triangle_area: float
+    n_degenerate_triangles: int
+    min_aspect_ratio: float
+    max_aspect_ratio: float
+    avg_aspect_ratio: float
+    std_aspect_ratio: float
+    n_low_quality_triangles: int
+    min_edge_length: float
+    max_edge_length: float
+    avg_edge_length: float
+    std_edge_length: float
+    edge_length_uniformity: float
+    bbox_volume: float
+    bbox_diagonal: float
+    bbox_extent_x: float
+    bbox_extent_y: float
+    bbox_extent_z: float
+    bbox_aspect_ratio: float
+    surface_area: float
+    avg_vertex_valence: float
+    max_vertex_valence: int
+    min_vertex_valence: int
+    n_isolated_vertices: int
+    n_degenerate_normals: int
+    avg_normal_consistency: float
+    n_flipped_normals: int
+    file_size_mb: float | None
+    n_non_manifold_edges: int
+    n_pieces: int
+    faces_outward: bool | None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Values by tag, `Mesh/Topology/n_vertices` and so on: those that SuGaR's tools name."""
+        return {
+            f"Mesh/{group}/{name}": float(getattr(self, name))
+            for group, names in _TAGS.items()
+            for name in names.split()
+        }
+
+
+def mesh_quality(mesh: Triangles, *, file: Path | str | None = None) -> MeshQuality:
+    """Measure a mesh.
+
+    Args:
+        mesh: with faces.
+        file: where it lies, for its size.
+
+    Raises:
+        MeshError: the mesh has no faces.
+        OSError: the file cannot be looked at.
+    """
+    if not len(mesh.faces):
+        raise MeshError("a mesh without faces has no quality: what made it found no surface; look there first")
+    whole = mesh.welded()
+    return MeshQuality(
+        n_vertices=len(mesh.vertices),
+        n_faces=len(mesh.faces),
+        n_duplicate_vertices=len(mesh.vertices) - len(whole.vertices),
+        file_size_mb=None if file is None else Path(file).stat().st_size / _MIB,
+        **_topology(whole),
+        **_forms(whole),
+        **_lengths(whole),
+        **_box(whole),
+        **_normals(whole),
+    )
+
+
+def aspect_ratios(mesh: Triangles) -> Float64[np.ndarray, "m"]:
+    """Return 4 sqrt(3) area / (a² + b² + c²) of each face: 1 for an equilateral triangle, 0 for one without area."""
+    squares = np.square(mesh.side_lengths).sum(1)
+    return np.divide(4 * np.sqrt(3) * mesh.areas, squares, out=np.zeros_like(squares), where=squares > 0).clip(max=1)
+
+
+def _topology(mesh: Triangles) -> dict[str, Any]:
+    valence = np.bincount(mesh.edges.ends.reshape(-1), minlength=len(mesh.vertices))
+    joined = valence[valence > 0]
+    used = np.bincount(mesh.faces.reshape(-1), minlength=len(mesh.vertices)) > 0
+    return {
+        "n_edges": len(mesh.edges),
+        "is_watertight": mesh.closed,
+        "is_winding_consistent": mesh.wound_alike,
+        "n_boundary_edges": len(mesh.edges.boundary),
+        "n_non_manifold_edges": len(mesh.edges.non_manifold),
+        "n_pieces": int(mesh.pieces.max()) + 1,
+        "faces_outward": mesh.outward,
+        "avg_vertex_valence": float(joined.mean()) if len(joined) else 0.0,
+        "max_vertex_valence": int(joined.max(initial=0)),
+        "min_vertex_valence": int(joined.min()) if len(joined) else 0,
+        "n_isolated_vertices": int((~used).sum()),
+    }
+
+
+def _spread(name: str, values: np.ndarray) -> dict[str, float]:
+    if not len(values):
+        return {f"{kind}_{name}": 0.0 for kind in ("min", "max", "avg", "std")}
+    found = {"min": values.min(), "max": values.max(), "avg": values.mean(), "std": values.std()}
+    return {f"{kind}_{name}": float(value) for kind, value in found.items()}
+
+
+def _forms(mesh: Triangles) -> dict[str, Any]:
+    ratios = aspect_ratios(mesh)
+    return {
+        **_spread("triangle_area", mesh.areas),
+        **_spread("aspect_ratio", ratios),
+        "n_degenerate_triangles": int((ratios < _DEGENERATE).sum()),
+        "n_low_quality_triangles": int((ratios < _LOW_QUALITY).sum()),
+        "surface_area": float(mesh.areas.sum()),
+    }
+
+
+def _lengths(mesh: Triangles) -> dict[str, float]:
+    spread = _spread("edge_length", mesh.edge_lengths)
+    mean = spread["avg_edge_length"]
+    return {**spread, "edge_length_uniformity": 1 - spread["std_edge_length"] / mean if mean > 0 else 0.0}
+
+
+def _box(mesh: Triangles) -> dict[str, float]:
+    places = mesh.vertices[mesh.faces.reshape(-1)]
+    extent = places.max(0) - places.min(0)
+    shortest = float(extent.min())
+    longest = float(extent.max())
+    return {
+        "bbox_volume": float(extent.prod()),
+        "bbox_diagonal": float(np.linalg.norm(extent)),
+        **{f"bbox_extent_{axis}": float(length) for axis, length in zip("xyz", extent, strict=True)},
+        "bbox_aspect_ratio": longest / shortest if shortest > 0 else float("inf"),
+    }
+
+
+def _normals(mesh: Triangles) -> dict[str, Any]:
+    first, second = mesh.normals[mesh.edges.neighbours].transpose(1, 0, 2)
+    cosines = np.einsum("ij,ij->i", first, second)[(mesh.areas[mesh.edges.neighbours] > 0).all(1)]
+    weighted = (mesh.normals * mesh.areas[:, None]).repeat(3, axis=0)
+    corner = mesh.faces.reshape(-1)
+    count = len(mesh.vertices)
+    total = np.stack([np.bincount(corner, weighted[:, axis], count) for axis in range(3)], axis=1)
+    around = np.bincount(corner, mesh.areas.repeat(3), count)
+    used = np.bincount(corner, minlength=count) > 0
+    return {
+        "avg_normal_consistency": float(cosines.mean()) if len(cosines) else 1.0,
+        "n_flipped_normals": int(mesh.misturned.sum()),
+        "n_degenerate_normals": int((used & (np.linalg.norm(total, axis=1) <= _CANCELLED * around)).sum()),
+    }

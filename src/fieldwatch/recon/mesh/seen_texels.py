@@ -1,0 +1,179 @@
+"""What one photo shows of a surface: colours of points on it, and how much each is worth."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from scipy.ndimage import distance_transform_edt
+
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.triangles import Triangles
+from fieldwatch.recon.render import View, cast_triangles
+
+_GRAZING = 0.1
+"""Least cosine between a face's normal and the direction to the camera."""
+_LEAST = 1e-3
+"""Worth of a pixel at a depth jump, a mask's or the picture's border; one far from them is worth 1."""
+_JUMP = 3.0
+"""Depth jump that counts as one, in widths of a pixel at that depth."""
+_ENOUGH = 0.5
+"""Share of bilinear sampling that has to fall on pixels that see the point."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeenPhoto:
+    """A photo of a surface.
+
+    Attributes:
+        image: red, green, blue, as they are meant to be baked.
+        view: its camera.
+        mask: True where it may be used; None: everywhere.
+
+    Raises:
+        MeshError: image, mask and camera have different sizes.
+    """
+
+    image: UInt8[np.ndarray, "height width 3"]
+    view: View
+    mask: Bool[np.ndarray, "height width"] | None = None
+
+    def __post_init__(self) -> None:
+        size = (self.view.height, self.view.width)
+        mask = size if self.mask is None else self.mask.shape
+        if self.image.shape[:2] != size or mask != size:
+            msg = (
+                f"the photo is {self.image.shape[1]} x {self.image.shape[0]} pixels, its mask {mask[1]} x {mask[0]}, "
+                f"its camera {size[1]} x {size[0]}: give all three in one size (View.scaled)"
+            )
+            raise MeshError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sight:
+    """What a photo shows of some points.
+
+    Attributes:
+        rows: those of the points that it shows.
+        colours: of these, 0 to 255.
+        worth: above 0: the pixels per area of surface there, less where seen at an angle or near a border.
+    """
+
+    rows: Int64[np.ndarray, "k"]
+    colours: Float32[np.ndarray, "k 3"]
+    worth: Float32[np.ndarray, "k"]
+
+
+class PhotoOfMesh:
+    """A photo together with what its camera sees of a mesh.
+
+    Args:
+        mesh: the surface.
+        photo: the photo.
+        margin: pixels from a border or a depth jump to where a pixel is worth all: masks and shapes are never exact.
+    """
+
+    def __init__(self, mesh: Triangles, photo: SeenPhoto, *, margin: float) -> None:
+        self.view = replace(photo.view, camera_from_world=photo.view.camera_from_world.detach().double().cpu())
+        self._pose: Float64[np.ndarray, "4 4"] = self.view.camera_from_world.numpy()
+        self._image = photo.image
+        hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), self.view)
+        self._depth: Float32[np.ndarray, "height width"] = hits.depth.numpy()
+        self._pixels = _pixel_worth(self._depth, photo.mask, min(self.view.fx, self.view.fy), margin)
+
+    def facing(self, mesh: Triangles) -> Bool[np.ndarray, "m"]:
+        """Return which faces turn their front to the camera and lie before it, at least in part."""
+        rotation = self._pose[:3, :3]
+        shift = self._pose[:3, 3]
+        towards = -rotation.T @ shift - mesh.corners[:, 0]
+        ahead = (mesh.corners @ rotation[2] + shift[2] > self.view.near).any(1)
+        return ahead & (np.einsum("mi,mi->m", towards, mesh.normals) > 0)
+
+    def of(self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"], *, power: float) -> Sight:
+        """Return what the photo shows of points on the mesh.
+
+        A point is seen by a pixel whose depth is that of the plane through the point, to within a pixel's width, more
+        where the plane is steep. Its colour is sampled bilinearly from the pixels around that see it.
+
+        Args:
+            points: on the mesh.
+            normals: unit normals there.
+            power: of the cosine of the angle at which a point is seen.
+        """
+        seen = points @ self._pose[:3, :3].T + self._pose[:3, 3]
+        turned = normals @ self._pose[:3, :3].T
+        away = -np.einsum("ni,ni->n", seen, turned)
+        cosine = away / np.maximum(np.linalg.norm(seen, axis=1), 1e-300)
+        depth = seen[:, 2]
+        safe = np.where(depth > self.view.near, depth, 1.0)
+        x = seen[:, 0] / safe * self.view.fx + self.view.cx
+        y = seen[:, 1] / safe * self.view.fy + self.view.cy
+        framed = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
+        rows = np.flatnonzero(framed & (depth > self.view.near) & (cosine > _GRAZING))
+        share, colours, worth = self._sampled(x[rows], y[rows], turned[rows], away[rows], cosine[rows])
+        enough = share >= _ENOUGH
+        rows = rows[enough]
+        share = share[enough]
+        density = self.view.fx * self.view.fy / depth[rows] ** 2
+        worth = density * cosine[rows] ** power * worth[enough] / share
+        return Sight(
+            rows=rows,
+            colours=(colours[enough] / share[:, None]).astype(np.float32),
+            worth=worth.astype(np.float32),
+        )
+
+    def _sampled(
+        self,
+        x: Float64[np.ndarray, "k"],
+        y: Float64[np.ndarray, "k"],
+        normals: Float64[np.ndarray, "k 3"],
+        away: Float64[np.ndarray, "k"],
+        cosine: Float64[np.ndarray, "k"],
+    ) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k 3"], Float64[np.ndarray, "k"]]:
+        """Sums over the four pixels around, those that see the points: shares, colours and worth."""
+        view = self.view
+        left = np.floor(x - 0.5)
+        top = np.floor(y - 0.5)
+        share = np.zeros(len(x))
+        colours = np.zeros((len(x), 3))
+        worth = np.zeros(len(x))
+        steep = 1 + np.sqrt(np.maximum(1 - cosine**2, 0)) / cosine
+        for down in (0, 1):
+            for across in (0, 1):
+                column = (left + across).clip(0, view.width - 1).astype(np.int64)
+                row = (top + down).clip(0, view.height - 1).astype(np.int64)
+                weight = (1 - np.abs(x - 0.5 - left - across)) * (1 - np.abs(y - 0.5 - top - down))
+                ray_x = (column + 0.5 - view.cx) / view.fx
+                ray_y = (row + 0.5 - view.cy) / view.fy
+                slope = normals[:, 0] * ray_x + normals[:, 1] * ray_y + normals[:, 2]
+                expected = -away / np.where(slope < 0, slope, -1e-9)
+                there = self._depth[row, column]
+                passed = np.abs(there - expected) <= there * steep / min(view.fx, view.fy)
+                worthy = self._pixels[row, column]
+                weight = weight * (passed & (worthy > 0))
+                share += weight
+                colours += weight[:, None] * self._image[row, column]
+                worth += weight * worthy
+        return share, colours, worth
+
+
+def _pixel_worth(
+    depth: Float32[np.ndarray, "height width"],
+    mask: Bool[np.ndarray, "height width"] | None,
+    focal: float,
+    margin: float,
+) -> Float32[np.ndarray, "height width"]:
+    """Worth of pixels: 0 where nothing is seen or masked out, least at depth jumps and borders, 1 far from both."""
+    usable = depth > 0 if mask is None else (depth > 0) & mask
+    # across a plane 1 / z is linear on the image: its second difference tells a jump from a slope
+    inverse = np.divide(1, depth, out=np.zeros_like(depth), where=depth > 0)
+    padded = np.pad(inverse, 1, mode="edge")
+    middle = padded[1:-1, 1:-1]
+    bend = np.maximum(
+        np.abs(padded[:-2, 1:-1] - 2 * middle + padded[2:, 1:-1]),
+        np.abs(padded[1:-1, :-2] - 2 * middle + padded[1:-1, 2:]),
+    )
+    smooth = usable & (bend * depth * focal <= _JUMP)
+    far = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
+    worth = np.clip(far / max(margin, 1e-6), _LEAST, 1)
+    return np.where(usable, worth, 0).astype(np.float32)

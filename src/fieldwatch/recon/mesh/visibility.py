@@ -1,0 +1,67 @@
+"""What cameras see of a surface: the first hits of the rays through their pixels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.mesh.error import MeshError
+from fieldwatch.recon.mesh.sampling import SurfaceSamples
+from fieldwatch.recon.mesh.triangles import Triangles
+from fieldwatch.recon.render import View, cast_triangles
+
+
+def visible_points(
+    mesh: Triangles,
+    cameras: Sequence[Camera],
+    *,
+    masks: Sequence[Bool[np.ndarray, "height width"] | None] | None = None,
+) -> SurfaceSamples:
+    """Return the first hits of the rays through the centres of the cameras' pixels, camera after camera.
+
+    Rays that meet nothing give no point. Faces are met from both sides.
+
+    Args:
+        mesh: with faces.
+        cameras: in the mesh's world.
+        masks: for each camera, which pixels' rays count; None: all of them.
+
+    Raises:
+        MeshError: there is no camera, there are more or fewer masks than cameras, or a mask has another size.
+    """
+    if not cameras or (masks is not None and len(masks) != len(cameras)):
+        raise MeshError(
+            f"what {len(cameras)} cameras with {'no' if masks is None else len(masks)} masks see was asked for: give "
+            "at least one camera, and a mask (or None) for each or none at all"
+        )
+    vertices = torch.from_numpy(mesh.vertices).float()
+    faces = torch.from_numpy(mesh.faces)
+    found = [
+        _seen(mesh, vertices, faces, camera, mask)
+        for camera, mask in zip(cameras, masks or [None] * len(cameras), strict=True)
+    ]
+    return SurfaceSamples(
+        points=np.concatenate([part.points for part in found]), normals=np.concatenate([part.normals for part in found])
+    )
+
+
+def _seen(
+    mesh: Triangles, vertices: torch.Tensor, faces: torch.Tensor, camera: Camera, mask: np.ndarray | None
+) -> SurfaceSamples:
+    hits = cast_triangles(vertices, faces, _view_of(camera))
+    face = hits.faces.numpy()
+    if mask is not None and mask.shape != face.shape:
+        raise MeshError(f"the mask of {camera.name!r} is {mask.shape}, wanted is the camera's size {face.shape}")
+    met = face >= 0 if mask is None else (face >= 0) & mask
+    weights = hits.barycentrics.numpy()[met].astype(np.float64)
+    weights /= weights.sum(1, keepdims=True)
+    points = np.einsum("nc,nci->ni", weights, mesh.corners[face[met]])
+    return SurfaceSamples(points=points, normals=mesh.normals[face[met]])
+
+
+def _view_of(camera: Camera) -> View:
+    names = ("fx", "fy", "cx", "cy", "width", "height")
+    pose = camera.camera_from_world.detach().cpu().float()
+    return View(camera_from_world=pose, **{name: getattr(camera, name) for name in names})

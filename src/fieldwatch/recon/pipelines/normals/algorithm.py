@@ -1,0 +1,132 @@
+"""Training a surface from normal maps: the objective, and the loop that minimizes it, step by step."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import torch
+
+from fieldwatch import MicroBatches, Outcome, Run, RunChoices
+from fieldwatch.base import output_path
+from fieldwatch.recon.losses import eikonal_error
+from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.evaluate import Evaluation
+from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
+from fieldwatch.recon.pipelines.normals.objective import mask_term, normal_term, staged_terms
+from fieldwatch.recon.pipelines.normals.planned_evaluations import PlannedEvaluations
+from fieldwatch.recon.pipelines.normals.products import write_products
+from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
+from fieldwatch.recon.pipelines.normals.rays import Rays
+from fieldwatch.recon.pipelines.normals.recovery import Recovery
+from fieldwatch.recon.pipelines.normals.rendering import render
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.shared_rays import split_for
+from fieldwatch.recon.pipelines.normals.start import start_run
+from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput, RayStatistics, record_statistics
+from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms
+
+PRODUCTS = "products"
+"""Folder, in the run folder, of what a finished run gives to others."""
+RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
+"""Items of checkpoints of earlier versions, and their names now."""
+
+
+def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
+    """Train a surface on normal maps, in a run folder; a run found there is continued.
+
+    Raises:
+        Diverged: the run could not go on; the message says what was found and where to resume.
+        Interrupted: a signal came; the step was finished and saved.
+    """
+    torch.manual_seed(config.seed)
+    plan = scene.plan
+    model = first_model(config, scene)
+    learning = Learning(config, model, plan)
+    source = RaySource(scene.pixels, config.rays, patch=config.rendering.patch, seed=config.seed)
+    budget = RayBudget(config.rays)
+    view_terms = ViewTerms(scene.pixels, config.terms)
+    recovery = Recovery(config.recovery, model, learning, plan.step_of(config.recovery.good_every))
+    evaluations = PlannedEvaluations(config, scene, model)
+    micro_batches = MicroBatches("rays")
+    run = start_run(config, scene, folder, **how)
+
+    def objective(rays: Rays) -> NormalsStepOutput:
+        """PMNI's staged terms: what rays see of the field, blended as in NeuS, against the normal maps of the views."""
+        weights = plan.weights(run.step_index)  # by the stages; a term without a weight is not computed
+        march = plan.march_step(run.step_index)
+        most = budget.most_of(micro_batches.count)
+        with run.span("render"):
+            rendered = render(model, rays, march, config.rendering, most)
+            batch = rays.batch.first(rendered.kept)  # those within the bound on samples
+        with run.span("loss"):
+            terms = staged_terms(
+                weights,
+                normal=lambda: normal_term(batch, rendered, model.poses(), config.terms),
+                depth=lambda: rays.depth_term(rendered, config.terms),  # after one scale per view
+                mask=lambda: mask_term(batch, rendered, config.terms),
+                eikonal=lambda: eikonal_error(rendered.gradients),
+            )
+            # between views: point_cloud and surface (of integrated depth), consistency (of observed normals)
+            terms |= view_terms.terms(weights, model, rays, rendered)
+        return rays.output(terms, rendered, config.terms)
+
+    with run:
+        state = {"rays": source, "budget": budget, "view_terms": view_terms, "recovery": recovery}
+        state |= {"validation": evaluations, "micro_batches": micro_batches}
+        state |= {"evaluation_batches": evaluations.micro_batches}
+        parameters = model.groups()
+        run.track(model=model, **learning.optimizers(), **state, groups=parameters, data={"maps": scene.pixels})
+        run.resume(renamed=RENAMED_ITEMS)
+        split = split_for(run.ranks, config, scene, source)
+        run.ranks.only_first(partial(evaluations.write_first_poses, run), "the first poses")
+        for step in run.steps(plan.total):
+            learning.prepare(step.index)  # learning rates, levels of the encoding, scheduled sharpness
+            with step.span("grid"):
+                model.grid.update(step.index, model.sdf, model.sharpness)
+
+            batches = source.draw(budget.rays)  # of `views_per_graph` views each
+            # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
+            outputs = step.backward(
+                objective,
+                batches,
+                micro_batches=micro_batches,
+                split=split,
+                undo=(split, view_terms),
+                samples=view_names(scene, batches),
+            )
+            with step.span("optimizer"):
+                step.update(*learning.active(step.index), clip=learning.clip(step.index))
+
+            rays = RayStatistics.of(outputs)
+            budget.observe(rays.rays, rays.samples)  # more rays while each needs fewer samples
+            recovery.after_update(run, step, starved=rays.starved)  # a new grid, or back to the last good state
+            record_statistics(step, plan, model, rays)
+            if evaluations.due(step.index + 1):
+                run.ranks.only_first(partial(evaluations.evaluate, run, step), "an evaluation")
+        products_of_run = partial(make_products, run, config, scene, model, evaluations.newest)
+        products = run.ranks.only_first(products_of_run, "the products")
+    return Outcome.of(run, evaluations.newest, products)
+
+
+def view_names(scene: Scene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
+    """Return the names of the views that rays were drawn from, in the order they are rendered."""
+    views = dict.fromkeys(view for batch in batches for view in batch.views.tolist())
+    return tuple(scene.maps.names[scene.train[view]] for view in views)
+
+
+def make_products(
+    run: Run, config: NormalsConfig, scene: Scene, model: NormalsModel, evaluation: Evaluation | None
+) -> Mapping[str, Path]:
+    """Write what a finished run gives to others; a signal is noticed between its parts."""
+    return write_products(
+        config,
+        scene,
+        model,
+        output_path(run.folder, PRODUCTS),
+        evaluation=evaluation,
+        seconds=config.turntable,
+        between=partial(run.stop_point, "the products"),
+    )

@@ -1,0 +1,32 @@
+"""The dashboard of a normals run: what to look at first, in that order."""
+
+from fieldwatch.recon.pipelines.normals.evaluation_tags import EVALUATION_CHARTS, MESH_CHARTS, POSE_CHARTS
+from fieldwatch.recon.pipelines.normals.recovery_tags import RECOVERY_CHARTS, SAMPLING_CHARTS
+from fieldwatch.record import MEMORY_TAB, Chart, Layout, Tab
+
+_OVERVIEW = (
+    Chart.of("Total loss", "Loss/total"),
+    Chart.of("Mean angular error (degrees)", "Eval/mae", "Eval/mae_held_out"),
+    Chart.of("Samples per ray", "Statistics/samples_per_ray"),
+    Chart.of("Occupied share of the grid", "Statistics/occupied_frac"),
+)
+_LOSSES = (
+    Chart.matching("Terms", "Loss/component_[^/]+"),
+    Chart.matching("Weights", "Loss/weight_[^/]+"),
+    Chart.matching("Weighted terms: what each adds", "Loss/weighted_[^/]+"),
+    Chart.matching("Share of the total", "Loss/share_[^/]+"),
+)
+
+NORMALS_LAYOUT = Layout(
+    tabs=(
+        Tab(title="Overview", charts=_OVERVIEW),
+        Tab(title="Loss components", charts=_LOSSES),
+        Tab(title="Surface", charts=EVALUATION_CHARTS),
+        Tab(title="Mesh", charts=MESH_CHARTS),
+        Tab(title="Poses", charts=POSE_CHARTS),
+        Tab(title="Rays and grid", charts=SAMPLING_CHARTS),
+        Tab(title="Recovery", charts=RECOVERY_CHARTS),
+        MEMORY_TAB,
+    )
+)
+"""Tab, its charts, their tags."""

@@ -1,0 +1,80 @@
+"""What a normals run trains: a signed distance field, how sharp its surface is, where it is looked for, and poses."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.poses import Poses
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.render import Cells, Deviation, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
+
+
+class NormalsModel(nn.Module):
+    """The field and all that goes with it; one module, so that one `.to` decides where everything is.
+
+    Args:
+        config: settings.
+        poses: of the training views, at the start.
+
+    Attributes:
+        sdf: the signed distance field.
+        deviation: how sharp its surface is.
+        grid: cells in which the surface may be.
+        poses: of the training views.
+    """
+
+    def __init__(self, config: NormalsConfig, poses: Float[Tensor, "views 4 4"]) -> None:
+        super().__init__()
+        options = config.sdf
+        rendering = config.rendering
+        encoding = HashEncoding(
+            levels=options.levels,
+            base_resolution=options.base_resolution,
+            finest_resolution=options.finest_resolution,
+            table_bits=options.table_bits,
+            features_per_level=options.features_per_level,
+        )
+        self.sdf = HashSdf(encoding=encoding, hidden=options.hidden, layers=options.layers, radius=options.radius)
+        self.deviation = Deviation(
+            initial=rendering.first_sharpness, lowest=1.0, highest=max(rendering.most_sharpness, 1.0)
+        )
+        self.deviation.requires_grad_(rendering.sharpness == "learned")
+        self.grid = OccupancyGrid(
+            OccupancyConfig(
+                cells=Cells(resolution=rendering.grid_resolution),
+                sharpness=rendering.grid_sharpness,
+                threshold=rendering.grid_threshold,
+                every=rendering.grid_every,
+                warmup=rendering.grid_warmup,
+                chunk=rendering.chunk,
+            )
+        )
+        self.poses = Poses(poses, config.poses)
+
+    @property
+    def sharpness(self) -> float:
+        """The s of the surface, on the host."""
+        return self.deviation().item()
+
+    @torch.no_grad()
+    def set_sharpness(self, inverse_deviation: float) -> None:
+        """Set s, where it is scheduled; the parameter holds it, so that checkpoints and renders know it."""
+        self.deviation.parameter.copy_(torch.as_tensor(inverse_deviation).log() / 10)
+
+    def groups(self) -> dict[str, Any]:
+        """Parameters by what they are, as the record names them: only those that are learned."""
+        network = [*self.sdf.hidden.parameters(), *self.sdf.last.parameters()]
+        groups: dict[str, Any] = {"table": [self.sdf.encoding.table], "network": network}
+        if self.deviation.parameter.requires_grad:
+            groups["deviation"] = [self.deviation.parameter]
+        if self.poses.learned():
+            groups["poses"] = self.poses.learned()
+        return groups
+
+
+def first_model(config: NormalsConfig, scene: Scene) -> NormalsModel:
+    """Make the model that the first step trains: a sphere, and poses where they start."""
+    return NormalsModel(config, scene.start[list(scene.train)]).to(scene.device)

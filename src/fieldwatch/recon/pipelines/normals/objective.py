@@ -1,0 +1,94 @@
+"""The loss terms of rays (PMNI; NeuS; SuperNormal). `algorithm.py` has the objective that they are part of."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fieldwatch import Terms
+from fieldwatch.recon.losses import depth_scale_error, mask_error, normal_error
+from fieldwatch.recon.pipelines.normals.batches import RayBatch
+from fieldwatch.recon.pipelines.normals.config import TermOptions
+from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered
+
+SEEN = 0.05
+"""Opacity below which a ray has no direction of its own yet: the mask term has to raise it first."""
+
+
+def staged_terms(weights: Mapping[str, float], **values: Callable[[], Float[Tensor, ""]]) -> Terms:
+    """Return the terms that have a weight in the current stage; the others are not computed.
+
+    Args:
+        weights: by name, of the terms that are active.
+        **values: by name, computes the term.
+    """
+    return Terms(**{name: (weights[name], value()) for name, value in values.items() if name in weights})
+
+
+def normal_term(
+    batch: RayBatch, rendered: Rendered, poses: Float[Tensor, "views 4 4"], options: TermOptions
+) -> Float[Tensor, ""]:
+    """Return the difference between rendered and observed normals, turned into the frame of the scene.
+
+    Args:
+        batch: the rays, as many as were rendered.
+        rendered: what they see.
+        poses: `world_from_camera` of all training views; gradients flow to them.
+        options: how the term is formed.
+    """
+    observed = torch.einsum("nij,nj->ni", poses.index_select(0, batch.view)[:, :3, :3], batch.normals)
+    normals = rendered.normal
+    counted = _counted(batch.known, rendered, options)
+    if options.rendered_normals == "direction":
+        normals = normals / rendered.opacity.clamp_min(SEEN)[:, None]
+    return normal_error(normals, observed, counted, norm=options.normal_norm)
+
+
+def mask_term(batch: RayBatch, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
+    """Return the cross-entropy between opacity and silhouette; balanced, a mean over the whole picture."""
+    return mask_error(rendered.opacity, batch.mask, batch.weights if options.balanced else None)
+
+
+def ray_amounts(
+    names: Collection[str], batch: RayBatch, rendered: Rendered, options: TermOptions
+) -> dict[str, Tensor | int]:
+    """Return how much each of these terms is a mean over: its weight in a mean with the terms of other rays.
+
+    Args:
+        names: of the terms; "depth" has no such number, because all rays of a view share its scale.
+        batch: the rays, as many as were rendered.
+        rendered: what they see.
+        options: how the terms are formed.
+    """
+    amounts: dict[str, Tensor | int] = {}
+    if "normal" in names:
+        amounts["normal"] = _counted(batch.known, rendered, options).sum()
+    if "mask" in names:
+        amounts["mask"] = batch.weights.sum() if options.balanced else len(batch)
+    if "eikonal" in names:
+        amounts["eikonal"] = len(rendered.gradients)
+    return amounts
+
+
+def _counted(
+    which: Bool[Tensor, " rays"], rendered: Rendered | Distances, options: TermOptions
+) -> Bool[Tensor, " rays"]:
+    """Of some rays those that have a direction of their own."""
+    return which & (rendered.opacity > SEEN) if options.rendered_normals == "direction" else which
+
+
+def depth_term(batch: RayBatch, rendered: Rendered | Distances, options: TermOptions) -> Float[Tensor, ""]:
+    """Return the difference from the integrated depth after one scale per view, as a mean over the views.
+
+    Args:
+        batch: all rays of their views that count.
+        rendered: what they saw.
+        options: how the term is formed.
+    """
+    distance = rendered.distance
+    counted = _counted(batch.mask & (batch.distance > 0), rendered, options)
+    if options.rendered_normals == "direction":
+        distance = distance / rendered.opacity.clamp_min(SEEN)
+    own = [batch.view == view for view in batch.views.tolist()]
+    return torch.stack([depth_scale_error(batch.distance, distance, counted & one) for one in own]).mean()

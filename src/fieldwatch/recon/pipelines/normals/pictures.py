@@ -1,0 +1,188 @@
+"""Pictures of normals, depth and errors, clean outside of the silhouette; strips and sheets of them."""
+
+import math
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from fieldwatch.base import whole_file
+from fieldwatch.recon.mesh import error_ramp
+from fieldwatch.recon.pipelines.normals.view_errors import Sight
+
+FULL_SCALE = 20.0
+"""Degrees that have the top colour; the same everywhere, so that pictures compare (SuperNormal's error maps)."""
+
+Picture = UInt8[np.ndarray, "height width 3"]
+
+_PAPER = (24, 25, 29)
+_INK = (236, 236, 236)
+_FAINT = (150, 152, 158)
+# of the mask, not seen; seen, not of the mask
+_MISSED = (255, 64, 160)
+_EXTRA = (92, 94, 102)
+_GAP = 6
+_LINE = 20
+_ROOM = 0.06
+
+
+def normal_colours(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
+    """Code normals as PMNI's pictures do: 128 n + 128 in OpenGL axes (x right, y up, z to the viewer).
+
+    Args:
+        normals: in OpenCV camera axes; a zero vector becomes grey (128).
+    """
+    shown = normals.detach().cpu() * torch.tensor([128.0, -128.0, -128.0]) + 128
+    return shown.round().clamp(0, 255).byte().numpy()
+
+
+def depth_colours(
+    depth: Float[Tensor, "height width"], mask: Bool[Tensor, "height width"]
+) -> UInt8[np.ndarray, "height width 3"]:
+    """Colour depth from light (near) to dark (far) over the range that the mask has; grey outside."""
+    picture = np.full((*depth.shape, 3), 128, np.uint8)
+    if not bool(mask.any()):
+        return picture
+    inside = mask.cpu().numpy()
+    values = depth.detach().cpu().double().numpy()[inside]
+    low = values.min()
+    high = values.max()
+    picture[inside] = error_ramp(1 - (values - low) / max(high - low, 1e-12))
+    return picture
+
+
+def error_colours(sight: Sight) -> UInt8[np.ndarray, "height width 3"]:
+    """Colour angles up to 20 degrees; pink is missed, light grey is seen beside the mask, dark is neither."""
+    picture = np.full((*sight.view.size, 3), _PAPER, np.uint8)
+    mask = sight.view.mask.numpy()
+    seen = sight.seen.mask.numpy()
+    picture[seen & ~mask] = _EXTRA
+    picture[mask & ~seen] = _MISSED
+    angles = sight.angles.numpy()
+    known = np.isfinite(angles)
+    picture[known] = error_ramp(angles[known].astype(np.float64) / FULL_SCALE)
+    return picture
+
+
+def save_cut_out(path: Path, picture: Picture, mask: Bool[Tensor, "height width"]) -> Path:
+    """Write a PNG that is transparent outside of a mask, whole or not at all."""
+    alpha = mask.cpu().numpy().astype(np.uint8) * 255
+    return _save(path, Image.fromarray(np.dstack([picture, alpha])))
+
+
+def save_picture(path: Path, picture: Picture) -> Path:
+    """Write a PNG, whole or not at all."""
+    return _save(path, Image.fromarray(picture))
+
+
+def save_array(path: Path, values: np.ndarray) -> Path:
+    """Write a .npy file, whole or not at all."""
+    stream = BytesIO()
+    np.save(stream, values)
+    with whole_file(path) as draft:
+        draft.write_bytes(stream.getvalue())
+    return path
+
+
+def _save(path: Path, image: Image.Image) -> Path:
+    stream = BytesIO()
+    image.save(stream, "PNG")
+    with whole_file(path) as draft:
+        draft.write_bytes(stream.getvalue())
+    return path
+
+
+def strip_of(sight: Sight, size: int) -> UInt8[np.ndarray, "rows columns 3"]:
+    """Draw a view: observed normals, rendered ones, the angle between them; cut to the object.
+
+    Args:
+        sight: what was measured.
+        size: pixels of each of the three, each way; smaller views are enlarged.
+    """
+    seen = sight.seen.mask
+    view = sight.view
+    panels = [
+        _on_paper(normal_colours(view.normals), view.valid),
+        _on_paper(normal_colours(sight.seen.camera_normals), seen),
+        error_colours(sight),
+    ]
+    box = _around((view.mask | seen).numpy())
+    canvas = Image.new("RGB", (3 * size + 2 * _GAP, _LINE + size), _PAPER)
+    for place, panel in enumerate(panels):
+        canvas.paste(_cut(panel, box, size), (place * (size + _GAP), _LINE))
+    error = sight.error
+    mean = "nothing seen" if error.mae is None else f"{error.mae:.2f}°"
+    held = "" if error.split == "train" else "  held out"
+    _write(canvas, (2, 3), f"{error.name}{held}", size, _INK)
+    _write(canvas, (2 * (size + _GAP) + 2, 3), f"{mean}   missed {100 * error.missed:.1f} %", size, _INK)
+    return np.asarray(canvas)
+
+
+def sheet_of(strips: Sequence[UInt8[np.ndarray, "height width 3"]]) -> UInt8[np.ndarray, "rows columns 3"]:
+    """Put strips of one size on a sheet, about as wide as high, with a legend below.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not strips:
+        raise ValueError("a sheet of no views was asked for: give at least one")
+    height, width = strips[0].shape[:2]
+    columns = max(round(math.sqrt(len(strips) * (height + _GAP) / (width + 3 * _GAP) * 1.4)), 1)
+    rows = -(-len(strips) // columns)
+    across = columns * (width + 3 * _GAP) + _GAP
+    canvas = Image.new("RGB", (across, rows * (height + _GAP) + _GAP + 2 * _LINE), _PAPER)
+    for number, one in enumerate(strips):
+        corner = (2 * _GAP + number % columns * (width + 3 * _GAP), _GAP + number // columns * (height + _GAP))
+        canvas.paste(Image.fromarray(one), corner)
+    _legend(canvas, (2 * _GAP, canvas.height - _LINE - _GAP))
+    return np.asarray(canvas)
+
+
+def _legend(canvas: Image.Image, corner: tuple[int, int]) -> None:
+    left, top = corner
+    _write(canvas, (left, top), "observed | rendered | angle", 180, _FAINT)
+    bar = Image.fromarray(np.repeat(error_ramp(np.linspace(0.0, 1.0, 160))[None], 12, axis=0))
+    _write(canvas, (left + 190, top), "0°", 20, _FAINT)
+    canvas.paste(bar, (left + 212, top + 3))
+    _write(canvas, (left + 378, top), f"{FULL_SCALE:g}° and more", 90, _FAINT)
+    for place, (colour, text) in enumerate(((_MISSED, "not seen"), (_EXTRA, "beside the mask"))):
+        at = left + 480 + 90 * place
+        canvas.paste(colour, (at, top + 3, at + 12, top + 15))
+        _write(canvas, (at + 17, top), text, 120, _FAINT)
+
+
+def _on_paper(picture: Picture, mask: Bool[Tensor, "height width"]) -> Picture:
+    return np.where(mask.cpu().numpy()[..., None], picture, np.array(_PAPER, np.uint8))
+
+
+def _around(mask: Bool[np.ndarray, "height width"]) -> tuple[int, int, int, int]:
+    """Return the square around a mask, with some room; the whole picture where the mask is empty."""
+    rows = np.flatnonzero(mask.any(1))
+    columns = np.flatnonzero(mask.any(0))
+    if not len(rows):
+        return 0, 0, max(mask.shape), max(mask.shape)
+    side = math.ceil(max(np.ptp(rows), np.ptp(columns)) * (1 + 2 * _ROOM)) + 1
+    top, left = ((int(ends[0]) + int(ends[-1]) + 1 - side) // 2 for ends in (rows, columns))
+    return left, top, left + side, top + side
+
+
+def _cut(picture: Picture, box: tuple[int, int, int, int], size: int) -> Image.Image:
+    """Cut a square out, paper beyond the picture's border, and bring it to a size."""
+    side = box[2] - box[0]
+    canvas = Image.new("RGB", (side, side), _PAPER)
+    canvas.paste(Image.fromarray(picture), (-box[0], -box[1]))
+    return canvas.resize((size, size), Image.Resampling.LANCZOS if side > size else Image.Resampling.NEAREST)
+
+
+def _write(canvas: Image.Image, corner: tuple[int, int], text: str, width: int, ink: tuple[int, int, int]) -> None:
+    """Write one line; what does not fit is cut."""
+    draw = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(size=13)
+    while text and draw.textlength(text, font) > width:
+        text = text[:-1]
+    draw.text(corner, text, fill=ink, font=font)

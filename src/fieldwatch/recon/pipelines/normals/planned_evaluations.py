@@ -1,0 +1,203 @@
+"""Evaluations while a run trains: errors, meshes, pictures, poses. None of them can disturb or end the training."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fieldwatch import MicroBatches, Run, Step
+from fieldwatch.base import output_names, output_path
+from fieldwatch.recon.mesh import write_mesh
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.evaluate import LEAST, LEAST_BLOCK, Evaluation, evaluate_surface, pose_errors
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.pipelines.normals.pictures import (
+    depth_colours,
+    normal_colours,
+    save_array,
+    save_cut_out,
+    sheet_of,
+)
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.surface import BLOCK, Surface, find_surface
+from fieldwatch.recon.pipelines.normals.timeline import add_poses, pose_file
+from fieldwatch.recon.pipelines.normals.view_errors import Sight
+from fieldwatch.recon.render import Chunks
+
+MESHES = "meshes_validation"
+NORMALS = "normals"
+DEPTHS = "depths"
+"""Folders in the run folder."""
+SHOWN = 4
+"""Training views whose pictures are written, evenly spaced; one held-out view joins them."""
+
+MOST = 64
+"""Micro-batches in which views are rendered and meshes made, at most: 1,024 rays and points at a time."""
+
+
+class PlannedEvaluations:
+    """Evaluates a run at the planned iterations.
+
+    Each part is an evaluation of the run (`Run.evaluation`): training is that of a run without it, bit for bit. When
+    memory runs out, rays, points and blocks are divided; what fails all the same is written to
+    `validation_failures/`, counted in `Eval/failures` and reported as the event `validation_failed`; training goes on.
+
+    Args:
+        config: settings.
+        scene: what is trained on.
+        model: what is trained.
+
+    Attributes:
+        newest: the newest evaluation; None before, and where that failed.
+        failures: how many there were so far, over all segments of a run whose checkpoints hold this.
+        micro_batches: in how many views are rendered and meshes made; track them.
+    """
+
+    def __init__(self, config: NormalsConfig, scene: Scene, model: NormalsModel) -> None:
+        self._config = config
+        self._scene = scene
+        self._model = model
+        self.newest: Evaluation | None = None
+        self.failures = 0
+        self.micro_batches = MicroBatches("evaluation", most=MOST)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds: the count of failures."""
+        return {"failures": self.failures}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what a checkpoint held."""
+        self.failures = int(state["failures"])
+
+    def write_first_poses(self, run: Run) -> None:
+        """Write where the poses start: the entry of iteration 0, unless it is there."""
+        if not pose_file(run.folder, 0).exists():
+            with self._evaluation(run, "poses"):
+                self._poses(run, 0, self._model.poses.start)
+
+    def due(self, done: int) -> bool:
+        """Whether any evaluation is due after this number of steps."""
+        plan = self._scene.plan
+        config = self._config
+        wanted = (config.evaluate_at, config.mesh_at, config.poses_at)
+        return done == plan.total or any(plan.due(every, done) for every in wanted)
+
+    def evaluate(self, run: Run, step: Step) -> None:
+        """Evaluate what is due after a step; after the last one, everything is."""
+        plan = self._scene.plan
+        config = self._config
+        done = step.index + 1
+        last = done == plan.total
+        before = self.failures
+        evaluates = last or plan.due(config.evaluate_at, done)
+        meshes = last or plan.due(config.mesh_at, done)
+        if last or plan.due(config.poses_at, done):
+            with self._evaluation(run, "poses"):
+                self._poses(run, done, self._model.poses())
+        if evaluates:
+            with step.span("evaluation"), self._evaluation(run, "evaluation"):
+                self._evaluate(run, done, meshes=meshes)
+        elif meshes:
+            with step.span("mesh"), self._evaluation(run, "mesh"):
+                self._mesh(run, done, run.retry(partial(self._surface, run), self.micro_batches))
+        if evaluates or self.failures > before:
+            run.record({"Eval/failures": self.failures}, position=done)
+
+    def _iteration(self, done: int) -> int:
+        return round(self._scene.plan.iteration(done))
+
+    def _evaluate(self, run: Run, done: int, *, meshes: bool) -> None:
+        iteration = self._iteration(done)
+        shown = self._shown()
+        names = output_names(self._scene.maps.names)
+        self.newest = None
+        work = partial(
+            evaluate_surface,
+            self._model,
+            self._scene,
+            self._config,
+            resolution=None if meshes else 0,
+            step=self._scene.plan.march_step(done),
+            between=partial(run.stop_point, "an evaluation"),
+            shown=lambda sight: (
+                write_pictures(run.folder, iteration, sight, names[sight.number]) if sight.number in shown else None
+            ),
+            parts=self.micro_batches,
+        )
+        self.newest = found = run.retry(work, self.micro_batches)
+        run.record(found.metrics, position=done)
+        run.image("Eval/normals", sheet_of(found.strips), done)
+        run.save_after_step({"mae": found.score})
+        if found.surface is not None:
+            self._mesh(run, done, found.surface)
+
+    def _shown(self) -> set[int]:
+        train = self._scene.train
+        count = min(SHOWN, len(self._scene.train))
+        return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
+
+    def _surface(self, run: Run) -> Surface:
+        block = self.micro_batches.chunk(BLOCK, least=LEAST_BLOCK)
+        between = partial(run.stop_point, "a validation mesh")
+        chunks = Chunks(self.micro_batches.chunk(self._model.grid.config.chunk, least=LEAST))
+        nodes = self._config.mesh_resolution
+        return find_surface(self._model, nodes, chunks=chunks, block=block, between=between)
+
+    def _mesh(self, run: Run, done: int, surface: Surface) -> None:
+        if surface.empty:
+            run.event("empty_mesh", iteration=self._iteration(done))
+            return
+        write_mesh(
+            output_path(run.folder, MESHES, f"iter_{self._iteration(done):08d}.ply"), surface.in_world(self._scene)
+        )
+
+    def _poses(self, run: Run, done: int, poses: torch.Tensor) -> None:
+        scene = self._scene
+        model = self._model
+        add_poses(
+            run.folder,
+            self._iteration(done),
+            poses,
+            start=model.poses.start,
+            names=tuple(scene.maps.names[i] for i in scene.train),
+            errors=pose_errors(model, scene),
+        )
+
+    @contextmanager
+    def _evaluation(self, run: Run, name: str) -> Generator[None]:
+        with run.evaluation(name) as evaluation:
+            yield
+        self.failures += evaluation.failed
+
+
+def write_pictures(folder: Path, iteration: int, sight: Sight, name: str) -> dict[str, Path]:
+    """Write what a view shows, clean outside of its silhouette.
+
+    `normals/%08d_0_NAME.png` has normals as 128 n + 128 in OpenGL axes, `depths/%08d_0_NAME.png` colours, light near
+    and dark far; both are transparent outside. `depths/%08d_0_NAME.npy` has the depth along the axis in units of the
+    scene's sphere, float32, NaN outside. The names are PMNI's.
+
+    Args:
+        folder: of the run.
+        iteration: nominal.
+        sight: the view.
+        name: of its files, see `output_names`.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    seen = sight.seen
+    stem = f"{iteration:08d}_0_{name}"
+    depth = np.where(seen.mask.numpy(), seen.depth.numpy(), np.float32(np.nan))
+    normals = normal_colours(seen.camera_normals)
+    return {
+        "normals": save_cut_out(output_path(folder, NORMALS, f"{stem}.png"), normals, seen.mask),
+        "depth": save_cut_out(
+            output_path(folder, DEPTHS, f"{stem}.png"), depth_colours(seen.depth, seen.mask), seen.mask
+        ),
+        "depth_values": save_array(output_path(folder, DEPTHS, f"{stem}.npy"), depth),
+    }

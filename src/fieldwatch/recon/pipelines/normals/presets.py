@@ -1,0 +1,119 @@
+"""Where a configuration starts from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fieldwatch.recon.pipelines.normals.config import (
+    FieldOptions,
+    NormalsConfig,
+    PoseOptions,
+    RateOptions,
+    RayOptions,
+    RenderOptions,
+    TermOptions,
+)
+
+KNOWN_POSES = ("fit@0 normal=1 mask=1 eikonal=0.1",)
+"""Where poses are known, nothing has to wait for anything."""
+
+
+def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
+    """Eight levels from 16 cells on."""
+    return FieldOptions(
+        base_resolution=16,
+        finest_resolution=finest,
+        table_bits=18 if finest > 256 else 17,
+        first_levels=first_levels,
+        levels_by=levels_by,
+    )
+
+
+def _sharpening(*, last_sharpness: float, last_step: float) -> RenderOptions:
+    """A surface that becomes sharper by a schedule, whatever the number of steps."""
+    return RenderOptions(
+        grid_resolution=64,
+        grid_every=16,
+        first_step=3e-2,
+        last_step=last_step,
+        unseen=1e-3,
+        sharpness="scheduled",
+        first_sharpness=20.0,
+        last_sharpness=last_sharpness,
+        empty_samples=32,
+    )
+
+
+FEW_VIEWS = RayOptions(rays=768, sample_budget=12_000, views_per_step=4, views_per_graph=4)
+"""While the surface is blurred rays need many samples, and there are few of them; later on the other way around."""
+QUICK = RateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
+
+
+def default() -> NormalsConfig:
+    """Known poses: the built-in object in minutes on two CPU cores, any set of maps in as many steps as it is given."""
+    return NormalsConfig(
+        steps=2000,
+        stages=KNOWN_POSES,
+        sdf=_field(finest=256, first_levels=4.0, levels_by=15_000),
+        rendering=_sharpening(last_sharpness=500.0, last_step=4e-3),
+        rays=FEW_VIEWS,
+        rates=QUICK,
+        mesh_at=0,
+        evaluate_at=15_000,
+    )
+
+
+def cpu() -> NormalsConfig:
+    """Twenty views of 256 pixels in five to twelve minutes on two CPU cores, as fast as they are; poses known."""
+    return NormalsConfig(
+        steps=10_000,
+        stages=KNOWN_POSES,
+        sdf=_field(finest=512, first_levels=4.0, levels_by=10_000),
+        rendering=_sharpening(last_sharpness=800.0, last_step=3e-3),
+        rays=FEW_VIEWS,
+        rates=QUICK,
+        mesh_at=0,
+        evaluate_at=15_000,
+    )
+
+
+def poses() -> NormalsConfig:
+    """Poses that are a guess: learned with the surface, from coarse to fine, in four to eight minutes of one CPU core.
+
+    Steps see all views, and the poses' rate falls to a quarter once they are about right: what is left of their errors
+    follows the rate and the noise of single views.
+    """
+    return NormalsConfig(
+        steps=6000,
+        stages=KNOWN_POSES,
+        sdf=_field(finest=256, first_levels=2.0, levels_by=20_000),
+        rendering=_sharpening(last_sharpness=400.0, last_step=4e-3),
+        rays=replace(FEW_VIEWS, views_per_step=0, views_per_graph=20),
+        rates=replace(QUICK, lr_poses_late=1e-3, poses_late_from=7500),
+        poses=PoseOptions(learn_rotation=True, learn_translation=True, poses_from=2000),
+        mesh_at=0,
+        evaluate_at=15_000,
+    )
+
+
+def seeds() -> NormalsConfig:
+    """PMNI's data terms on a staged schedule of 30,000 iterations, 512 rays of every view, poses known."""
+    return NormalsConfig(rays=RayOptions(rays_per_view=512))
+
+
+def parity() -> NormalsConfig:
+    """PMNI's formulas on the schedule of `seeds`: blended normals, no balance between in and outside of the mask."""
+    return NormalsConfig(
+        rays=RayOptions(rays_per_view=512),
+        terms=TermOptions(rendered_normals="blended", balanced=False),
+        poses=PoseOptions(learn_rotation=True, learn_translation=True),
+    )
+
+
+PRESETS: dict[str, Callable[[], NormalsConfig]] = {
+    "default": default,
+    "cpu": cpu,
+    "poses": poses,
+    "seeds": seeds,
+    "parity": parity,
+}
+"""Every preset by its name."""

@@ -1,0 +1,184 @@
+"""What a trained normals run gives to others: the mesh, pictures of it and of every view, poses, figures."""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from fieldwatch.base import output_path, spreadsheet_cell, whole_file
+from fieldwatch.recon.data import write_video
+from fieldwatch.recon.mesh import MeshPainter, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.evaluate import Evaluation, aligned, evaluate_surface
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.pipelines.normals.pictures import save_array, save_picture, sheet_of
+from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.world import pose_in_world
+
+RATE = 24.0
+"""Frames per second of the film."""
+SIZE = 480
+"""Pixels of the film and of each side of the still, each way."""
+ERROR_SCALE = 0.005
+"""Distance from the truth, in shares of its diameter, that has the top colour."""
+
+
+def write_products(  # noqa: PLR0913  the trained thing, where to, what is known about it, and the film
+    config: NormalsConfig,
+    scene: Scene,
+    model: NormalsModel,
+    folder: Path,
+    *,
+    evaluation: Evaluation | None = None,
+    seconds: float = 4.0,
+    between: Callable[[], object] = lambda: None,
+) -> Mapping[str, Path]:
+    """Write everything that a finished run gives to others; return the paths by what they are.
+
+    `mesh.ply` and `mesh.glb` are in the world of the data. `mesh.png` shows the mesh from four sides, `turntable.mp4`
+    a film around it, `mesh_error.png` its distance from the truth where that is known. `normals.png` has every view:
+    observed, rendered, the angle between them. `poses.npy` has `world_from_camera` of all training views in the frame
+    of the scene's sphere, `poses.json` the same with names, lenses and errors, and in the world. `metrics.json` has
+    every figure, `metrics.csv` one row per view.
+
+    Files of a mesh are left out where the field is nowhere 0: `metrics.json` says so (`Eval/mesh_faces` 0).
+
+    Args:
+        config: settings.
+        scene: what was trained on.
+        model: what was trained.
+        folder: where to; made if missing, files of the same names are replaced.
+        evaluation: of this model with its mesh; made here, if None or without a mesh.
+        seconds: of film; 0 makes none.
+        between: called between parts of the work; it may raise, to give up.
+
+    Raises:
+        OSError: a file cannot be written.
+        MeshError: the field is not finite somewhere.
+    """
+    if evaluation is None or evaluation.surface is None:
+        evaluation = evaluate_surface(model, scene, config, between=between)
+    made = {
+        "normals": save_picture(output_path(folder, "normals.png"), sheet_of(evaluation.strips)),
+        **_write_poses(scene, model.poses().detach().double().cpu(), evaluation.poses, folder),
+        **_write_figures(evaluation, folder),
+    }
+    surface = evaluation.surface
+    if surface is None or surface.empty:
+        return made
+    between()
+    mesh = surface.in_world(scene)
+    frames = round(seconds * RATE)
+    made |= _write_meshes(scene, evaluation, mesh, folder)
+    if frames:
+        made["turntable"] = write_film(
+            mesh, output_path(folder, "turntable.mp4"), frames, upwards(scene), between=between
+        )
+    return made
+
+
+def upwards(scene: Scene) -> tuple[float, float, float]:
+    """Return the mean of the cameras' own upward directions, or z where they cancel."""
+    up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in scene.maps.cameras]).mean(0)
+    x, y, z = up.tolist() if float(up.norm()) > 1e-3 else (0.0, 0.0, 1.0)
+    return x, y, z
+
+
+def write_film(
+    mesh: Triangles,
+    path: Path,
+    frames: int,
+    up: tuple[float, float, float],
+    *,
+    between: Callable[[], object] = lambda: None,
+) -> Path:
+    """Write a film around a mesh, as clay; `between` is called before each frame, and may raise, to give up."""
+    cameras = turntable_cameras(mesh, frames, SIZE, up=up)
+    painter = MeshPainter(mesh)
+
+    def drawn() -> Iterator[UInt8[Tensor, "3 height width"]]:
+        for camera in cameras:
+            between()
+            yield torch.from_numpy(painter.draw(camera, shading="clay")).permute(2, 0, 1)
+
+    return write_video(path, drawn(), rate=RATE)
+
+
+def _write_meshes(scene: Scene, evaluation: Evaluation, mesh: Triangles, folder: Path) -> dict[str, Path]:
+    up = upwards(scene)
+    made = {
+        "mesh": write_mesh(output_path(folder, "mesh.ply"), mesh),
+        "mesh_glb": write_mesh(output_path(folder, "mesh.glb"), mesh),
+        "still": save_picture(output_path(folder, "mesh.png"), mesh_still(mesh, size=SIZE, up=up)),
+    }
+    against = evaluation.against_truth
+    surface = evaluation.surface
+    if against is not None and surface is not None:
+        errors = against.vertex_errors / against.diameter / ERROR_SCALE
+        coloured = error_coloured(aligned(surface.mesh, evaluation.poses), errors, 1.0)
+        made["mesh_error"] = save_picture(output_path(folder, "mesh_error.png"), mesh_still(coloured, size=SIZE, up=up))
+    return made
+
+
+def _write_poses(
+    scene: Scene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
+) -> dict[str, Path]:
+    """Write poses as an array, and as a table with everything that another tool needs."""
+    world = pose_in_world(poses, scene)
+    views: list[dict[str, Any]] = []
+    for place, number in enumerate(scene.train):
+        camera = scene.maps.views[number].camera
+        row: dict[str, Any] = {
+            name: getattr(camera, name) for name in ("name", "width", "height", "fx", "fy", "cx", "cy")
+        }
+        row |= {"unit_from_camera": poses[place].tolist(), "world_from_camera": world[place].tolist()}
+        if errors is not None:
+            row |= {"rotation_error": float(errors.rotations[place]), "position_error": float(errors.positions[place])}
+        views.append(row)
+    table: dict[str, Any] = {
+        "axes": "OpenCV: x right, y down, z forward",
+        "world_from_unit": scene.maps.world_from_unit.double().tolist(),
+        "views": views,
+    }
+    if errors is not None:
+        change = errors.alignment
+        table["data_from_learned"] = {
+            "scale": change.scale,
+            "rotation": change.rotation.tolist(),
+            "translation": change.translation.tolist(),
+        }
+    return {
+        "poses": save_array(output_path(folder, "poses.npy"), poses.numpy()),
+        "poses_table": _write(output_path(folder, "poses.json"), _json(table)),
+    }
+
+
+def _write_figures(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
+    rows = [row.row() for row in evaluation.rows]
+    stream = StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+    against = evaluation.against_truth
+    figures = {"metrics": evaluation.metrics, "mesh": None if against is None else against.figures, "views": rows}
+    return {
+        "metrics": _write(output_path(folder, "metrics.json"), _json(figures)),
+        "metrics_table": _write(output_path(folder, "metrics.csv"), stream.getvalue().encode()),
+    }
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(values, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+
+
+def _write(path: Path, data: bytes) -> Path:
+    with whole_file(path) as draft:
+        draft.write_bytes(data)
+    return path

@@ -1,0 +1,311 @@
+"""What is done about a lost surface: the grid is rebuilt, the run goes back to its last good state, the run stops."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from fieldwatch import Diverged, Run, Step
+from fieldwatch.recon.pipelines.normals.config import RecoveryOptions
+from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.loss_watch import LossWatch
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.render import Cells, CollapseWatch
+
+LOOK_EVERY = 5
+"""Steps between looks at losses and refusals: a streak of refusals is answered before the run's limit of ten."""
+REFUSED = 5
+"""Refused updates in a row that are more than a bad batch."""
+JUMP = 10.0
+"""Times its usual value that a loss is above when the surface is lost; a bad batch is below, and passes."""
+LATTICE = 16
+"""Points along each axis at which the record looks at the field."""
+FIELD_EVERY = 100
+"""Steps between those looks, as PMNI's log has them."""
+GUARD = "Guard/refused"
+"""What the toolkit records terms, their weights and refused updates as."""
+SURFACE = 0.5
+"""Occupancy that every cell with a part of the surface reaches at least."""
+
+
+class Saw(NamedTuple):
+    """A field at a lattice of points: its range and mean, and the share of points inside."""
+
+    lowest: float
+    highest: float
+    mean: float
+    inside: float
+
+
+class Recovery:
+    """Watches a run for a lost surface, and answers.
+
+    Seen are: rays in the mask that the grid gives no samples, for `collapse_patience` steps in a row; a grid in which
+    no cell can hold the surface, or none is outside of it; a loss above `JUMP` times its usual value for as many steps;
+    and `REFUSED` refused updates in a row. The first two are answered by a grid made anew from the field, `rebuilds`
+    times; what that does not mend, and the others, by going back to the last good state at half the rate, `rollbacks`
+    times; then the run stops and says what was seen. The counts begin anew when a new good state is reached.
+
+    Rays that never had samples are not lost: at the start the surface is a sphere, smaller than many an object, and
+    grows by the stratified samples of empty rays. Starved rays count from the first calm stretch on.
+
+    A good state is the model with its optimizers, kept in memory every `good_every` steps while nothing is wrong; with
+    each, rates that were halved are doubled again. Steps and rays go on: after a rollback other rays are drawn.
+
+    Args:
+        options: bounds and counts.
+        model: what is watched.
+        learning: its optimizers and rates.
+        good_every: steps between good states.
+    """
+
+    def __init__(self, options: RecoveryOptions, model: NormalsModel, learning: Learning, good_every: int) -> None:
+        self._options = options
+        self._model = model
+        self._learning = learning
+        self._good_every = max(good_every, 1)
+        self._starved = CollapseWatch(options.collapse_share, options.collapse_patience)
+        self._losses = LossWatch(JUMP)
+        self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
+        self._good = self._taken()
+        self._good_step = 0
+        self._calm = 0
+        self._since = 0
+        self._told = False
+        self._served = False
+        self._occupied = 1.0
+        self._lost = ""
+        self._tries = {"rebuilds": 0, "rollbacks": 0}
+        self.total = {"rebuilds": 0, "rollbacks": 0}
+
+    def after_update(self, run: Run, step: Step, *, starved: float) -> None:
+        """Look at a step, and answer; after `step.update`.
+
+        Args:
+            run: for the events.
+            step: which records the numbers of this.
+            starved: share of the rays in the mask that the grid gave no samples.
+
+        Raises:
+            Diverged: nothing helped; the message says what was seen, what was tried and what to do.
+        """
+        grid = self._model.grid
+        self._losses.observe(*_losses_of(step))
+        if step.index % grid.config.every == 0:
+            self._look_at_grid(run, step.index)
+        if step.every(LOOK_EVERY):
+            self._losses.look()
+        starving = self._starved.observe(starved) and self._served
+        troubled = self._starved.bad_steps or self._losses.high or self._losses.refused or self._lost
+        self._calm = 0 if troubled or starving else self._calm + 1
+        self._served |= self._calm >= self._options.collapse_patience
+        self._answer(run, step.index, starving=f"{starved:.0%} of the rays in the mask had no samples" * starving)
+        if self._is_good(step.index):
+            self._good = self._taken()
+            self._good_step = step.index + 1
+            self._since = step.index + 1
+            self._tries = dict.fromkeys(self._tries, 0)
+            self._learning.factor = min(2 * self._learning.factor, 1.0)
+        self._record(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return counts, the factor of the rates and the good state itself, for a checkpoint."""
+        counts = {"good_step": self._good_step, "calm": self._calm, "since": self._since}
+        flags = {"told": self._told, "served": self._served}
+        return {
+            "starved": self._starved.state_dict(),
+            "losses": self._losses.state_dict(),
+            "good": self._good,
+            "counts": counts,
+            "flags": flags,
+            "grid": {"occupied": self._occupied, "lost": self._lost},
+            "tries": dict(self._tries),
+            "total": dict(self.total),
+            "factor": self._learning.factor,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a checkpoint; the rates follow."""
+        self._starved.load_state_dict(state["starved"])
+        self._losses.load_state_dict(state["losses"])
+        self._good = _copied(state["good"])
+        counts = state["counts"]
+        self._good_step, self._calm, self._since = (int(counts[name]) for name in ("good_step", "calm", "since"))
+        self._told, self._served = (bool(state["flags"][name]) for name in ("told", "served"))
+        self._occupied = float(state["grid"]["occupied"])
+        self._lost = str(state["grid"]["lost"])
+        self._tries = dict(state["tries"])
+        self.total = dict(state["total"])
+        self._learning.factor = float(state["factor"])
+
+    def _answer(self, run: Run, index: int, *, starving: str) -> None:
+        cause = self._cannot_go_on()
+        if cause:
+            self._roll_back(run, index, cause)
+        elif starving or self._lost:
+            self._rebuild(run, index, starving or self._lost)
+
+    def _cannot_go_on(self) -> str:
+        """What a new grid does not mend."""
+        losses = self._losses
+        if losses.refused >= REFUSED:
+            return f"{losses.refused} updates in a row were refused, a loss or gradient was not finite"
+        if losses.high >= self._options.collapse_patience:
+            return f"the loss was {losses.worst:.3g} times its usual value, above {JUMP:g} for {losses.high} steps"
+        return ""
+
+    def _rebuild(self, run: Run, index: int, cause: str) -> None:
+        """Make the grid anew; go back where that was done often enough, or the field itself has no surface."""
+        if self._tries["rebuilds"] >= self._options.rebuilds:
+            self._roll_back(run, index, cause)
+            return
+        before = self._occupied
+        self._make_grid_anew()
+        self._count("rebuilds", index)
+        run.event("grid_rebuilt", cause=cause, before=before, after=self._occupied, mended=not self._lost)
+        if self._lost:
+            self._roll_back(run, index, self._lost)
+
+    def _roll_back(self, run: Run, index: int, cause: str) -> None:
+        if self._tries["rollbacks"] >= self._options.rollbacks:
+            raise Diverged(self._diagnosis(run, index, cause), index)
+        self._put_back()
+        self._learning.factor *= 0.5
+        self._make_grid_anew()
+        self._count("rollbacks", index)
+        facts = {"from": index + 1, "to": self._good_step, "rate_factor": self._learning.factor}
+        run.event("rolled_back", cause=cause, **facts)
+
+    def _count(self, what: str, index: int) -> None:
+        self._tries[what] += 1
+        self.total[what] += 1
+        self._calm = 0
+        self._since = index + 1
+        self._losses.settle()
+        self._starved.bad_steps = 0
+
+    def _is_good(self, index: int) -> bool:
+        """Whether the state after this step is one to go back to: due, calm for long, and finite."""
+        due = index + 1 - self._since >= self._good_every and self._calm >= self._options.collapse_patience
+        return due and _finite(self._model)
+
+    def _taken(self) -> dict[str, Any]:
+        optimizers = {name: one.state_dict() for name, one in self._learning.optimizers().items()}
+        return _copied({"model": self._model.state_dict(), "optimizers": optimizers})
+
+    def _put_back(self) -> None:
+        good = _copied(self._good)  # an optimizer goes on writing into the tensors that it is given
+        self._model.load_state_dict(good["model"])
+        for name, optimizer in self._learning.optimizers().items():
+            optimizer.load_state_dict(good["optimizers"][name])
+
+    def _make_grid_anew(self) -> None:
+        model = self._model
+        model.grid.rebuild(model.sdf, model.sharpness)
+        self._read_grid()
+
+    def _look_at_grid(self, run: Run, index: int) -> None:
+        """After an update of the grid: does it still hold a surface, and does it still leave anything out."""
+        self._read_grid()
+        settled = index >= self._model.grid.config.warmup
+        if settled and self._occupied > self._options.saturated_share and not self._told:
+            self._told = True
+            run.event("grid_saturated", occupied=self._occupied, bound=self._options.saturated_share)
+
+    def _read_grid(self) -> None:
+        values = self._model.grid.values.view(-1)[self._within]
+        numbers = torch.stack([values.max(), values.min(), self._model.grid.occupied_fraction])
+        most, least, self._occupied = numbers.tolist()
+        self._lost = ""
+        if most < SURFACE:
+            self._lost = "no cell of the grid can hold the surface"
+        elif least >= SURFACE:
+            self._lost = "no cell of the grid is outside of the surface"
+
+    def _record(self, step: Step) -> None:
+        numbers = {
+            "Recovery/rebuilds": self.total["rebuilds"],
+            "Recovery/rollbacks": self.total["rollbacks"],
+            "Recovery/rate_factor": self._learning.factor,
+        }
+        if step.every(FIELD_EVERY):
+            saw = look_at_field(self._model)
+            numbers |= {
+                "Statistics/sdf_min": saw.lowest,
+                "Statistics/sdf_max": saw.highest,
+                "Statistics/sdf_mean": saw.mean,
+            }
+        step.record(numbers)
+
+    def _diagnosis(self, run: Run, index: int, cause: str) -> str:
+        model = self._model
+        total = self.total
+        saw = look_at_field(self._model)
+        last = max(run.checkpoints.steps(), default=0)
+        return (
+            f"step {index}: {cause}. Seen: {_meaning(saw)}; f from {saw.lowest:.3g} to {saw.highest:.3g} in the box, "
+            f"{saw.inside:.1%} of it inside, {self._occupied:.1%} of the grid occupied, s = "
+            f"{model.sharpness:.4g}. Tried: {total['rebuilds']} new grids, {total['rollbacks']} times back to "
+            f"the last good state (after {self._good_step} steps), the rates now at {self._learning.factor:g} of the "
+            "schedule's. To do: check masks and cameras (`fieldwatch doctor --data`), then train with a lower --lr, "
+            "more weight of the mask in the first stages, or poses that are learned later; the last checkpoint is at "
+            f"step {last} (`fieldwatch resume {run.folder}`)"
+        )
+
+
+@torch.no_grad()
+def look_at_field(model: NormalsModel) -> Saw:
+    """Return what the field is at a lattice of points in its box."""
+    box = model.grid.config.cells
+    lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
+    values = model.sdf(lattice.centres(torch.arange(lattice.count, device=model.grid.values.device)))
+    inside = (values < 0).to(values.dtype).mean()
+    return Saw(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
+
+
+def _meaning(saw: Saw) -> str:
+    if not saw.lowest <= saw.highest:
+        return "the field is not finite"
+    if saw.lowest > 0:
+        return "the field is positive everywhere, the surface is gone"
+    if saw.highest < 0:
+        return "the field is negative everywhere, it has turned inside out"
+    return "the field has a surface, but not where the rays look for it"
+
+
+def _losses_of(step: Step) -> tuple[dict[str, float], dict[str, Tensor], Tensor]:
+    """Weights and values of a step's terms, as `step.observe` recorded them, and whether `step.update` refused."""
+    terms = step.terms
+    values = {name: value for name, (_, value) in terms.items()}
+    weights: dict[str, float] = {}
+    on_device: dict[str, Tensor] = {}
+    for name, (weight, _) in terms.items():
+        if isinstance(weight, Tensor):
+            on_device[name] = weight
+        else:
+            weights[name] = weight
+    if on_device:  # summed over ranks; one host read for all
+        weights |= zip(on_device, torch.stack(list(on_device.values())).tolist(), strict=True)
+    return weights, values, step.values[GUARD]
+
+
+def _within_the_sphere(cells: Cells, device: torch.device) -> Bool[Tensor, " cells"]:
+    """Cells that rays come to: the corners of the box are outside of the scene's sphere, and nothing trains them."""
+    return cells.centres(torch.arange(cells.count, device=device)).norm(dim=-1) < 1
+
+
+def _finite(model: NormalsModel) -> bool:
+    return bool(torch.stack([torch.isfinite(one).all() for one in model.parameters()]).all())
+
+
+def _copied(tree: Any) -> Any:
+    """A copy of a tree of mappings, lists and tensors that shares no memory with it."""
+    if isinstance(tree, Tensor):
+        return tree.detach().clone()
+    if isinstance(tree, Mapping):
+        return {key: _copied(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_copied(value) for value in tree)
+    return tree

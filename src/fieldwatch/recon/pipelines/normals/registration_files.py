@@ -1,0 +1,186 @@
+"""The files of a registration: the observed map read, and what was found about it written."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+import torch
+from jaxtyping import Bool, Float32, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwatch.base import InputError, output_path, whole_file
+from fieldwatch.recon.data import NormalSet, NormalView, read_mask_file, read_normal_file, write_normal_maps
+from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.pipelines.normals.pictures import (
+    depth_colours,
+    error_colours,
+    normal_colours,
+    save_array,
+    save_cut_out,
+    save_picture,
+)
+from fieldwatch.recon.pipelines.normals.registration import Registration
+from fieldwatch.recon.pipelines.normals.registration_shape import filled
+from fieldwatch.recon.pipelines.normals.scene import Scene
+
+Axes = Literal["opengl", "opencv", "auto"]
+
+_SURE = 0.9  # share of the normals that must agree before axes count as recognised
+_NONE = 0.1  # a shorter vector is no normal
+_BORDER = (255, 214, 10)  # of the observed silhouette in the overlay
+_GAP = 4
+
+
+def read_view(
+    image: Path, mask: Path | None, lens: Camera | tuple[float, float, float, float] | None, *, axes: Axes = "auto"
+) -> NormalView:
+    """Read a map of normals that was taken from nobody knows where.
+
+    Args:
+        image: 16-bit PNG, EXR or npy, in camera space.
+        mask: of the object; None takes the pixels that have a normal.
+        lens: fx, fy, cx, cy in pixels of the map, whose corner is (0, 0); or a camera of the same form in any size,
+            whose pose means nothing. None is refused.
+        axes: of the file; "auto" recognises them by the sign of z.
+
+    Raises:
+        NormalMapError: a file is missing or cannot be read.
+        InputError: no lens, sizes that do not fit, or axes that cannot be recognised.
+    """
+    vectors = read_normal_file(image)
+    size = (int(vectors.shape[0]), int(vectors.shape[1]))
+    known = vectors.norm(dim=-1) > _NONE
+    silhouette = known if mask is None else read_mask_file(mask)
+    if tuple(silhouette.shape) != size:
+        raise InputError(
+            f"{mask} has {tuple(silhouette.shape)} pixels (height, width) and {image} {size}: bring them to one size"
+        )
+    normals = torch.where(known[..., None], functional.normalize(vectors, dim=-1), torch.zeros(()))
+    view = NormalView(name=image.stem, camera=_fitted(lens, image, size), normals=normals, mask=silhouette)
+    if axes == "auto":
+        axes = _recognised(view, image)
+    if axes == "opencv":
+        return view
+    return replace(view, normals=torch.where(normals == 0, normals, normals * torch.tensor([1.0, -1.0, -1.0])))
+
+
+def write_registration(found: Registration, scene: Scene, folder: Path, about: Mapping[str, Any]) -> dict[str, Path]:
+    """Write what was found; return the paths by what they are.
+
+    `pose.json` has the pose in the frame of the scene's sphere (`unit_from_camera`) and in the world of the run's
+    meshes (`world_from_camera`), the lens, and how good the fit is; `pose.npy` the former, `pose_world.npy` the latter,
+    float64. `depth.npy` has the depth along the axis in units of the world, float32, NaN beside the surface,
+    `depth.png` its picture. `completed/` is a data set of one view in the layout of DiLiGenT-MV: normals (16-bit
+    PNG, OpenGL axes) that are the observed ones where there are some and the surface's elsewhere, mask, depth, camera.
+    `normals.png` shows observed, rendered and completed normals side by side, `overlay.png` the angles between them
+    with the border of the observed silhouette.
+
+    Args:
+        found: of a view.
+        scene: says where the world is.
+        folder: where to; made if missing.
+        about: what else the report is to say.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    sight = found.sight
+    camera = found.camera
+    world = found.world_from_camera(scene)
+    scale = scene.maps.scale
+    seen = sight.seen.mask
+    depth = np.where(seen.numpy(), scale * sight.seen.depth.numpy(), np.float32(np.nan)).astype(np.float32)
+    table: dict[str, Any] = {
+        **about,
+        "axes": "OpenCV: x right, y down, z forward",
+        **{name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")},
+        "unit_from_camera": found.best.pose.tolist(),
+        "world_from_camera": world.tolist(),
+        "world_from_unit": scene.maps.world_from_unit.tolist(),
+        "fit": found.figures(),
+    }
+    with whole_file(output_path(folder, "pose.json")) as draft:
+        draft.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
+    return {
+        "pose": output_path(folder, "pose.json"),
+        "pose_unit": save_array(output_path(folder, "pose.npy"), found.best.pose.numpy()),
+        "pose_world": save_array(output_path(folder, "pose_world.npy"), world.numpy()),
+        "depth": save_array(output_path(folder, "depth.npy"), depth),
+        "depth_picture": save_cut_out(output_path(folder, "depth.png"), depth_colours(sight.seen.depth, seen), seen),
+        "completed": write_normal_maps(completed_set(found, scene), output_path(folder, "completed")),
+        "normals": save_picture(output_path(folder, "normals.png"), _side_by_side(found)),
+        "overlay": save_picture(output_path(folder, "overlay.png"), _overlay(found)),
+    }
+
+
+def completed_set(found: Registration, scene: Scene) -> NormalSet:
+    """Return the completed view as a data set of one view, placed where it was found."""
+    view = found.sight.view
+    seen = found.sight.seen
+    depth = torch.where(seen.mask, seen.depth, torch.zeros(())).float()
+    normals: Float32[Tensor, "height width 3"] = found.completed
+    whole = replace(view, normals=normals, mask=view.mask | seen.mask, depth=depth)
+    return NormalSet(views=(whole,), world_from_unit=scene.maps.world_from_unit, source=f"completed {view.name}")
+
+
+def _fitted(lens: Camera | tuple[float, float, float, float] | None, image: Path, size: tuple[int, int]) -> Camera:
+    height, width = size
+    nowhere = torch.eye(4, dtype=torch.float64)
+    if isinstance(lens, tuple):
+        fx, fy, cx, cy = lens
+        if not (all(map(math.isfinite, lens)) and min(fx, fy) > 0):
+            raise InputError(
+                f"--lens {fx:g} {fy:g} {cx:g} {cy:g}: expected four finite numbers, with focal lengths above 0"
+            )
+        return Camera(
+            name=image.stem, width=width, height=height, fx=fx, fy=fy, cx=cx, cy=cy, world_from_camera=nowhere
+        )
+    if lens is None:
+        raise InputError(
+            f"nothing says through which lens {image} was taken: give its focal lengths and principal point in pixels "
+            "(--lens FX FY CX CY), or a view of the run that was taken through the same lens (--like NAME)"
+        )
+    if abs(lens.width * height - lens.height * width) > max(lens.width, lens.height):
+        raise InputError(
+            f"the lens is that of {lens.width}x{lens.height} pixels and {image} has {width}x{height}, which is another "
+            "form: give the lens of this picture (--lens FX FY CX CY)"
+        )
+    return replace(lens.resized(width, height), name=image.stem, world_from_camera=nowhere)
+
+
+def _recognised(view: NormalView, image: Path) -> Literal["opengl", "opencv"]:
+    z = view.normals[view.valid][:, 2]
+    if not len(z):
+        return "opengl"  # there is nothing to be turned: the registration says so
+    towards = float((z > 0).double().mean())
+    if _SURE > towards > 1 - _SURE:
+        raise InputError(
+            f"{image}: z is positive in {towards:.0%} of the normals in the mask, so their axes cannot be recognised: "
+            "say --axes opengl (z to the viewer) or --axes opencv, and check that they are in camera space"
+        )
+    return "opengl" if towards > 0.5 else "opencv"
+
+
+def _side_by_side(found: Registration) -> UInt8[np.ndarray, "height width 3"]:
+    sight = found.sight
+    panels = [sight.view.normals * sight.view.valid[..., None], sight.seen.camera_normals, found.completed]
+    gap = np.full((sight.view.size[0], _GAP, 3), 255, np.uint8)
+    first, second, third = (normal_colours(panel) for panel in panels)
+    return np.concatenate([first, gap, second, gap, third], 1)
+
+
+def _overlay(found: Registration) -> UInt8[np.ndarray, "height width 3"]:
+    picture = error_colours(found.sight)
+    picture[_outline(filled(found.sight.view.mask)).numpy()] = _BORDER
+    return picture
+
+
+def _outline(mask: Bool[Tensor, "height width"]) -> Bool[Tensor, "height width"]:
+    """Pixels of a mask that touch what is not in it."""
+    outside = functional.pad((~mask).float()[None, None], (1, 1, 1, 1), value=1.0)
+    return mask & (functional.max_pool2d(outside, 3, 1)[0, 0] > 0)

@@ -1,0 +1,211 @@
+"""A pose made exact: Gauss-Newton on the normals of all pixels and on the border of the silhouette.
+
+With the pose changed to [Exp(r) | t] times itself, a point x of a ray goes to x + r x x + t, and along the ray back to
+the surface; its normal N turns with the surface's curvature S = dN/dx there. In camera axes the normal becomes
+R^T (N - r x N + S P (r x x + t)) with P = I - d g^T / (g d), where d is the ray and g the gradient of the field. A ray
+of the silhouette's border touches the surface: the least value of the field along it is 0, and changes by
+N (r x x + t). Both are exact to first order, so that ten steps do what takes an optimiser with a learning rate
+hundreds.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from fieldwatch.recon.data import NormalView
+from fieldwatch.recon.geometry import exponential, rigid
+from fieldwatch.recon.pipelines.normals.registration_search import APART, Candidate
+from fieldwatch.recon.pipelines.normals.registration_shape import Shape, Sighted, filled, pixel_numbers, unit
+from fieldwatch.recon.pipelines.normals.view_errors import between
+
+PIXELS = 2500
+BORDER = 300
+"""Pixels and rays of the border that a step looks at, at most."""
+_GRAZING = 0.12  # cosine between ray and normal below which a pixel is left out: its point runs along the surface
+_SURE = (0.01, 0.3)  # least spread that is believed: of normals (radians), of the border (pixels)
+_CREASE = 2.0  # times the median turn of the normal from pixel to pixel, from which on it counts less
+_FARTHEST = 0.15  # of a step, radians and units
+_DAMPING = 1e-4
+_DONE = 1e-5
+# places along a ray of the border, first and then between the best one's neighbours
+_ALONG = 48
+_CLOSER = 9
+_EDGE = 1.0  # of the box, about the origin, in which the surface may be
+
+Normal = tuple[Float64[Tensor, "6 6"], Float64[Tensor, "6"]]
+
+
+def refined(shape: Shape, view: NormalView, start: Float64[Tensor, "4 4"], steps: int) -> Candidate:
+    """Improve a pose.
+
+    Args:
+        shape: the surface.
+        view: the observed picture; its camera's pose means nothing.
+        start: `world_from_camera`, near enough that most pixels see the part of the surface that they should.
+        steps: at most.
+
+    Returns:
+        The last pose, or the best one on the way if that explains the view better by more than a tenth.
+    """
+    fit = _Fit(shape, view)
+    pose = start
+    best = fit.score(start)
+    for _ in range(steps):
+        change = fit.step(pose)
+        pose = rigid(exponential(change[None, :3])[0], change[3:]) @ pose
+        now = fit.score(pose)
+        best = now if now.score <= best.score else best
+        if float(change.abs().max()) < _DONE:
+            break
+    last = fit.score(pose)
+    return last if last.score <= 1.1 * best.score + 0.05 else best
+
+
+class _Fit:
+    """A picture and a surface, with what does not depend on the pose.
+
+    Args:
+        shape: the surface.
+        view: the picture.
+    """
+
+    def __init__(self, shape: Shape, view: NormalView) -> None:
+        self._shape = shape
+        self._camera = view.camera.to("cpu", torch.float64)
+        self._whole = filled(view.mask)
+        self._known = view.valid
+        self._counts = view.mask | ~self._whole
+        self._normals = view.normals.double()
+        self._rays = unit(self._camera.directions())
+        self._border = _border_rays(self._whole, view)
+        self._last: tuple[Tensor, Sighted] | None = None
+
+    def score(self, pose: Float64[Tensor, "4 4"]) -> Candidate:
+        """Say how well a pose explains the picture."""
+        seen = self._seen(pose)
+        whole = filled(seen.mask)
+        both = seen.mask & self._known
+        angles = between(seen.normals[both] @ pose[:3, :3], self._normals[both])
+        one = (self._whole ^ whole) & self._counts
+        union = (self._whole | whole) & self._counts
+        total = float(angles.sum()) + APART * int(one.sum())
+        return Candidate(pose=pose, score=total / max(int(union.sum()), 1))
+
+    def step(self, pose: Float64[Tensor, "4 4"]) -> Float64[Tensor, "6"]:
+        """Return the change [r, t] that Gauss and Newton propose, no longer than can be trusted."""
+        matrix, right = (a + b for a, b in zip(self._of_normals(pose), self._of_border(pose), strict=True))
+        scale = matrix.diagonal().clamp_min(1e-9)
+        change = -torch.linalg.solve(matrix + torch.diag(_DAMPING * scale + 1e-9 * scale.max()), right)
+        return change * min(1.0, _FARTHEST / max(float(change[:3].norm()), float(change[3:].norm()), 1e-12))
+
+    def _seen(self, pose: Float64[Tensor, "4 4"]) -> Sighted:
+        if self._last is None or self._last[0] is not pose:
+            camera = self._camera
+            lens = {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
+            self._last = pose, self._shape.seen(type(camera)(name=camera.name, **lens, world_from_camera=pose))
+        return self._last[1]
+
+    def _of_normals(self, pose: Float64[Tensor, "4 4"]) -> Normal:
+        """Normal equations of the pixels that both show."""
+        seen = self._seen(pose)
+        rotation = pose[:3, :3]
+        at = pixel_numbers(seen.mask & self._known, PIXELS)
+        if not len(at):
+            return _nothing()
+        rays = self._rays.view(-1, 3)[at]
+        along = rays @ rotation.T
+        depth = seen.depth.view(-1)[at]
+        points, normals = self._shape.met(pose[:3, 3].expand_as(along), along, depth / rays[:, 2])
+        facing = -(normals * along).sum(1)
+        residual = normals @ rotation - self._normals.view(-1, 3)[at]
+        slide = self._curvature(points, normals, depth / self._camera.fx)
+        turning = slide.norm(dim=(1, 2)) * depth
+        # P: what of a motion is left when the point goes along its ray back to the surface
+        slide = slide + (slide @ along[..., None]) * (normals / facing.clamp_min(_GRAZING)[:, None])[:, None]
+        turned = torch.cat([_cross(normals) - slide @ _cross(points), slide], 2)
+        jacobian = rotation.T @ turned
+        sure = (facing > _GRAZING).double() * (facing / 0.3).clamp(0, 1)
+        # beside a crease the difference across it would hold the pose where it is: such pixels hardly count
+        sure /= (1 + (turning / (_CREASE * turning.median().clamp_min(1e-9))).square()).square()
+        return _equations(jacobian, residual, sure, _SURE[0])
+
+    def _curvature(
+        self, points: Float64[Tensor, "n 3"], normals: Float64[Tensor, "n 3"], reach: Float64[Tensor, " n"]
+    ) -> Float64[Tensor, "n 3 3"]:
+        """Return dN/dx along the surface, by differences as wide as a pixel: finer ones no picture can tell."""
+        least = torch.nn.functional.one_hot(normals.abs().argmin(1), 3).double()
+        first = unit(torch.linalg.cross(normals, least))
+        slopes = torch.zeros(len(points), 3, 3, dtype=torch.float64)
+        for side in (first, torch.linalg.cross(normals, first)):
+            step = reach[:, None] * side
+            ends = [unit(self._shape.slopes(points + sign * step)[1]) for sign in (1, -1)]
+            slopes += ((ends[0] - ends[1]) / (2 * reach[:, None]))[..., None] * side[:, None]
+        return slopes
+
+    def _of_border(self, pose: Float64[Tensor, "4 4"]) -> Normal:
+        """Normal equations of the rays that touch the surface, in pixels."""
+        if not len(self._border):
+            return _nothing()
+        along = self._border @ pose[:3, :3].T
+        origin = pose[:3, 3]
+        middle = -(along @ origin)
+        points = self._nearest(origin, along, middle)
+        values, slopes = self._shape.slopes(points)
+        steep = slopes.norm(dim=1).clamp_min(1e-3)
+        depth = ((points - origin) @ pose[:3, 2]).clamp_min(1e-3)
+        pixels = self._camera.fx / depth
+        normals = slopes / steep[:, None]
+        jacobian = torch.cat([torch.linalg.cross(points, normals), normals], 1) * pixels[:, None]
+        residual = values / steep * pixels
+        return _equations(jacobian[:, None], residual[:, None], torch.ones_like(residual), _SURE[1])
+
+    def _nearest(
+        self, origin: Float64[Tensor, "3"], along: Float64[Tensor, "n 3"], middle: Float64[Tensor, " n"]
+    ) -> Float64[Tensor, "n 3"]:
+        """Return the points of rays at which the field is least."""
+        places = middle
+        reach = _EDGE
+        count = _ALONG
+        for _ in range(3):
+            tried = places[:, None] + torch.linspace(-reach, reach, count, dtype=torch.float64)
+            points = origin + tried[..., None] * along[:, None]
+            least = self._shape.values(points.view(-1, 3)).view(tried.shape).argmin(1)
+            places = tried.gather(1, least[:, None])[:, 0]
+            reach = 2 * reach / (count - 1)
+            count = _CLOSER
+        return origin + places[:, None] * along
+
+
+def _border_rays(whole: Bool[Tensor, "height width"], view: NormalView) -> Float64[Tensor, "n 3"]:
+    """Unit directions, in camera axes, between neighbours of which one is in the silhouette."""
+    camera = view.camera
+    down = torch.nonzero(whole[1:] ^ whole[:-1]).double()
+    across = torch.nonzero(whole[:, 1:] ^ whole[:, :-1]).double()
+    rows = torch.cat([down[:, 0] + 1, across[:, 0] + 0.5])
+    columns = torch.cat([down[:, 1] + 0.5, across[:, 1] + 1])
+    places = [(columns - camera.cx) / camera.fx, (rows - camera.cy) / camera.fy, torch.ones_like(rows)]
+    return unit(torch.stack(places, 1))[:: max(math.ceil(len(rows) / BORDER), 1)]
+
+
+def _equations(
+    jacobian: Float64[Tensor, "n k 6"], residual: Float64[Tensor, "n k"], sure: Float64[Tensor, " n"], least: float
+) -> Normal:
+    """Normal equations, each residual over the spread of all, far ones counted less (Geman and McClure 1985)."""
+    size = residual.norm(dim=1)
+    spread = max(float(size.median()), least)
+    weight = sure / (1 + (size / (3 * spread)).square()).square() / spread**2
+    weighted = jacobian * weight[:, None, None]
+    return torch.einsum("nki,nkj->ij", weighted, jacobian), torch.einsum("nki,nk->i", weighted, residual)
+
+
+def _nothing() -> Normal:
+    return torch.zeros(6, 6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
+
+
+def _cross(vectors: Float64[Tensor, "n 3"]) -> Float64[Tensor, "n 3 3"]:
+    """Matrices that multiply by a cross product from the left."""
+    x, y, z = vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))

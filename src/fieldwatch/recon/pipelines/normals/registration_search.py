@@ -1,0 +1,209 @@
+"""Where a view may have been taken from: all directions and rolls, each at the distance that its silhouette asks for.
+
+The camera is turned so that it looks at the middle of the silhouette, where rolls are turns of the picture: the mesh is
+drawn once per direction, the observed picture is turned once per roll, and all are compared.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwatch.recon.data import NormalView, scaled_normal_view
+from fieldwatch.recon.geometry import Camera, exponential, look_at, rigid
+from fieldwatch.recon.pipelines.normals.pose_accuracy import turns
+from fieldwatch.recon.pipelines.normals.registration_shape import Shape, filled, moments
+
+APART = 90.0
+"""Degrees that a pixel counts at which only one of two pictures shows the object."""
+_ROOM = 1.2  # of the window, around the silhouette
+_WIDEST = math.radians(70)  # half the angle of a window, at most
+_RANKED = 1000  # poses among which distinct ones are looked for
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A pose, and how well it explains the view.
+
+    Attributes:
+        pose: `world_from_camera` in the frame of the scene's sphere.
+        score: degrees: mean angle between normals, where pixels at which only one shows the object count 90.
+    """
+
+    pose: Float64[Tensor, "4 4"]
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Turned:
+    """The observed picture through windows about the middle of its silhouette, one for each roll.
+
+    Attributes:
+        camera: of the windows; its pose means nothing.
+        camera_from_window: rotations.
+        normals: in the windows' axes.
+        known: where there is one.
+        mask: the silhouette without holes.
+        counts: pixels that are not in a hole.
+        solid_angle: of the silhouette.
+    """
+
+    camera: Camera
+    camera_from_window: Float64[Tensor, "rolls 3 3"]
+    normals: Float[Tensor, "rolls pixels 3"]
+    known: Bool[Tensor, "rolls pixels"]
+    mask: Bool[Tensor, "rolls pixels"]
+    counts: Bool[Tensor, "rolls pixels"]
+    solid_angle: float
+
+
+def find_poses(  # noqa: PLR0913  what is looked for where, and how finely
+    shape: Shape, view: NormalView, *, directions: int, rolls: int, window: int, wanted: int, distinct: float
+) -> list[Candidate]:
+    """Compare a view with the surface from all sides; return the best poses that are apart, the best first.
+
+    Args:
+        shape: the surface.
+        view: the observed picture; its camera's pose means nothing.
+        directions: from which the surface is looked at, spread evenly over the sphere.
+        rolls: of each.
+        window: pixels of the compared pictures, each way.
+        wanted: poses at most.
+        distinct: degrees between the rotations of any two of them, at least.
+    """
+    turned = _turned(view, rolls, window, shape)
+    poses = list[Tensor]()
+    scores = list[Tensor]()
+    for direction in _spread(directions):
+        placed = _placed(shape, direction, turned)
+        if placed is None:
+            continue
+        camera, found = placed
+        scores.append(found)
+        back = turned.camera_from_window.mT
+        poses.append(rigid(camera.world_from_camera[:3, :3] @ back, camera.position.expand(rolls, 3)))
+    if not poses:
+        return []
+    return _distinct(torch.cat(poses), torch.cat(scores), wanted, distinct)
+
+
+def rotation_between(one: Float64[Tensor, "4 4"], other: Float64[Tensor, "4 4"]) -> float:
+    """Return the angle between the rotations of two poses, degrees."""
+    return float(turns(one[None, :3, :3], other[None, :3, :3])[0])
+
+
+def _spread(count: int) -> Float64[Tensor, "count 3"]:
+    """Directions on a spiral of the golden angle, even over the sphere."""
+    number = torch.arange(count, dtype=torch.float64) + 0.5
+    height = 1 - 2 * number / count
+    around = number * math.pi * (3 - math.sqrt(5))
+    flat = (1 - height.square()).sqrt()
+    return torch.stack([flat * around.cos(), flat * around.sin(), height], 1)
+
+
+def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
+    """Look at the observed picture through windows."""
+    whole = filled(view.mask)
+    middle, solid_angle = moments(whole, view.camera)
+    directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[whole], dim=-1)
+    reach = min(float((directions @ middle).clamp(-1, 1).acos().max()), _WIDEST / _ROOM)
+    focal = 0.5 * window / math.tan(_ROOM * reach)
+    # the surface at hand serves as a first guess of how far the camera is
+    pose = look_at([0.0, 0.0, -shape.radius / math.sin(reach)], [0.0, 0.0, 0.0])
+    lens = {"fx": focal, "fy": focal, "cx": window / 2, "cy": window / 2}
+    camera = Camera(name="window", width=window, height=window, **lens, world_from_camera=pose)
+    angles = torch.arange(rolls, dtype=torch.float64) * 2 * math.pi / rolls
+    rotations = towards(middle) @ exponential(angles[:, None] * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
+    factor = min(1.0, focal / max(view.camera.fx, view.camera.fy))
+    small = scaled_normal_view(replace(view, mask=whole), factor)
+    holes = scaled_normal_view(replace(view, mask=whole & ~view.mask, depth=None), factor).mask
+    rays = camera.directions().view(-1, 3) @ rotations.mT
+    at, inside = _pixels(rays, small.camera)
+    normals = small.normals.view(-1, 3)[at].double() @ rotations
+    mask = small.mask.view(-1)[at] & inside
+    hidden = holes.view(-1)[at] & inside
+    return _Turned(
+        camera=camera,
+        camera_from_window=rotations,
+        normals=normals.float(),
+        known=small.known.view(-1)[at] & mask & ~hidden,
+        mask=mask,
+        counts=~hidden & inside,
+        solid_angle=solid_angle,
+    )
+
+
+def _pixels(
+    rays: Float64[Tensor, "rolls pixels 3"], camera: Camera
+) -> tuple[Int64[Tensor, "rolls pixels"], Bool[Tensor, "rolls pixels"]]:
+    """Return the pixel that each ray falls into, and whether it falls into the picture."""
+    x, y, z = rays.unbind(-1)
+    column = (camera.fx * x / z + camera.cx).floor()
+    row = (camera.fy * y / z + camera.cy).floor()
+    inside = (z > 0) & (column >= 0) & (column < camera.width) & (row >= 0) & (row < camera.height)
+    return torch.where(inside, row * camera.width + column, 0).long(), inside
+
+
+def towards(direction: Float64[Tensor, "3"]) -> Float64[Tensor, "3 3"]:
+    """Return the smallest rotation that takes the z axis to a direction (not its opposite)."""
+    x, y, z = direction.tolist()
+    across = torch.tensor([-y, x, 0.0], dtype=torch.float64)
+    sine = math.hypot(x, y)
+    angle = math.atan2(sine, z)
+    return exponential((across * (angle / sine if sine > 0 else 1.0))[None])[0]
+
+
+def _placed(
+    shape: Shape, direction: Float64[Tensor, "3"], turned: _Turned
+) -> tuple[Camera, Float64[Tensor, " rolls"]] | None:
+    """Place the camera in a direction so that the silhouettes' middles and sizes agree; compare with all rolls."""
+    distance = float(turned.camera.position.norm())
+    place = shape.centre + distance * direction
+    camera = replace(turned.camera, world_from_camera=look_at(place.tolist(), shape.centre.tolist()))
+    scores: Tensor | None = None
+    for drawn in range(2):
+        seen = shape.seen(camera)
+        whole = filled(seen.mask)
+        if not bool(whole.any()):
+            return None
+        if drawn:
+            scores = _scores(seen.normals @ camera.world_from_camera[:3, :3], seen.mask, whole, turned)
+        middle, size = moments(whole, camera)
+        distance *= math.sqrt(size / turned.solid_angle)
+        rotation = camera.world_from_camera[:3, :3] @ towards(middle)
+        pose = rigid(rotation, shape.centre + distance * direction)
+        camera = replace(camera, world_from_camera=pose)
+    return None if scores is None else (camera, scores)
+
+
+def _scores(
+    normals: Float64[Tensor, "height width 3"],
+    mask: Bool[Tensor, "height width"],
+    whole: Bool[Tensor, "height width"],
+    turned: _Turned,
+) -> Float64[Tensor, " rolls"]:
+    drawn = normals.view(-1, 3).float()
+    shown = mask.view(-1)
+    closed = whole.view(-1)
+    angles = torch.rad2deg((turned.normals * drawn).sum(-1).clamp(-1, 1).acos())
+    both = turned.known & shown & turned.counts
+    one = (turned.mask ^ closed) & turned.counts
+    union = (turned.mask | closed) & turned.counts
+    total = torch.where(both, angles, 0).sum(1) + APART * one.sum(1)
+    return (total / union.sum(1).clamp_min(1)).double()
+
+
+def _distinct(
+    poses: Float64[Tensor, "n 4 4"], scores: Float64[Tensor, " n"], wanted: int, distinct: float
+) -> list[Candidate]:
+    chosen: list[Candidate] = []
+    for number in scores.argsort()[:_RANKED].tolist():
+        pose = poses[number]
+        if all(rotation_between(pose, other.pose) >= distinct for other in chosen):
+            chosen.append(Candidate(pose=pose, score=float(scores[number])))
+        if len(chosen) == wanted:
+            break
+    return chosen

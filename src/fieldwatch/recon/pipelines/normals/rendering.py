@@ -1,0 +1,236 @@
+"""What rays see of a signed distance field: opacity, normal and distance, as NeuS blends them."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fieldwatch.recon.pipelines.normals.batches import RayBatch
+from fieldwatch.recon.pipelines.normals.config import RenderOptions
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples, seen_patches
+from fieldwatch.recon.render import (
+    BoundedRays,
+    DistanceField,
+    PackedSamples,
+    composite_sections,
+    fill_empty,
+    gradient_fd,
+    points_along,
+    section_light,
+)
+
+STRIDE = 0.75
+"""Length of a stride through the grid, in edges of its cells; it must not exceed one, or a cell is stepped over."""
+SLOPE = 1.5
+"""How fast the field may change at most where strides are left out: faster than a distance, training is not over."""
+BLUR = 8.0
+"""Distance from the surface, in units of 1 / s, beyond which it is not seen: S(-8) = 0.03 % of a ray's opacity."""
+RADIUS = 0.995
+"""Of the sphere that bounds rays: inside the box of the field, whatever rounding and finite differences add."""
+
+
+@runtime_checkable
+class RaysToRender(Protocol):
+    """Rays with the random numbers that place their samples: those of a micro-batch, or one rank's part of them."""
+
+    @property
+    def batch(self) -> RayBatch:
+        """The rays of this process."""
+        ...
+
+    def jitter(self, rays: int) -> Float[Tensor, " rays"]:
+        """Return shifts of the samples of the first rays, in steps."""
+        ...
+
+    def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
+        """Return places within parts of the first rays."""
+        ...
+
+    def bounded(self, samples: PackedSamples, most: int) -> PackedSamples:
+        """Leave out the rays from the first on that would exceed a number of samples, counted over all ranks."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rendered:
+    """What rays saw, and how that came about.
+
+    Attributes:
+        opacity: of each ray.
+        normal: sum of weight times gradient, in the frame of the scene's sphere; not normalised.
+        distance: sum of weight times distance from the camera.
+        gradients: of the field at the ends of the samples.
+        samples: all that were looked at.
+        filled: rays that the grid gave no samples and that got stratified ones.
+        starved: share of the rays in the mask that the grid gave no samples.
+        kept: rays; fewer than were asked for if the samples of all were too many.
+    """
+
+    opacity: Float[Tensor, " rays"]
+    normal: Float[Tensor, "rays 3"]
+    distance: Float[Tensor, " rays"]
+    gradients: Float[Tensor, "ends 3"]
+    samples: PackedSamples
+    filled: int
+    starved: float
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distances:
+    """What rays saw of distances.
+
+    Attributes:
+        opacity: of each ray.
+        distance: sum of weight times distance from the camera.
+    """
+
+    opacity: Float[Tensor, " rays"]
+    distance: Float[Tensor, " rays"]
+
+
+def rays_of(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
+    """Return the rays of a batch, in the frame of the scene's sphere; gradients flow to the poses.
+
+    Args:
+        batch: rays in camera axes.
+        poses: `world_from_camera` of all views that the batch's numbers mean.
+    """
+    own = poses.index_select(0, batch.view)
+    directions = torch.einsum("nij,nj->ni", own[:, :3, :3], batch.directions)
+    return BoundedRays.in_sphere(own[:, :3, 3], directions, RADIUS)
+
+
+@torch.no_grad()
+def samples_of(  # noqa: PLR0913  a model, its rays, and how they are looked along
+    model: NormalsModel,
+    rays: BoundedRays,
+    step: float,
+    *,
+    jitter: Float[Tensor, " rays"] | None = None,
+    most: int | None = None,
+    shared: RaysToRender | None = None,
+) -> PackedSamples:
+    """Return the sections of rays in which the surface may be: in occupied cells, and near enough to it.
+
+    The grid is marched in strides of some steps. A stride is cut into steps only where the distance in its middle says
+    that the surface, as blurred as it is, may reach into it: a field of distances tells of empty space, too.
+
+    Args:
+        model: what is looked at.
+        rays: in the frame of the scene's sphere.
+        step: distance between samples.
+        jitter: shift of each ray's samples, in steps; None is no shift.
+        most: strides, in steps, at most; rays from the first on that would exceed it are left out.
+        shared: bounds the samples of all ranks, where others render other rays; None bounds these only.
+    """
+    parts = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
+    bound = None if most is None else max(most // parts, 1)
+    strides = model.grid.march(rays, step * parts, jitter=jitter, most=bound)
+    if shared is not None and bound is not None:
+        strides = shared.bounded(strides, bound)
+    far = rays.far if most is None else rays.far[: strides.n_rays]
+    strides = strides.before(far)
+    if parts == 1 or not len(strides):
+        return strides
+    values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
+    reach = SLOPE * 0.5 * step * parts + BLUR / model.deviation()
+    return strides.chosen(values.abs() <= reach).split(parts)
+
+
+@torch.no_grad()
+def seen(
+    field: DistanceField, rays: BoundedRays, samples: PackedSamples, sharpness: float, options: RenderOptions
+) -> PackedSamples:
+    """Leave out samples that no light reaches, and those below the threshold of opacity; nothing is trained for it."""
+    if not len(samples) or (options.unseen == 0 and options.alpha_threshold == 0):
+        return samples
+    ends = samples.sections()
+    light = section_light(field(points_along(rays, ends.distances, ends.ray_index)), sharpness, samples, ends)
+    return samples.chosen((light.reaching >= options.unseen) & (light.alpha >= options.alpha_threshold))
+
+
+def blend(
+    model: NormalsModel, rays: BoundedRays, samples: PackedSamples, options: RenderOptions
+) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"], Float[Tensor, "ends 3"]]:
+    """Blend samples to opacity, normal and distance; also return the gradients at the ends of the samples.
+
+    A section's normal is the mean of the gradients at its ends, so that it stands where its weight does.
+    """
+    ends = samples.sections()
+    points = points_along(rays, ends.distances, ends.ray_index)
+    if options.gradient_method == "fd":
+        values = model.sdf(points)
+        gradients = gradient_fd(model.sdf, points, options.finite_step)
+    else:
+        values, gradients = model.sdf.with_gradient(points)
+    seen_by = composite_sections(values, model.deviation(), samples, ends, gradients)
+    return seen_by.opacity, seen_by.values[0], seen_by.depth, gradients
+
+
+def render(
+    model: NormalsModel, marched: RaysToRender, step: float, options: RenderOptions, most: int | None = None
+) -> Rendered:
+    """March rays through the occupancy grid and blend the samples of the field, for training.
+
+    Args:
+        model: what is rendered, from its poses.
+        marched: the rays, and the random numbers that place their samples.
+        step: distance between samples.
+        options: how.
+        most: samples at most, of all ranks; rays whose samples would exceed it are left out.
+    """
+    batch = marched.batch
+    poses = model.poses()
+    rays = rays_of(batch, poses)
+    mask = batch.mask
+    patches = Patches.of(rays, batch, poses) if options.gradient_method == "dfd" else None
+    area = 1
+    if patches is not None:  # a patch goes where its central ray goes, and is in the mask where any of its pixels is
+        rays = patches.central
+        area = patches.area
+        mask = mask.view(-1, patches.area).any(1)
+    most = None if most is None else most // area
+    found = samples_of(model, rays, step, jitter=marched.jitter(len(rays)), most=most, shared=marched)
+    kept = found.n_rays
+    rays = _first(rays, kept)
+    mask = mask[:kept]
+    starved = _share((found.counts == 0) & mask, mask)
+    filled = 0
+    if options.empty_samples:
+        lost = replace(rays, far=torch.where(mask, rays.far, rays.near))  # rays beside the object are rightly empty
+        noise = marched.noise(kept, options.empty_samples + 1)
+        filling = fill_empty(found, lost, options.empty_samples, noise=noise)
+        found = filling.samples
+        filled = filling.filled * area
+    sharpness = model.sharpness
+    if patches is None:
+        samples = seen(model.sdf, rays, found, sharpness, options)
+        opacity, normal, distance, gradients = blend(model, rays, samples, options)
+    else:
+        patches = patches.first(kept)
+        samples = seen_patches(model.sdf, patches, found, sharpness, options)
+        opacity, normal, distance, gradients = blend_patches(model, patches, samples)
+        samples = pixel_samples(patches, samples)
+    return Rendered(
+        opacity=opacity,
+        normal=normal,
+        distance=distance,
+        gradients=gradients,
+        samples=samples,
+        filled=filled,
+        starved=starved,
+        kept=kept * area,
+    )
+
+
+def _first(rays: BoundedRays, count: int) -> BoundedRays:
+    parts = {name: getattr(rays, name)[:count] for name in ("origins", "directions", "near", "far")}
+    return BoundedRays(**parts)
+
+
+def _share(which: Bool[Tensor, " rays"], among: Bool[Tensor, " rays"]) -> float:
+    return float(which.sum() / among.sum().clamp_min(1))

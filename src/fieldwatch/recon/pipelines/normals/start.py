@@ -1,0 +1,237 @@
+"""The start of a normals run: its maps read and made ready, and the run opened with what is declared about it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from fieldwatch import (
+    TOOLKIT,
+    ConfigMismatch,
+    Declared,
+    Outputs,
+    Ranks,
+    Retention,
+    Run,
+    RunChoices,
+    Saving,
+    choose_device,
+    run_options,
+)
+from fieldwatch.base import InputError
+from fieldwatch.recon.data import (
+    NormalSet,
+    NormalView,
+    SolidUnion,
+    integrate_normals,
+    open_normal_maps,
+    scaled_normal_view,
+    synthetic_normal_maps,
+)
+from fieldwatch.recon.mesh import Triangles, implicit_surface, read_mesh
+from fieldwatch.recon.pipelines.normals.batches import patches_of_graphs
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.layout import NORMALS_LAYOUT
+from fieldwatch.recon.pipelines.normals.poses import starting_poses
+from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
+from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
+from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
+from fieldwatch.recon.render import native_available
+from fieldwatch.record import holds_run, read_manifest
+
+TRUTH_CELLS = 128
+"""Cells along an edge of the box that the built-in object's true mesh is made in; its vertices lie on the surface."""
+SHORT = 1e-4
+"""Half the distance of the differences that give its normals."""
+NEED_DEPTH = ("depth", "point_cloud", "surface")
+"""Terms that look at the integrated depth."""
+
+
+def prepare_scene(config: NormalsConfig) -> Scene:
+    """Read maps and cameras, and place the cameras; all that can be wrong with the input shows here.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    device = choose_device(config.device)
+    plan = Plan(config=config)
+    maps = _maps(config)
+    train, test = _split(len(maps), config.held_out)
+    refuse_few_rays(config, len(train), Ranks.of_process())
+    maps, notes = _with_depth(maps, plan)
+    return Scene(
+        maps=maps,
+        train=train,
+        test=test,
+        device=device,
+        plan=plan,
+        start=starting_poses(maps.views, config.poses, config.seed),
+        read_truth=_truth(config, maps),
+        notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(device)),
+    )
+
+
+def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
+    """Refuse graphs that have no patch of rays for every process.
+
+    Args:
+        config: settings.
+        views: that are trained on.
+        ranks: who shares the rays.
+
+    Raises:
+        InputError: some processes would have nothing to do.
+    """
+    options = config.rays
+    patch = config.rendering.patch
+    least = min(patches_of_graphs(options, views, patch, RayBudget(options).rays))
+    if least < ranks.world:
+        what = f"patches of {patch} x {patch} rays" if patch > 1 else "rays"
+        raise InputError(
+            f"a graph of this training has {least} {what}, which {ranks.world} processes cannot share: raise --rays "
+            f"(or --rays-per-view) {ranks.world / least:.2g}-fold or --views-per-graph, or use --nproc-per-node {least}"
+        )
+
+
+def start_run(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Run:
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy.
+
+    Raises:
+        ConfigMismatch: the folder holds a run with another config, or on other maps.
+    """
+    began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    if began is not None and began != scene.digest:
+        raise ConfigMismatch(
+            f"{folder} was trained on other maps than those of {scene.maps.source or config.name} (normals, masks or "
+            "cameras have changed since): bring back what it began with, or train in another folder with --out"
+        )
+    plan = scene.plan
+    every = config.checkpoint_interval
+    options = run_options(
+        how,
+        saving=Saving(
+            every=max(plan.step_of(every), 1) if every else None,
+            keep=Retention(last=config.keep_last, best=config.keep_best, metric="mae", better="lower", name="ckpt"),
+        ),
+        declared=Declared(
+            windows=plan.windows,
+            phases=plan.phases,
+            metrics=TOOLKIT + NORMALS_METRICS,
+            layout=NORMALS_LAYOUT,
+            about=about(config, scene),
+        ),
+        outputs=Outputs(rules=NORMALS_RULES),
+    )
+    return Run(folder, config=config, **options)
+
+
+def about(config: NormalsConfig, scene: Scene) -> Mapping[str, Any]:
+    """What `run.json` says of the scene."""
+    names = scene.maps.names
+    return {
+        "pipeline": "normals",
+        "scene": config.name,
+        "views": len(scene.maps),
+        "train": [names[i] for i in scene.train],
+        "test": [names[i] for i in scene.test],
+        "sizes": sorted({f"{width}x{height}" for height, width in scene.maps.sizes}),
+        "world_from_unit": scene.maps.world_from_unit.tolist(),
+        "digest": scene.digest,
+        "notes": list(scene.notes),
+    }
+
+
+def _maps(config: NormalsConfig) -> NormalSet:
+    if config.data is None:
+        return synthetic_normal_maps(views=config.views, size=config.size, depth="none")
+    maps = open_normal_maps(
+        config.data,
+        axes=config.axes,
+        normals=config.normals,
+        depth=config.depth,
+        exclude=config.exclude,
+        fill_holes=config.fill_holes,
+    )
+    if config.longer_side is None:
+        return maps
+    return replace(maps, views=tuple(_within(view, config.longer_side) for view in maps.views))
+
+
+def _within(view: NormalView, longer_side: int) -> NormalView:
+    factor = longer_side / max(view.size)
+    return view if factor >= 1 else scaled_normal_view(view, factor)
+
+
+def _with_depth(maps: NormalSet, plan: Plan) -> tuple[NormalSet, list[str]]:
+    """Integrate the normals of views without depth, if a term wants it."""
+    lacking = [view.name for view in maps.views if view.depth is None]
+    if not lacking or not any(term in plan.windows for term in NEED_DEPTH):
+        return maps, []
+    views = tuple(_integrated(view) if view.depth is None else view for view in maps.views)
+    note = f"{len(lacking)} of {len(maps)} views came without depth: it was integrated from their normals"
+    return replace(maps, views=views), [note]
+
+
+def _integrated(view: NormalView) -> NormalView:
+    depth = integrate_normals(view.normals.double(), view.valid, view.camera)
+    return replace(view, depth=depth.float())
+
+
+def _split(views: int, held_out: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Views to train on and to hold out: with 4 that is every fourth, the first one included (SuperNormal)."""
+    test = tuple(range(0, views, held_out)) if held_out else ()
+    train = tuple(number for number in range(views) if number not in test)
+    if not train:
+        raise InputError(f"--held-out {held_out} leaves no view of {views} to train on: raise it, or 0 for none")
+    return train, test
+
+
+def _truth(config: NormalsConfig, maps: NormalSet) -> Any:
+    if config.data is None:
+        return built_in_truth
+    return None if maps.mesh is None else partial(_true_mesh, maps)
+
+
+def built_in_truth() -> Triangles:
+    """Return the surface of the built-in object as a mesh."""
+    solid = SolidUnion()
+
+    def distance(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
+        return solid.distance(torch.from_numpy(points)).numpy()
+
+    mesh = implicit_surface(distance, np.full(3, -1.0), np.full(3, 1.0), resolution=TRUTH_CELLS)
+    points = mesh.vertices
+    for _ in range(2):  # Newton's steps onto the surface
+        offsets = SHORT * np.eye(3)
+        slopes = [distance(points + offset) - distance(points - offset) for offset in offsets]
+        normals = np.stack(slopes, -1) / (2 * SHORT)
+        lengths = np.square(normals).sum(-1, keepdims=True).clip(min=0.25)  # short in creases, where forms meet
+        points = points - distance(points)[:, None] * normals / lengths
+    return replace(mesh, vertices=points)
+
+
+def _true_mesh(maps: NormalSet) -> Triangles:
+    assert maps.mesh is not None  # noqa: S101  asked for where there is one
+    mesh = read_mesh(maps.mesh)
+    matrix = maps.world_from_unit.double().numpy()
+    return replace(mesh, vertices=(mesh.vertices - matrix[:3, 3]) / matrix[0, 0])
+
+
+def _schedule_notes(config: NormalsConfig) -> list[str]:
+    if config.steps == config.nominal:
+        return []
+    return [f"the schedule of {config.nominal:,} iterations acts within {config.steps:,} steps (--steps)"]
+
+
+def _device_notes(device: torch.device) -> list[str]:
+    available, why = native_available()
+    if device.type != "cpu" or available:
+        return []
+    return [f"the native kernels are not used ({why}); plain torch takes 20 to 60 times as long"]

@@ -1,0 +1,119 @@
+"""How poses moved over a training: one file of poses per entry, and a table of what changed."""
+
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch.base import InputError, output_path, read_npy, whole_file
+from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, turns
+
+FOLDER = "poses"
+TIMELINE = "timeline.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoseEntry:
+    """Poses at one moment. Angles in degrees, distances in units of the scene's sphere; means over the views.
+
+    Attributes:
+        iteration: nominal iteration.
+        rotation_change: from the entry before; 0 at the first.
+        translation_change: likewise.
+        rotation_from_start: from where the poses started.
+        translation_from_start: likewise.
+        rotation_error: from the data's poses, after a similarity; None where poses are the data's own.
+        position_error: likewise.
+    """
+
+    iteration: int
+    rotation_change: float
+    translation_change: float
+    rotation_from_start: float
+    translation_from_start: float
+    rotation_error: float | None = None
+    position_error: float | None = None
+
+
+def pose_file(folder: Path, iteration: int) -> Path:
+    """Return where the poses of a nominal iteration lie: `poses/%08d.npy` in the run folder."""
+    return output_path(folder, FOLDER, f"{iteration:08d}.npy")
+
+
+def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare with
+    folder: Path,
+    iteration: int,
+    poses: Float[Tensor, "views 4 4"],
+    *,
+    start: Float[Tensor, "views 4 4"],
+    names: tuple[str, ...],
+    errors: PoseErrors | None = None,
+) -> PoseEntry:
+    """Write poses and add them to the timeline; entries at or after the iteration go: a resumed run makes them again.
+
+    `poses/%08d.npy` has `world_from_camera` (views 4 4), float64, in the frame of the scene's sphere, as in PMNI.
+    `poses/timeline.json` has the names of the views and the entries.
+
+    Args:
+        folder: of the run.
+        iteration: nominal.
+        poses: now.
+        start: where they started.
+        names: of the views, in the order of the poses.
+        errors: against the data's poses.
+
+    Raises:
+        OSError: a file cannot be read or written.
+        ValueError: the timeline is damaged.
+    """
+    poses = poses.detach().double().cpu()
+    start = start.detach().double().cpu()
+    entries = [entry for entry in read_timeline(folder) if entry.iteration < iteration]
+    before = poses
+    if entries:
+        before = torch.from_numpy(read_npy(pose_file(folder, entries[-1].iteration), largest=poses.nbytes))
+    changes = _moved(poses, before)
+    since = _moved(poses, start)
+    entry = PoseEntry(
+        iteration=iteration,
+        rotation_change=changes[0],
+        translation_change=changes[1],
+        rotation_from_start=since[0],
+        translation_from_start=since[1],
+        rotation_error=None if errors is None else float(errors.rotations.mean()),
+        position_error=None if errors is None else float(errors.positions.mean()),
+    )
+    stream = BytesIO()
+    np.save(stream, poses.numpy())
+    with whole_file(pose_file(folder, iteration)) as draft:
+        draft.write_bytes(stream.getvalue())
+    table: dict[str, Any] = {"views": names, "entries": [asdict(one) for one in (*entries, entry)]}
+    with whole_file(output_path(folder, FOLDER, TIMELINE)) as draft:
+        draft.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
+    return entry
+
+
+def read_timeline(folder: Path) -> tuple[PoseEntry, ...]:
+    """Return the entries of a run's timeline, in order; none where there is none yet.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    path = output_path(folder, FOLDER, TIMELINE)
+    if not path.exists():
+        return ()
+    try:
+        return tuple(PoseEntry(**entry) for entry in orjson.loads(path.read_bytes())["entries"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no timeline of poses ({error}): remove it, and it begins anew") from error
+
+
+def _moved(poses: Float[Tensor, "views 4 4"], before: Float[Tensor, "views 4 4"]) -> tuple[float, float]:
+    angle = turns(poses[:, :3, :3], before[:, :3, :3]).mean()
+    return float(angle), float((poses[:, :3, 3] - before[:, :3, 3]).norm(dim=1).mean())

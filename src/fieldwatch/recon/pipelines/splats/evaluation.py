@@ -1,0 +1,247 @@
+"""How well Gaussians draw photos they were not trained on, and how near they lie to the surface where it is known."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch import preserve_random_state
+from fieldwatch.base import InputError
+from fieldwatch.recon.losses import Lpips
+from fieldwatch.recon.pipelines.splats.exposure import cross_fitted, exposed
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.novel_views import Pictures, render_view
+from fieldwatch.recon.pipelines.splats.quality import ViewScore, clamped, perceived_difference, score_image
+from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
+from fieldwatch.recon.render import View
+
+WORST_KEPT = 3
+"""Worst views whose images are kept."""
+TRAINING_VIEWS = 8
+"""Training photos that are drawn beside the held-out ones, at most."""
+OPAQUE = 0.5
+"""Gaussians of a higher opacity are taken for the surface."""
+NEAR_SHARE = 0.01
+"""Share of the scene's extent within which a centre lies on the surface."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WorstView:
+    """One of the views with the lowest PSNR.
+
+    Attributes:
+        index: of the photo.
+        score: of the view.
+        image: as it was drawn, in [0, 1], on the host.
+    """
+
+    index: int
+    score: ViewScore
+    image: Float[Tensor, "height width 3"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """The scores of every evaluated view.
+
+    Attributes:
+        held_out: the views were held out; False: nothing is, and these are the training photos.
+        rows: the views, in the order of their names.
+        gaussians: how many there are.
+        train_psnr: dB, mean over some training photos, under their colour maps where they have any; None without
+            held-out photos.
+        surface: tags of the distance to the surface; none where it is not known.
+        worst: the views with the lowest PSNR, the lowest first.
+        sample: the first view, its depth and its normals as pictures.
+        sample_name: of that view's photo.
+    """
+
+    held_out: bool
+    rows: tuple[ViewScore, ...]
+    gaussians: int
+    train_psnr: float | None
+    surface: dict[str, float]
+    worst: tuple[WorstView, ...]
+    sample: Pictures
+    sample_name: str
+
+    @property
+    def score(self) -> float:
+        """What checkpoints are ranked by: mean PSNR."""
+        return self.metrics["Test/psnr"]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every tag that applies; means over the views, PSNR included, as in the papers."""
+        found = {f"Test/{name}": _mean(self.rows, name) for name in _AVERAGED}
+        metrics = {name: value for name, value in found.items() if value is not None}
+        metrics["Test/loss"] = metrics["Test/l1"]
+        metrics["Test/render_time_ms"] = metrics.pop("Test/ms")
+        metrics["Test/num_gaussians_K"] = self.gaussians / 1e3
+        if self.train_psnr is not None:
+            gap = self.train_psnr - metrics["Test/psnr"]
+            metrics |= {"Test/train_psnr": self.train_psnr, "Test/psnr_gap": gap}
+        return metrics | self.surface
+
+
+_AVERAGED = ("psnr", "ssim", "l1", "lpips", "ms", "psnr_as_drawn", "psnr_fitted", "ssim_fitted")
+
+
+@torch.no_grad()
+def evaluate(  # noqa: PLR0913  what is drawn, how, and what else is measured
+    model: SplatModel,
+    scene: Scene,
+    *,
+    degree: int | None = None,
+    lpips: Lpips | None = None,
+    bands: int = 1,
+    between: Callable[[], object] = lambda: None,
+) -> Evaluation:
+    """Draw and score every held-out photo (every training photo where none is held out). Nothing of the training moves.
+
+    Args:
+        model: what is drawn.
+        scene: the photos. Those whose mask leaves no pixel are left out.
+        degree: of the harmonics; None uses all there are.
+        lpips: measures it, too; on the training device only meanwhile.
+        bands: number of bands in which pictures are drawn.
+        between: called before each view; it may raise, to give up.
+
+    Raises:
+        PhotoError: a photo cannot be read.
+        InputError: the masks leave no pixel of any photo.
+    """
+    indices = scene.photos.test or scene.photos.train
+    scores: list[ViewScore] = []
+    worst: list[WorstView] = []
+    with preserve_random_state(), _lent(lpips, scene.device):
+        model.render(scene.views[indices[0]], degree=degree, bands=bands)  # what is made at the first draw is not timed
+        for view in _photo_views(scene, indices):
+            between()
+            image, milliseconds = _timed(model, view.camera, degree, bands)
+            score, shown = _scored(model, image, view, milliseconds, lpips)
+            scores.append(score)
+            worst.append(WorstView(index=view.index, score=score, image=shown.cpu()))
+            worst = sorted(worst, key=lambda one: one.score.psnr)[:WORST_KEPT]
+        if not scores:
+            raise InputError(
+                f"the masks of all {len(indices)} photos to be evaluated are black: nothing of them counts; mend the "
+                "masks (white is used, black is not), or hold out other photos"
+            )
+        sample = scene.photos.names.index(scores[0].name)
+        return Evaluation(
+            held_out=bool(scene.photos.test),
+            rows=tuple(scores),
+            gaussians=len(model.gaussians),
+            train_psnr=_training_psnr(model, scene, degree, bands, between) if scene.photos.test else None,
+            surface=surface_metrics(model, scene),
+            worst=tuple(worst),
+            sample=render_view(model, scene.views[sample], degree=degree, bands=bands),
+            sample_name=scores[0].name,
+        )
+
+
+@torch.no_grad()
+def surface_metrics(model: SplatModel, scene: Scene) -> dict[str, float]:
+    """Measure how far the centres of opaque Gaussians lie from the true surface, world units; nothing if unknown."""
+    centres = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE]
+    if scene.distance is None or not len(centres):
+        return {}
+    distances = scene.distance(centres).abs()
+    near = (distances < NEAR_SHARE * scene.extent).to(distances)
+    names = ("mean_distance", "median_distance", "within_1_percent")
+    values = torch.stack([distances.mean(), distances.median(), near.mean()]).tolist()
+    return {f"Surface/{name}": value for name, value in zip(names, values, strict=True)}
+
+
+def _scored(
+    model: SplatModel, image: Float[Tensor, "height width 3"], view: PhotoView, milliseconds: float, lpips: Lpips | None
+) -> tuple[ViewScore, Float[Tensor, "height width 3"]]:
+    """Return the scores of a view, and the image they are of: under the colour map that the photo is expected to have.
+
+    For a held-out photo that is the mean of the maps of its neighbours; no pixel of it was looked at.
+    """
+    shown = clamped(image)
+    as_drawn = None
+    fitted = None
+    if model.exposures is not None:
+        counted = None if view.mask is None else view.mask[..., 0] > 0
+        as_drawn = score_image(shown, view).psnr
+        fitted = score_image(clamped(cross_fitted(image, view.image, counted)), view)
+        expected = model.exposures.between(view.name) if view.place is None else model.exposures.map_of(view.place)
+        shown = clamped(exposed(image, expected))
+    drawn = score_image(shown, view)
+    score = ViewScore(
+        name=view.name,
+        psnr=drawn.psnr,
+        ssim=drawn.ssim,
+        l1=drawn.l1,
+        lpips=None if lpips is None else perceived_difference(lpips, shown, view),
+        ms=milliseconds,
+        psnr_as_drawn=as_drawn,
+        psnr_fitted=None if fitted is None else fitted.psnr,
+        ssim_fitted=None if fitted is None else fitted.ssim,
+    )
+    return score, shown
+
+
+def _training_psnr(
+    model: SplatModel, scene: Scene, degree: int | None, bands: int, between: Callable[[], object]
+) -> float | None:
+    """Mean PSNR of some training photos, evenly spaced, as training sees them."""
+    train = scene.photos.train
+    count = min(len(train), TRAINING_VIEWS)
+    found: list[float] = []
+    for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
+        between()
+        image = model.render(view.camera, degree=degree, bands=bands).features
+        seen = image if model.exposures is None else model.exposures(image, train.index(view.index))
+        found.append(score_image(clamped(seen), view).psnr)
+    return sum(found) / len(found) if found else None
+
+
+def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:
+    """Photos of which something counts."""
+    for index in indices:
+        view = scene.photo_view(index)
+        if view.mask is None or bool(view.mask.any()):
+            yield view
+
+
+def _timed(
+    model: SplatModel, view: View, degree: int | None, bands: int
+) -> tuple[Float[Tensor, "height width 3"], float]:
+    """Return the image, and the milliseconds that drawing it took."""
+    device = model.background.device
+    _wait_for(device)
+    began = time.perf_counter()
+    image = model.render(view, degree=degree, bands=bands).features
+    _wait_for(device)
+    return image, (time.perf_counter() - began) * 1e3
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _lent(lpips: Lpips | None, device: torch.device) -> Iterator[None]:
+    """Have the network on the training device meanwhile; its 56 MB are not to lie there all the time."""
+    if lpips is None:
+        yield
+        return
+    lpips.to(device)
+    try:
+        yield
+    finally:
+        lpips.to("cpu")
+
+
+def _mean(rows: Sequence[ViewScore], name: str) -> float | None:
+    values = [value for row in rows if (value := getattr(row, name)) is not None]
+    return sum(values) / len(values) if values else None

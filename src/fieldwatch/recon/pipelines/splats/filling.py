@@ -1,0 +1,118 @@
+"""Points where the reconstruction found none: bare walls, blurred backgrounds, what few photos show.
+
+Structure from motion finds points on texture only. Where it left a gap, Gaussians have to come from afar, blurred over
+the whole gap, and growth reaches them last. A point put there by guess, in the colour that a photo shows, spares that.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from fieldwatch.base import InputError
+from fieldwatch.recon.data import Photo, PhotoSet
+from fieldwatch.recon.geometry import Camera, transform_points
+
+_LEAST_DEPTH = 1e-3  # in shares of the scene's extent: nothing nearer to the camera tells a depth
+_TRIES = 4  # pixels looked at for each point that is wanted
+_MARGIN = 0.1  # in shares of the longer side: points that fall so far beside the photo still tell a depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filling:
+    """How gaps are filled.
+
+    Attributes:
+        count: points to add, at most: fewer where the gaps are small.
+        gap: distance on the photo, in shares of its longer side, to the nearest known point, from which on a pixel
+            lies in a gap.
+        neighbours: nearest known points on the photo, whose median depth a new point gets.
+        spread: standard deviation of the logarithm of the depth.
+
+    Raises:
+        InputError: a setting out of bounds.
+    """
+
+    count: int = 5000
+    gap: float = 0.04
+    neighbours: int = 8
+    spread: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        if not (self.count >= 0 and 0 < self.gap < math.inf and self.neighbours >= 1 and 0 <= self.spread < math.inf):
+            raise InputError(
+                f"filling by {self.count} points, gap {self.gap}, {self.neighbours} neighbours, spread {self.spread}: "
+                "wanted are count and spread of 0 or more, a gap above 0, and 1 neighbour or more, all finite"
+            )
+
+
+def fill_gaps(
+    photos: PhotoSet, filling: Filling, *, generator: torch.Generator | None = None
+) -> tuple[Float[Tensor, "added 3"], UInt8[Tensor, "added 3"]]:
+    """Find points for the gaps of a reconstruction, from the training photos alone.
+
+    Pixels drawn from each photo that lie far from all known points are put into the world, at the median depth of the
+    nearest known points, in the colour of the photo. Masked and transparent pixels are left out.
+
+    Args:
+        photos: the scene; each training photo is decoded once.
+        filling: settings.
+        generator: on the CPU; None is torch's own.
+
+    Returns:
+        Points in world units, and their colours; none where nothing is known.
+    """
+    each = math.ceil(_TRIES * filling.count / len(photos.train))
+    found = [_in_gaps(photos[index], photos, filling, each, generator) for index in photos.train]
+    points, colours = (torch.cat(parts) for parts in zip(*found, strict=True))
+    chosen = torch.randperm(len(points), generator=generator)[: filling.count]
+    return points[chosen], colours[chosen]
+
+
+def _in_gaps(
+    photo: Photo, photos: PhotoSet, filling: Filling, count: int, generator: torch.Generator | None
+) -> tuple[Float[Tensor, "found 3"], UInt8[Tensor, "found 3"]]:
+    camera = photo.camera
+    places, depths = _seen(photos.points, camera, photos.extent)
+    pixels = torch.rand(count, 2, generator=generator) * torch.tensor([camera.width, camera.height])
+    noise = torch.randn(count, generator=generator)
+    columns, rows = pixels.long().unbind(1)
+    if not len(places) or not count:
+        return photos.points.new_zeros(0, 3), photo.image.new_zeros(0, 3)
+    distances, nearest = torch.cdist(pixels, places).topk(min(filling.neighbours, len(places)), largest=False)
+    empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
+    empty &= _usable(photo, rows, columns)
+    guessed = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
+    return _in_world(pixels[empty], guessed, camera), photo.image[rows[empty], columns[empty]]
+
+
+def _seen(
+    points: Float[Tensor, "n 3"], camera: Camera, extent: float
+) -> tuple[Float[Tensor, "seen 2"], Float[Tensor, " seen"]]:
+    """Where known points fall on a photo or close beside it, pixels, and their depths."""
+    local = transform_points(camera.camera_from_world.to(points), points)
+    local = local[local[:, 2] > _LEAST_DEPTH * extent]
+    lens = local.new_tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]])
+    places = local[:, :2] / local[:, 2:] * lens[0] + lens[1]
+    size = places.new_tensor([camera.width, camera.height])
+    margin = _MARGIN * size.max()
+    inside = ((places > -margin) & (places < size + margin)).all(1)
+    return places[inside], local[inside, 2]
+
+
+def _usable(photo: Photo, rows: Tensor, columns: Tensor) -> Bool[Tensor, " n"]:
+    usable = torch.ones(len(rows), dtype=torch.bool)
+    for part in (photo.mask, photo.alpha):
+        if part is not None:
+            usable &= part[rows, columns] == 255
+    return usable
+
+
+def _in_world(pixels: Float[Tensor, "n 2"], depths: Float[Tensor, " n"], camera: Camera) -> Float[Tensor, "n 3"]:
+    lens = pixels.new_tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]])
+    flat = (pixels - lens[1]) / lens[0]
+    local = torch.cat([flat, torch.ones_like(flat[:, :1])], 1) * depths[:, None]
+    return transform_points(camera.world_from_camera.to(local), local)

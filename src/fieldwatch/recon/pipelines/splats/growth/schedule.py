@@ -1,0 +1,62 @@
+"""When Gaussians grow and when their opacities are reset."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from fieldwatch.base import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthSchedule:
+    """When to grow, counted in finished updates: after step `s` (0-based) `s + 1` of them are done.
+
+    The defaults are those of 3DGS (Kerbl 2023): growth at updates 600, 700 .. 14900, resets at 3000 .. 12000.
+
+    Attributes:
+        first: the first update after which Gaussians may grow.
+        last: the last one.
+        every: updates between growth steps.
+        reset_every: updates between resets of the opacities, up to `last`; 0 never resets.
+        pause: updates after a reset during which nothing grows.
+
+    Raises:
+        InputError: a schedule that is empty or counts backwards.
+    """
+
+    first: int = 600
+    last: int = 14_900
+    every: int = 100
+    reset_every: int = 3000
+    pause: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        if not (0 < self.first <= self.last and self.every > 0 and self.reset_every >= 0 and self.pause >= 0):
+            raise InputError(
+                f"growth from update {self.first} to {self.last} every {self.every}, reset every {self.reset_every}, "
+                f"pause {self.pause}: wanted 0 < first <= last, every above 0, reset_every and pause 0 or more"
+            )
+
+    def grows_after(self, step: int) -> bool:
+        """Whether Gaussians grow after this step (0-based)."""
+        done = step + 1
+        since_reset = done % self.reset_every if self.reset_every and done >= self.reset_every else self.pause
+        return self.first <= done <= self.last and done % self.every == 0 and since_reset >= self.pause
+
+    def resets_after(self, step: int) -> bool:
+        """Whether opacities are reset after this step (0-based); growth, where both are due, comes first."""
+        done = step + 1
+        return self.reset_every > 0 and done <= self.last and done % self.reset_every == 0
+
+    def collects(self, step: int) -> bool:
+        """Whether what this step (0-based) shows may still count for a growth step."""
+        return step < self.last
+
+    @property
+    def growth_until(self) -> int:
+        """The last step (0-based) after which anything grows."""
+        return self.last - 1
+
+    def scaled(self, factor: float) -> Self:
+        """Shorten (or lengthen) everything alike, to whole updates, at least 1; what is 0 stays 0."""
+        return replace(self, **{name: value and max(round(value * factor), 1) for name, value in vars(self).items()})

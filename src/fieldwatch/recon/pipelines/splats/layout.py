@@ -1,0 +1,96 @@
+"""The dashboard of a splats run: what to look at first, in that order."""
+
+from fieldwatch.record import MEMORY_TAB, Chart, Layout, Tab
+
+_OVERVIEW = (
+    Chart.of("PSNR: training photo and held-out photos", "Train/PSNR", "Test/psnr"),
+    Chart.of("Total loss", "Loss/total"),
+    Chart.of("Gaussians", "Model/size", "Stats/n_active_gaussians"),
+)
+_LOSSES = (
+    Chart.matching("Loss Composition Analysis", "Loss/component_[^/]+"),
+    Chart.of("Total against rendering", "Loss/total", "Loss/component_rendering"),
+    Chart.matching("Weighted terms: what each adds", "Loss/weighted_[^/]+"),
+    Chart.matching("Share of the total", "Loss/share_[^/]+"),
+)
+_QUALITY = (
+    Chart.of("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/psnr_as_drawn", "Test/train_psnr"),
+    Chart.of("PSNR gap", "Test/psnr_gap"),
+    Chart.of("SSIM", "Test/ssim", "Test/ssim_fitted"),
+    Chart.of("LPIPS", "Test/lpips"),
+    Chart.of("Test Loss Analysis", "Test/loss"),
+)
+_SURFACE = (
+    Chart.of("Distance to the true surface", "Surface/mean_distance", "Surface/median_distance"),
+    Chart.of("Within 1 % of the extent", "Surface/within_1_percent"),
+    Chart.of(
+        "Terms of the surface",
+        *(
+            f"Loss/component_{term}"
+            for term in (
+                "depth_normal_consistency",
+                "sdf_density",
+                "sdf_estimation",
+                "better_normal",
+                "samples_on_surface",
+                "smoothing",
+                "flatness",
+            )
+        ),
+    ),
+)
+_POPULATION = (
+    Chart.of("Transparent", "Population/transparent"),
+    Chart.of("Giants and needles", "Population/giant", "Population/needle"),
+    Chart.of("Seen: in the step, and not for two rounds", "Population/visible", "Population/never_visible"),
+    Chart.of("Not finite", "Population/non_finite"),
+)
+_GROWTH = (
+    Chart.of("Gaussians", "Model/size"),
+    Chart.of("Work of a step", "Model/work"),
+    Chart.of("Memory of the parameters (MiB)", "Memory/parameters_MB"),
+    Chart.of("Samples are drawn from", "Stats/n_gaussians_sdf_sampling"),
+)
+_STATISTICS = tuple(
+    Chart.of(title, f"Stats/{name}_mean", f"Stats/{name}_std")
+    for title, name in (
+        ("Centres", "points"),
+        ("Scales", "scales"),
+        ("Quaternions", "quaternions"),
+        ("Constant colours", "sh_dc"),
+        ("Colours that change with the direction", "sh_rest"),
+        ("Opacities", "opacities"),
+    )
+)
+_PERFORMANCE = (
+    Chart.of("Iterations per second", "Performance/iterations_per_sec"),
+    Chart.of("Minutes: so far, and to come", "Time/elapsed_minutes", "Performance/eta_minutes"),
+    Chart.matching("Time of a step, by span (ms)", "Time/(?!minutes_per_iter|elapsed_minutes)[^/]+"),
+    Chart.of("Drawing a held-out photo (ms)", "Test/render_time_ms"),
+    Chart.of("This process's VRAM (GiB)", "VRAM/allocated_GB", "VRAM/reserved_GB"),
+    Chart.of("Percent in use", "VRAM/percent", "System/RAM_percent", "System/CPU_percent"),
+)
+_MESH = (
+    Chart.of("Vertices, edges and triangles", *(f"Mesh/Topology/n_{part}" for part in ("vertices", "edges", "faces"))),
+    Chart.matching("Closed, and what is in the way", "Mesh/Topology/(?!n_(vertices|edges|faces)$)[^/]+"),
+    Chart.matching("Triangles", "Mesh/Quality/[^/]+"),
+    Chart.matching("Size", "Mesh/Geometry/[^/]+"),
+    Chart.matching("Smoothness", "Mesh/Surface/[^/]+"),
+    Chart.matching("Distance to the Gaussians", "Mesh/GaussianFit/[^/]+"),
+)
+
+SPLATS_LAYOUT = Layout(
+    tabs=(
+        Tab(title="Overview", charts=_OVERVIEW),
+        Tab(title="Loss components", charts=_LOSSES),
+        Tab(title="Held-out photos", charts=_QUALITY),
+        Tab(title="Surface", charts=_SURFACE),
+        Tab(title="Population", charts=_POPULATION),
+        Tab(title="Growth", charts=_GROWTH),
+        Tab(title="Statistics", charts=_STATISTICS),
+        Tab(title="Test mesh", charts=_MESH),
+        Tab(title="Performance", charts=_PERFORMANCE),
+        MEMORY_TAB,
+    )
+)
+"""Tab, its charts, their tags."""

@@ -1,0 +1,226 @@
+"""Points on the level sets of the density, along the lines of sight of the training cameras (SuGaR, section 4.2)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from fieldwatch.base import InputError
+from fieldwatch.recon.geometry import nearest_neighbours
+from fieldwatch.recon.losses import Ellipsoids
+from fieldwatch.recon.mesh import OrientedPoints
+from fieldwatch.recon.pipelines.splats.bands import splat_in_bands
+from fieldwatch.recon.pipelines.splats.hull import PhotoMask, VisualHull
+from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
+from fieldwatch.recon.pipelines.splats.meshing.crossings import level_crossings
+from fieldwatch.recon.pipelines.splats.meshing.depths import DepthMaps
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.render import RenderOutput, View
+
+OPAQUE = 0.5
+"""Opacity from which a Gaussian is part of the surface."""
+NEIGHBOURS = 16
+MaskOf = Callable[[int], PhotoMask]
+"""The pixels of a view that say something about the surface."""
+_DEPTHS = 0.15  # of the memory that is left, for the depth maps
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpaqueGaussians:
+    """The Gaussians of a surface, as they are drawn in their own colour.
+
+    Attributes:
+        ellipsoids: their shapes.
+        constant: their colours, as harmonics of degree 0.
+        neighbours: the nearest of each, itself first.
+        antialiased: how they are drawn.
+        bands: of a picture, that are drawn one after the other, and parts of the rays that are looked along at once.
+        carved: opaque Gaussians that were left out, as they lie where photos are transparent.
+    """
+
+    ellipsoids: Ellipsoids
+    constant: Float[Tensor, "n 1 3"]
+    neighbours: Int[Tensor, "n k"]
+    antialiased: bool
+    bands: int = 1
+    carved: int = 0
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: SplatModel, hull: VisualHull | None = None, *, bands: int = 1) -> Self:
+        """Choose those of a model that are opaque.
+
+        Args:
+            model: trained.
+            hull: of the photos; Gaussians whose centers lie outside are left out. None leaves out none.
+            bands: number of bands in which pictures are drawn.
+
+        Raises:
+            InputError: none is opaque, or none of these lies inside the hull.
+        """
+        scales, opacities = (part.detach().cpu() for part in model.shapes())
+        chosen = opacities > OPAQUE
+        if not bool(chosen.any()):
+            raise InputError(
+                f"none of the {len(opacities)} Gaussians is more opaque than {OPAQUE} (the most: "
+                f"{float(opacities.max()):.2f}): there is no surface; train longer, or with --regularization planar"
+            )
+        gaussians = model.gaussians
+        opaque = int(chosen.sum())
+        if hull is not None and len(hull):
+            chosen[chosen.clone()] = ~torch.from_numpy(
+                hull.outside(gaussians.means.detach().cpu()[chosen].double().numpy())
+            )
+        if not bool(chosen.any()):
+            raise InputError(
+                f"all {opaque} opaque Gaussians lie where photos are transparent: expected some inside of what the "
+                "photos show; check that the alpha of the photos is 255 on the object, and train longer"
+            )
+        means = gaussians.means.detach().cpu()[chosen]
+        shapes = Ellipsoids(
+            means=means,
+            scales=scales[chosen],
+            quaternions=gaussians.quaternions.detach().cpu()[chosen],
+            opacities=opacities[chosen],
+        )
+        return cls(
+            ellipsoids=shapes,
+            constant=gaussians.constant.detach().cpu()[chosen][:, None],
+            neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
+            antialiased=model.antialiased,
+            bands=bands,
+            carved=opaque - int(chosen.sum()),
+        )
+
+    @torch.no_grad()
+    def render(self, view: View) -> RenderOutput:
+        """Render colours, and the depth at which half the light is gone."""
+        shapes = self.ellipsoids
+        return splat_in_bands(
+            (shapes.means, shapes.quaternions, shapes.scales, shapes.opacities),
+            (self.constant, self.constant[:, :0]),
+            view,
+            self.bands,
+            degree=0,
+            depth="planar",
+            median=True,
+            compensated=self.antialiased,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """What the training cameras see of the surface.
+
+    Attributes:
+        levels: points on each level set of the density.
+        depths: depth maps.
+    """
+
+    levels: tuple[OrientedPoints, ...]
+    depths: DepthMaps
+
+
+def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
+    gaussians: OpaqueGaussians,
+    views: Sequence[View],
+    levels: Sequence[float],
+    *,
+    count: int,
+    budget: Budget,
+    mask_of: MaskOf = lambda _: PhotoMask(),
+    hull: VisualHull | None = None,
+    seed: int = 0,
+    on_view: Callable[[int], None] = lambda _: None,
+) -> Seen:
+    """Sample the level sets that the cameras see.
+
+    Args:
+        gaussians: on the CPU.
+        views: the training cameras, on the CPU.
+        levels: of the density.
+        count: points on each level, at the most; evenly over the views.
+        budget: memory.
+        mask_of: pixels of a view that count.
+        hull: of the photos; points outside are left out. None leaves out none.
+        seed: of the choice of pixels; the same whatever the memory.
+        on_view: called with the number of views that are done.
+
+    Raises:
+        ValueError: the memory does not suffice for so many points; the message says how many fit.
+    """
+    each = count // len(views) + 1
+    budget.check_points(len(levels) * sum(min(each, view.height * view.width) for view in views))
+    depths = DepthMaps(len(views), budget.share(_DEPTHS))
+    found: list[list[OrientedPoints]] = [[] for _ in levels]
+    for number, view in enumerate(views):
+        drawn = gaussians.render(view)
+        depth = drawn.median_depth
+        mask = mask_of(number)
+        if depth is None or drawn.median_ids is None:
+            raise AssertionError("no depth was drawn, though it was asked for: a fault of the renderer")
+        if mask.solid is not None:
+            depth = torch.where(mask.solid, depth, 0.0)  # nothing is there, the photo says
+        depths.add(view, depth.numpy() if mask.counted is None else torch.where(mask.counted, depth, torch.nan).numpy())
+        hit = (depth > 0) if mask.counted is None else (depth > 0) & mask.counted
+        pixels = _chosen_pixels(hit, 2 * each, seed + number)
+        for level, points in enumerate(_points_of(gaussians, view, drawn, pixels, levels, budget)):
+            inside = points if hull is None or not len(hull) else points.chosen(~hull.outside(points.points))
+            found[level].append(inside.chosen(np.arange(len(inside)) < each))
+        on_view(number + 1)
+    return Seen(levels=tuple(OrientedPoints.joined(*parts) for parts in found), depths=depths)
+
+
+def _chosen_pixels(hit: Bool[Tensor, "height width"], count: int, seed: int) -> Int[Tensor, " pixels"]:
+    pixels = hit.flatten().nonzero()[:, 0]
+    order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))
+    return pixels[order[:count]]
+
+
+def _points_of(  # noqa: PLR0913, PLR0917  one view and what is asked of it
+    gaussians: OpaqueGaussians,
+    view: View,
+    drawn: RenderOutput,
+    pixels: Int[Tensor, " pixels"],
+    levels: Sequence[float],
+    budget: Budget,
+) -> list[OrientedPoints]:
+    """Points of one view on each level, a memory's worth of rays at a time."""
+    parts: list[list[OrientedPoints]] = [[] for _ in levels]
+    for some in pixels.split(max(budget.rays() // gaussians.bands, 1)):
+        origins, directions = _surface_rays(view, drawn, some)
+        hit = drawn.median_ids.flatten()[some].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+        colours = drawn.features.reshape(-1, 3)[some].clamp(0, 1).mul(255).round().to(torch.uint8)
+        crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)
+        for level, crossing in enumerate(crossings):
+            kept = crossing.found
+            parts[level].append(
+                OrientedPoints(
+                    points=crossing.points[kept].double().numpy(),
+                    normals=_unit(crossing.normals[kept]),
+                    colours=colours[kept].numpy(),
+                )
+            )
+    return [OrientedPoints.joined(*some) for some in parts]
+
+
+def _unit(normals: Float[Tensor, "n 3"]) -> np.ndarray:
+    exact = normals.double().numpy()
+    return exact / np.linalg.norm(exact, axis=1, keepdims=True)
+
+
+def _surface_rays(
+    view: View, drawn: RenderOutput, pixels: Int[Tensor, " pixels"]
+) -> tuple[Float[Tensor, "pixels 3"], Float[Tensor, "pixels 3"]]:
+    """Return the drawn surface's points at some pixels, and the unit directions in which they are seen."""
+    row = pixels // view.width
+    column = pixels % view.width
+    x = (column + 0.5 - view.cx) / view.fx
+    y = (row + 0.5 - view.cy) / view.fy
+    towards = torch.stack([x, y, torch.ones_like(x)], -1) @ view.rotation
+    depth = drawn.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+    return view.position + depth[:, None] * towards, torch.nn.functional.normalize(towards, dim=-1)

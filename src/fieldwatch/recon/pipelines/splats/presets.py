@@ -1,0 +1,50 @@
+"""Where a configuration starts from."""
+
+from collections.abc import Callable
+
+from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
+
+
+def default() -> SplatsConfig:
+    """Any scene at the papers' numbers of iterations; the built-in one in a few minutes on two CPU cores."""
+    return SplatsConfig(
+        antialiased=True,
+        rates=RateOptions(lr_iterations=None),
+        growth_options=GrowthOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
+        surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
+    )
+
+
+def cpu() -> SplatsConfig:
+    """A small photo collection within ten minutes on two CPU cores: 256 pixels, 50,000 Gaussians, 3,000 steps."""
+    return SplatsConfig(
+        longer_side=256,
+        schedule_scale=0.2,
+        degree_every=1500,
+        antialiased=True,
+        rates=RateOptions(lr_means=2.1e-4, lr_iterations=None, lr_factor=3.0, lr_fall=0.05),
+        growth_options=GrowthOptions(
+            reset_every=0,
+            growth_gradient="absolute",
+            growth_cap=50_000,
+            growth_from=1500,
+            growth_every=500,
+            fill_points=10_000,
+        ),
+        surface=SurfaceOptions(flatness_weight=10.0),
+    )
+
+
+def full() -> SplatsConfig:
+    """A capture at up to 1600 pixels on a GPU, all Gaussians that it asks for, harmonics and resets as in 3DGS."""
+    return SplatsConfig(device="cuda", antialiased=True, surface=SurfaceOptions(flatness_weight=10.0))
+
+
+def parity() -> SplatsConfig:
+    """The public SuGaR fork: its windows, its formulas, its weights on every fifth step."""
+    surface = SurfaceOptions(literal=True, depth_normal_from=9000, density_every=5, samples=250_000, prune_hidden=0.0)
+    return SplatsConfig(regularization="dn_consistency", longer_side=1920, degree_every=0, surface=surface)
+
+
+PRESETS: dict[str, Callable[[], SplatsConfig]] = {"default": default, "cpu": cpu, "full": full, "parity": parity}
+"""Every preset by its name."""

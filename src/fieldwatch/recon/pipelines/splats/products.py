@@ -1,0 +1,150 @@
+"""What a trained splats run gives to others: a point cloud for viewers, renders, geometry, a film, SuGaR's files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from fieldwatch.base import output_names, output_path
+from fieldwatch.recon.data import open_splat_folder, write_gaussian_ply, write_point_ply, write_splat_folder
+from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.novel_views import render_path, render_view, save_picture, turntable_views
+from fieldwatch.recon.pipelines.splats.pictures import COMPARED, as_picture, error_picture, sheet, strip
+from fieldwatch.recon.pipelines.splats.quality import clamped, score_image
+from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
+from fieldwatch.recon.pipelines.splats.start import BUILT_IN
+
+RATE = 24.0
+"""Frames per second of the turntable."""
+GEOMETRY_VIEWS = 4
+"""Test views whose depth and normals are drawn."""
+
+
+def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbers that go into its files
+    model: SplatModel,
+    scene: Scene,
+    folder: Path,
+    *,
+    iteration: int,
+    turntable: float = 4.0,
+    losses: Sequence[float] = (),
+    optimizer: Optimizer | None = None,
+    between: Callable[[], object] = lambda: None,
+    bands: int = 1,
+) -> Mapping[str, Path]:
+    """Write everything that a finished run gives to others; return the paths by what they are.
+
+    `point_cloud.ply` is for viewers, `coarse_<iteration>.pt` has SuGaR's keys; in both a 3D filter is fused into scales
+    and opacities. `renders/` has photo, drawing and error of each test view, `geometry.png` depth and normals of a few,
+    `turntable.mp4` a film around what the training cameras look at.
+
+    Args:
+        model: what was trained.
+        scene: what it was trained on.
+        folder: where to; made if missing, files of the same names are replaced.
+        iteration: number of training steps made.
+        turntable: seconds of film; 0 makes none.
+        losses: for the `.pt` file.
+        optimizer: for the `.pt` file.
+        between: called between parts of the work; it may raise, to give up.
+        bands: number of bands in which pictures are drawn.
+
+    Raises:
+        PhotoError: a test photo cannot be read.
+    """
+    epoch = iteration // max(len(scene.photos.train), 1)
+    coarse = output_path(folder, f"coarse_{iteration}.pt")
+    made = {
+        "point_cloud": write_gaussian_ply(output_path(folder, "point_cloud.ply"), fused_cloud(model)),
+        "coarse": write_coarse_file(
+            coarse, model, iteration=iteration, epoch=epoch, losses=losses, optimizer=optimizer
+        ),
+        "renders": write_renders(model, scene, output_path(folder, "renders"), between, bands=bands),
+        "geometry": write_geometry(model, scene, output_path(folder, "geometry.png"), bands=bands),
+    }
+    frames = round(turntable * RATE)
+    if frames:
+        views = turntable_views(scene, frames)
+        path = output_path(folder, "turntable.mp4")
+        made["turntable"] = render_path(model, views, path, rate=RATE, drawn=between, bands=bands)
+    return made
+
+
+def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, *, config: SplatsConfig) -> Path:
+    """Write the Gaussians as a folder of 3D Gaussian splatting, from which other tools and `-c` can go on.
+
+    Args:
+        model: what was trained; a 3D filter is fused into it.
+        scene: what it was trained on.
+        folder: made if missing; other iterations in it stay.
+        iteration: number of training steps made.
+        config: of the run: it says where the scene came from.
+
+    Returns:
+        The path of the PLY file.
+    """
+    cameras = scene.photos.cameras
+    photos = scene.photos
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(photos.points):
+        write_point_ply(output_path(folder, "input.ply"), photos.points, photos.colours)
+    settings = _settings(config, scene, folder)
+    return write_splat_folder(folder, iteration, fused_cloud(model), cameras=cameras, settings=settings)
+
+
+@torch.no_grad()
+def write_renders(
+    model: SplatModel, scene: Scene, folder: Path, between: Callable[[], object] = lambda: None, *, bands: int = 1
+) -> Path:
+    """Write photo, drawing and error of every test view (of every photo, where none is held out); return the folder."""
+    indices = scene.photos.test or scene.photos.train
+    files = output_names((scene.photos.names[index] for index in indices), ".png", drop_suffix=True)
+    for index, file in zip(indices, files, strict=True):
+        between()
+        view = scene.photo_view(index)
+        image = clamped(model.render(view.camera, bands=bands).features)
+        worth = "masked" if _masked_out(view) else f"{score_image(image, view).psnr:.2f} dB"
+        row = strip(
+            [as_picture(view.image), as_picture(image), error_picture(view.image, image)],
+            COMPARED,
+            f"{view.name}: {worth}",
+        )
+        save_picture(output_path(folder, file), row)
+    return folder
+
+
+def write_geometry(model: SplatModel, scene: Scene, path: Path, *, bands: int = 1) -> Path:
+    """Write one sheet with colour, depth and normals of a few test views, evenly spaced; return its path."""
+    indices = scene.photos.test or scene.photos.train
+    count = min(len(indices), GEOMETRY_VIEWS)
+    chosen = [indices[i * len(indices) // count] for i in range(count)]
+    rows = [render_view(model, scene.views[i], bands=bands).beside(scene.photos.names[i]) for i in chosen]
+    return save_picture(path, sheet(rows))
+
+
+def _masked_out(view: PhotoView) -> bool:
+    return view.mask is not None and not bool(view.mask.any())
+
+
+def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any]:
+    """Return what 3DGS notes in `cfg_args`; for the built-in scene, from which numbers it is made again."""
+    usual: dict[str, Any] = {
+        "sh_degree": config.degree,
+        "model_path": str(folder.resolve()),
+        "images": "images" if config.images is None else str(config.images),
+        "resolution": -1,
+        "white_background": config.background == "white",
+        "data_device": scene.device.type,
+        "eval": bool(scene.photos.test),
+        "antialiased": config.antialiased,
+    }
+    if config.data is not None:
+        return usual | {"source_path": str(config.data.resolve())}
+    if config.checkpoint_path is not None:
+        return {**open_splat_folder(config.checkpoint_path).settings, **usual}
+    made = {"views": len(scene.photos), "size": scene.photos.cameras[0].width, "seed": 0}
+    return usual | {"source_path": "", "fieldwatch_scene": BUILT_IN, **made}

@@ -1,0 +1,36 @@
+"""When what happens in a refinement."""
+
+from fieldwatch import Phase, Window
+from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
+from fieldwatch.recon.pipelines.splats.schedule import Plan
+
+PHASE = "refine"
+
+
+def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
+    """Turn a config into steps; nothing grows, and both terms act from the first to the last.
+
+    Args:
+        config: settings.
+        notes: what a user should know.
+    """
+    total = config.iterations
+    whole = Window(0, total - 1)
+    terms = ["rendering", *(["normal_consistency"] if config.normal_consistency_weight else [])]
+    return Plan(
+        first=0,
+        total=total,
+        windows=dict.fromkeys(terms, whole),
+        phases=(Phase(PHASE, whole),),
+        growth=None,
+        prune_after=None,
+        neighbours_every=total,
+        tests=frozenset(step for step in config.test_iterations if step <= total) | {total},
+        saves=frozenset(),
+        checkpoint_every=config.checkpoint_interval or None,
+        export_after=None,
+        exported_as=0,
+        degree_every=config.degree_every,
+        scale=1.0,
+        notes=notes,
+    )

@@ -1,0 +1,116 @@
+"""A refinement opened again: its config, its scene, and mesh and Gaussians of one of its checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fieldwatch import Checkpoints, Retention
+from fieldwatch.checkpoint import StoredStateError, Which, load_part, part_of
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.exposure import Exposures
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, Look
+from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
+from fieldwatch.recon.pipelines.splats.refined.schedule import make_refine_plan
+from fieldwatch.recon.pipelines.splats.refined.start import REFINED_PIPELINE
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.start import prepare_scene
+from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
+from fieldwatch.record import config_from_plain, config_of_run, read_manifest
+from fieldwatch.run import Device
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RefinedRun(StoredRun):
+    """A refinement, ready to draw. `config` is that of the coarse run, from which its photos come.
+
+    Attributes:
+        refine: what it was refined with.
+        bound: what the model draws: the mesh, and the Gaussians on it.
+    """
+
+    refine: RefineConfig
+    bound: BoundGaussians
+
+
+def stored_refine_config(folder: Path) -> RefineConfig:
+    """The config a refinement was started with.
+
+    Raises:
+        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+    """
+    return config_of_run(folder, REFINED_PIPELINE, RefineConfig)
+
+
+def open_drawn_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+    """Open a run of splats, or a refinement of one, at one of its checkpoints; nothing in the folder changes.
+
+    Raises:
+        NotARun, CheckpointError, ValueError, OSError: as `open_run`.
+    """
+    refined = _pipeline(folder) == REFINED_PIPELINE
+    return (open_refined_run if refined else open_run)(folder, checkpoint, device=device)
+
+
+def open_refined_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> RefinedRun:
+    """Open a refinement at one of its checkpoints; the coarse run and the mesh it began with are not needed.
+
+    Args:
+        folder: the run folder.
+        checkpoint: "last", "best" (by held-out PSNR), or a step.
+        device: where to draw; None means where it was trained.
+
+    Raises:
+        NotARun: the folder holds no refinement.
+        StoredStateError: there is no such checkpoint, or it is damaged.
+        ValueError, OSError: the photos cannot be read any more, as in `prepare_scene`.
+    """
+    config = stored_refine_config(folder)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
+    saved = checkpoints.find(checkpoint)
+    items = checkpoints.read(saved.step)
+    about = read_manifest(folder).about
+    coarse = config_from_plain(SplatsConfig, about["coarse"])
+    scene = prepare_scene(replace(coarse, device=device or config.device))
+    scene = replace(scene, plan=make_refine_plan(config), cloud=None, loaded=None)
+    try:
+        model = _model(items, scene, config, antialiased=coarse.antialiased, thickness=float(about["thickness"]))
+    except StoredStateError as error:
+        raise StoredStateError(
+            f"{saved.path} does not hold the mesh of {folder / 'run.json'} ({error}): restore the one or the other"
+        ) from error
+    return RefinedRun(
+        folder=folder,
+        config=coarse,
+        scene=scene,
+        model=model,
+        step=saved.step,
+        refine=config,
+        bound=model.gaussians,
+    )
+
+
+def _model(
+    items: Mapping[str, Any], scene: Scene, config: RefineConfig, *, antialiased: bool, thickness: float
+) -> SplatModel[BoundGaussians]:
+    stored = part_of(items, "gaussians")
+    look = Look(**{name: part_of(stored, name) for name in Look._fields})
+    gaussians = BoundGaussians(
+        part_of(stored, "vertices"),
+        part_of(stored, "faces"),
+        look,
+        per_triangle=config.gaussians_per_triangle,
+        thickness=thickness,
+    ).to(scene.device)
+    exposures = None
+    if "exposures" in items:
+        exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
+        load_part(exposures, items, "exposures")
+        exposures.to(scene.device)
+    return SplatModel(gaussians, scene.background, exposures=exposures, antialiased=antialiased)
+
+
+def _pipeline(folder: Path) -> str | None:
+    about = read_manifest(folder).about
+    return about.get("pipeline") if isinstance(about, Mapping) else None

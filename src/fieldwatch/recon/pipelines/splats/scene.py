@@ -1,0 +1,194 @@
+"""What a splats run trains on: photos, the cameras they were taken through, and where the Gaussians begin."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from fieldwatch import Shuffled
+from fieldwatch.recon.data import GaussianCloud, PhotoSet, PhotoStream
+from fieldwatch.recon.data import Photo as StoredPhoto
+from fieldwatch.recon.pipelines.splats.growth import yardsticks
+from fieldwatch.recon.pipelines.splats.schedule import Plan
+from fieldwatch.recon.render import View
+
+AHEAD = 4
+"""Photos decoded ahead of the loop, where they do not all fit into memory."""
+_MEASURED = 20_000  # points, at most, whose distances tell the scale of a scene
+
+Distance = Callable[[Float[Tensor, "n 3"]], Float[Tensor, " n"]]
+"""Signed distance of points to the true surface, world units."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PhotoView:
+    """One photo on the training device.
+
+    Attributes:
+        index: of the photo in its set.
+        place: of the photo among the training photos; None for one that is held out.
+        name: of the photo.
+        camera: where it was taken from.
+        image: red, green, blue in [0, 1].
+        mask: 1 where the photo is to be used, else 0; None: everywhere.
+        alpha: 1 where the photo is opaque, 0 where the background shows; None: opaque everywhere.
+    """
+
+    index: int
+    place: int | None
+    name: str
+    camera: View
+    image: Float[Tensor, "height width 3"]
+    mask: Float[Tensor, "height width 1"] | None
+    alpha: Float[Tensor, "height width 1"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The photos of one step.
+
+    Attributes:
+        places: of all of them, among the training photos.
+        names: of all of them.
+        first: number of the first one that this process draws.
+        views: those that it renders.
+    """
+
+    places: tuple[int, ...]
+    names: tuple[str, ...]
+    first: int
+    views: tuple[PhotoView, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """Photos of one place, ready to be trained on.
+
+    Attributes:
+        photos: all of them; `photos.train` and `photos.test` are the split.
+        views: camera of every photo, on the training device.
+        device: where training happens.
+        background: behind everything, red, green, blue in [0, 1].
+        plan: what happens at which step.
+        extent: of the training cameras, world units.
+        cloud: trained Gaussians to start from; None starts from the photos' points.
+        loaded: iteration those were trained to; None without them.
+        distance: to the true surface, where it is known.
+        notes: what was done on the way, for people.
+    """
+
+    photos: PhotoSet
+    views: tuple[View, ...]
+    device: torch.device
+    background: Float[Tensor, "3"]
+    plan: Plan
+    extent: float
+    cloud: GaussianCloud | None
+    loaded: int | None
+    distance: Distance | None
+    notes: tuple[str, ...]
+
+    def photo_view(self, index: int) -> PhotoView:
+        """Return one photo on the device.
+
+        Raises:
+            PhotoError: it cannot be read.
+        """
+        return self._on_device(self.photos[index])
+
+    @property
+    def training_views(self) -> tuple[View, ...]:
+        """Cameras of the training photos."""
+        return tuple(self.views[i] for i in self.photos.train)
+
+    @cached_property
+    def size(self) -> float:
+        """The scene's own scale, world units: how far its points are from the cameras, the cameras' extent at least.
+
+        The distance is the median over the points, each to the nearest training camera that looks at it. Where cameras
+        surround what they look at it is the extent; where they stand close together before a deep scene it is longer.
+        """
+        points = self.photos.points if self.cloud is None else self.cloud.means
+        if not len(points):
+            return self.extent
+        some = points[:: -(-len(points) // _MEASURED)].to(self.device)
+        return max(float(yardsticks(some, self.training_views, 0.0).median()), self.extent)
+
+    @contextmanager
+    def drawing(
+        self, order: Shuffled, views: int = 1, own: slice = slice(None)
+    ) -> Generator[Callable[[], Batch], None, None]:
+        """Give out training photos in an order, a batch per call; decoded ahead where they do not all fit into memory.
+
+        ``order`` is drawn from ``views`` times per call, so that a checkpoint finds it where the loop is.
+
+        Args:
+            order: of the places of the training photos, one at a time.
+            views: photos of a batch.
+            own: which of a batch this process draws; no others are read.
+        """
+        train = self.photos.train
+
+        def batch(view_of: Callable[[int], PhotoView]) -> Batch:
+            places = tuple(int(next(order)) for _ in range(views))
+            names = tuple(self.photos.names[train[place]] for place in places)
+            own_views = tuple(view_of(train[place]) for place in places[own])
+            return Batch(places=places, names=names, first=own.start or 0, views=own_views)
+
+        if self._fits:
+            for index in train:  # decoded now: a step would have to wait
+                self.photos[index]
+            yield lambda: batch(self.photo_view)
+            return
+        with ExitStack() as open_streams:
+            streams: list[PhotoStream] = []
+
+            def streamed(wanted: int) -> PhotoView:
+                photo = next(streams[0]) if streams else self.photos[wanted]
+                if photo.index != wanted:  # the run went back, and the order with it
+                    open_streams.close()
+                    streams.clear()
+                    photo = self.photos[wanted]
+                return self._on_device(photo)
+
+            def draw() -> Batch:
+                if not streams:  # only now: a run that is resumed has put the order back by now
+                    ahead = self._ahead_of(order, views, own)
+                    streams.append(open_streams.enter_context(self.photos.stream(ahead, ahead=AHEAD)))
+                return batch(streamed)
+
+            yield draw
+
+    def _ahead_of(self, order: Shuffled, views: int, own: slice) -> Iterator[int]:
+        """The photos that an order will give to this process, without drawing from it."""
+        ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
+        ahead.load_state_dict(order.state_dict())
+        while True:
+            places = [int(next(ahead)) for _ in range(views)]
+            yield from (self.photos.train[place] for place in places[own])
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {index: place for place, index in enumerate(self.photos.train)}
+
+    @property
+    def _fits(self) -> bool:
+        cameras = self.photos.cameras
+        return sum(3 * camera.width * camera.height for camera in cameras) <= self.photos.memory_budget
+
+    def _on_device(self, photo: StoredPhoto) -> PhotoView:
+        mask = None if photo.mask is None else self._shares(photo.mask)[..., None]
+        alpha = None if photo.alpha is None else self._shares(photo.alpha)[..., None]
+        image = self._shares(photo.image)
+        camera = self.views[photo.index]
+        place = self._places.get(photo.index)
+        return PhotoView(
+            index=photo.index, place=place, name=photo.name, camera=camera, image=image, mask=mask, alpha=alpha
+        )
+
+    def _shares(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
+        return pixels.to(self.device, non_blocking=True).float() / 255

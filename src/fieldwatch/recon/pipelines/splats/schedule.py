@@ -1,0 +1,285 @@
+"""When what happens in a splats run: iterations as the papers count them, turned into the steps of this run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fieldwatch import Phase, Window
+from fieldwatch.base import InputError
+from fieldwatch.recon.pipelines.splats.config import Regularization, SplatsConfig, prune_below
+from fieldwatch.recon.pipelines.splats.growth import GrowthSchedule
+
+COARSE_START = 7000
+"""Iteration at which SuGaR's coarse stage takes over from 3DGS."""
+BUILT_IN_SCALE = 0.2
+LEAST_BETWEEN_GROWTH = 20
+"""Steps between two growth steps, at least: fewer show too few photos."""
+LEAST_BETWEEN_SEARCHES = 20
+"""Steps between two searches of neighbours, at least."""
+NEIGHBOUR_TERMS = ("sdf_density", "sdf_estimation", "better_normal", "samples_on_surface", "smoothing")
+"""Terms that compare a Gaussian with its neighbours."""
+
+_DENSITY = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_estimation")
+_SDF = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_density")
+_TERMS: dict[Regularization, tuple[str, ...]] = {
+    "planar": ("depth_normal_consistency", "flatness"),
+    "dn_consistency": ("depth_normal_consistency", "flatness", "entropy_regularization", *_DENSITY),
+    "density": ("flatness", "entropy_regularization", *_DENSITY),
+    "sdf": ("flatness", "entropy_regularization", *_SDF),
+    "none": (),
+}
+"""Terms beside the rendering one, in the order they are added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The steps of one run. ``windows`` hold 0-based steps; numbers of finished iterations are 1-based.
+
+    Attributes:
+        first: first step.
+        total: number of the step after the last one.
+        windows: per loss term, the steps at which it acts.
+        phases: named stretches.
+        growth: when Gaussians grow; None when they do not.
+        prune_after: steps after which transparent Gaussians go.
+        neighbours_every: steps between searches of neighbours.
+        tests: numbers of finished steps at which held-out photos are evaluated, the end included.
+        saves: numbers of finished steps with a checkpoint of their own.
+        checkpoint_every: steps between checkpoints; None for none.
+        export_after: the step after which stage 0 is written as a 3DGS folder; None where there is no stage 0.
+        exported_as: number of the iteration under which it is written.
+        degree_every: steps until the next degree of the harmonics is used; 0 uses all at once.
+        scale: steps per iteration.
+        notes: what a user should know.
+    """
+
+    first: int
+    total: int
+    windows: dict[str, Window]
+    phases: tuple[Phase, ...]
+    growth: GrowthSchedule | None
+    prune_after: int | None
+    neighbours_every: int
+    tests: frozenset[int]
+    saves: frozenset[int]
+    checkpoint_every: int | None
+    export_after: int | None
+    exported_as: int
+    degree_every: int
+    scale: float
+    notes: tuple[str, ...]
+
+    def acts(self, term: str, step: int) -> bool:
+        """Whether a term acts at a step."""
+        return term in self.windows and step in self.windows[term]
+
+    def shows_after(self, step: int) -> bool:
+        """Whether the model is evaluated or exported after this step, as it was trained."""
+        return step + 1 in self.tests or step == self.export_after
+
+    def due_after(self, step: int, rule: Callable[[int], bool]) -> bool:
+        """Whether something that changes the Gaussians is to be done after this step.
+
+        The rule says after which steps it is due. Where the model is evaluated or exported after such a step, the
+        change waits for the next step: a model that has just grown or been reset needs some hundred steps to recover,
+        and is neither what a score should be of nor what another training should start from.
+
+        Args:
+            step: 0-based.
+            rule: of the schedule, such as `GrowthSchedule.grows_after`.
+        """
+        if self.shows_after(step):
+            return False
+        while not rule(step):
+            step -= 1
+            if step < self.first or not self.shows_after(step):
+                return False
+        return True
+
+    def searches_after(self, step: int) -> bool:
+        """Whether a search of neighbours starts after this step, beside the training."""
+        return self.compares_neighbours(step) and (step + 1) % self.neighbours_every == 0
+
+    def compares_neighbours(self, step: int) -> bool:
+        """Whether one of the terms that look at neighbours acts at a step."""
+        return any(self.acts(term, step) for term in NEIGHBOUR_TERMS)
+
+
+class NothingToTrainError(InputError):
+    """The schedule leaves no step to train."""
+
+
+def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
+    """Turn a config into steps.
+
+    Args:
+        config: settings, in nominal iterations.
+        loaded: iteration of the loaded checkpoint; None where training starts from points.
+
+    Raises:
+        NothingToTrainError: no step would be trained; the message says which setting to change.
+    """
+    scale = config.schedule_scale
+    if scale is None:
+        scale = BUILT_IN_SCALE if config.data is None and config.checkpoint_path is None else 1.0
+    beyond = _begins_beyond(config, loaded)
+    if beyond:
+        config = replace(config, schedule_origin="relative")
+    clock = _Clock(scale=scale, shift=_shift(config, loaded))
+    count = loaded is not None and config.coarse_iterations < config.surface.surface_from
+    own = _Clock(scale=scale, shift=loaded or 0) if count else clock
+    first = clock.loaded(loaded)
+    total = own.steps(config.coarse_iterations)
+    if total <= first:
+        raise NothingToTrainError(_nothing_to_train(config, loaded, scale))
+    return Plan(
+        first=first,
+        total=total,
+        windows=_windows(config, clock, first, total, grows=loaded is None),
+        phases=_phases(config, clock, first, total),
+        growth=_growth(config, clock, first, total) if loaded is None else None,
+        prune_after=_prune_after(config, clock, first, total),
+        neighbours_every=max(round(config.surface.neighbours_every * scale), LEAST_BETWEEN_SEARCHES),
+        tests=_within(own, config.test_iterations, first, total) | {total},
+        saves=_within(clock, config.checkpoint_milestones, first + 1, total),
+        checkpoint_every=max(round(config.checkpoint_interval * scale), 1) if config.checkpoint_interval else None,
+        export_after=_export_after(config, clock, total) if loaded is None else None,
+        exported_as=min(config.surface.surface_from, config.coarse_iterations),
+        degree_every=round(config.degree_every * scale),
+        scale=scale,
+        notes=(*_notes(config, loaded, clock, count=count), *([_beyond(config, loaded)] if beyond else [])),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Clock:
+    """Turns nominal iterations into steps of the run."""
+
+    scale: float
+    shift: int = 0
+
+    def steps(self, iteration: int) -> int:
+        return round((iteration + self.shift) * self.scale)
+
+    def loaded(self, iteration: int | None) -> int:
+        return round((iteration or 0) * self.scale)
+
+
+def _begins_beyond(config: SplatsConfig, loaded: int | None) -> bool:
+    """Whether the checkpoint, that nobody chose by its number, is of an iteration behind the end of the schedule."""
+    ends_later = config.coarse_iterations >= config.surface.surface_from
+    chosen = config.iteration_to_load is not None or config.schedule_origin == "relative"
+    return loaded is not None and not chosen and ends_later and loaded >= config.coarse_iterations
+
+
+def _beyond(config: SplatsConfig, loaded: int | None) -> str:
+    return (
+        f"the checkpoint has iteration {loaded} and none before --coarse-iterations {config.coarse_iterations}: it "
+        f"counts as iteration {config.surface.surface_from}, and the coarse stage follows (--schedule-origin relative)"
+    )
+
+
+def _shift(config: SplatsConfig, loaded: int | None) -> int:
+    return loaded - config.surface.surface_from if loaded is not None and config.schedule_origin == "relative" else 0
+
+
+def _nothing_to_train(config: SplatsConfig, loaded: int | None, scale: float) -> str:
+    end = config.coarse_iterations
+    if loaded is None:
+        return (
+            f"--coarse-iterations {end} at --schedule-scale {scale:g} is not one step: wanted is a product of 1 or more"
+        )
+    return (
+        f"the checkpoint is of iteration {loaded} and --coarse-iterations {end} is where training ends: nothing would "
+        f"be trained; raise --coarse-iterations above {loaded}, or add --schedule-origin relative to run the whole "
+        "coarse stage from there"
+    )
+
+
+def _windows(config: SplatsConfig, clock: _Clock, first: int, total: int, *, grows: bool) -> dict[str, Window]:
+    surface = config.surface
+    growth = config.growth_options
+    begins = {
+        "entropy_regularization": (surface.surface_from, surface.prune_at, surface.entropy_weight),
+        "depth_normal_consistency": (surface.depth_normal_from, None, surface.depth_normal_weight),
+        "flatness": (surface.surface_from, None, surface.flatness_weight),
+        "sdf_density": (surface.prune_at, None, surface.density_weight),
+        "sdf_estimation": (surface.prune_at, None, surface.density_weight),
+        "better_normal": (surface.prune_at, None, surface.better_normal_weight),
+        "samples_on_surface": (surface.prune_at, None, surface.samples_on_surface_weight),
+        "smoothing": (surface.prune_at, None, surface.smoothing_weight),
+    }
+    found = {"rendering": Window(first, total - 1)}
+    if growth.growth == "mcmc" and grows:
+        found |= dict.fromkeys(("opacity", "scale"), Window(first, _growing_until(config, clock, total) - 1))
+    for name in _TERMS[config.regularization]:
+        begin, end, weight = begins[name]
+        opening = max(clock.steps(begin), first)
+        closing = total if end is None else min(clock.steps(end), total)
+        if weight > 0 and opening < closing:
+            found[name] = Window(opening, closing - 1)
+    return found
+
+
+def _phases(config: SplatsConfig, clock: _Clock, first: int, total: int) -> tuple[Phase, ...]:
+    """Stage 0, then the stages of the terms; those that lie outside the run are left out."""
+    if config.regularization == "none":
+        return (Phase("3dgs", Window(first, total - 1)),)
+    borders = [0, clock.steps(config.surface.surface_from), clock.steps(config.surface.prune_at), total]
+    second = "planar" if config.regularization == "planar" else "entropy"
+    named = zip(("3dgs", second, "surface"), borders, borders[1:], strict=False)
+    stretches = ((name, max(begin, first), min(end, total)) for name, begin, end in named)
+    return tuple(Phase(name, Window(begin, end - 1)) for name, begin, end in stretches if begin < end)
+
+
+def _growth(config: SplatsConfig, clock: _Clock, first: int, total: int) -> GrowthSchedule | None:
+    options = config.growth_options
+    last = _growing_until(config, clock, total)
+    begin = max(clock.steps(options.growth_from), first + 1)
+    if options.growth == "none" or begin > last:
+        return None
+    every = min(max(round(options.growth_every * clock.scale), LEAST_BETWEEN_GROWTH), last)
+    resets = max(round(options.reset_every * clock.scale), 1) if options.reset_every else 0
+    return GrowthSchedule(first=begin, last=last, every=every, reset_every=resets)
+
+
+def _growing_until(config: SplatsConfig, clock: _Clock, total: int) -> int:
+    """Growth ends where the surface terms begin, at the latest."""
+    until = config.growth_options.growth_until
+    if config.regularization != "none":
+        until = min(until, config.surface.surface_from)
+    return max(min(clock.steps(until), total), 1)
+
+
+def _prune_after(config: SplatsConfig, clock: _Clock, first: int, total: int) -> int | None:
+    if config.regularization == "none" or not (prune_below(config) or config.surface.prune_hidden):
+        return None
+    at = clock.steps(config.surface.prune_at)
+    return at - 1 if first < at < total else None
+
+
+def _export_after(config: SplatsConfig, clock: _Clock, total: int) -> int:
+    return min(clock.steps(config.surface.surface_from), total) - 1
+
+
+def _within(clock: _Clock, iterations: Sequence[int], first: int, total: int) -> frozenset[int]:
+    return frozenset(step for step in map(clock.steps, iterations) if first <= step <= total)
+
+
+def _notes(config: SplatsConfig, loaded: int | None, clock: _Clock, *, count: bool) -> list[str]:
+    notes: list[str] = []
+    if count:
+        notes.append(
+            f"--coarse-iterations {config.coarse_iterations} lies before the coarse stage: counted from the loaded "
+            f"iteration {loaded}, as are the test iterations"
+        )
+    surface = config.surface
+    at = surface.prune_at + clock.shift
+    if config.regularization != "none" and loaded is not None and loaded >= at and prune_below(config):
+        remedy = "pruned at the start" if config.prune_on_load else "add --prune-on-load for the prune"
+        notes.append(
+            f"iteration {loaded} lies behind the prune at {at} and what comes before it: that is skipped; {remedy}, or "
+            "--schedule-origin relative for the whole coarse stage"
+        )
+    if clock.scale != 1:
+        notes.append(f"every iteration of the schedule counts as {clock.scale:g} steps (--schedule-scale)")
+    return notes

@@ -1,0 +1,261 @@
+"""The start of a splats run: its photos and Gaussians made ready, and the run opened with what is declared about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+
+from fieldwatch import ConfigMismatch, Declared, Guard, Outputs, Retention, Rollback, Run, Saving, run_options
+from fieldwatch.base import InputError
+from fieldwatch.recon.data import (
+    PhotoOptions,
+    PhotoSet,
+    SolidScene,
+    SplatFolder,
+    open_splat_folder,
+    read_colmap,
+    read_splat_photos,
+    read_transforms,
+    solid_photos,
+)
+from fieldwatch.recon.geometry import far_cameras
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
+from fieldwatch.recon.pipelines.splats.model import view_of
+from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
+from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
+from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
+from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
+from fieldwatch.recon.render import native_available
+from fieldwatch.record import TOOLKIT, holds_run, read_manifest
+from fieldwatch.run import Ranks, RunChoices, choose_device
+
+BUILT_IN = "built-in"
+"""What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
+BUILT_IN_SIZE = 128
+_GIBIBYTE = 1 << 30
+ROLLBACK = Rollback()
+"""When a run goes back: no healthy one of the presets comes near it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """Photos, and the true surface where it is known."""
+
+    photos: PhotoSet
+    distance: Distance | None = None
+
+
+def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -> Scene:
+    """Read photos, cameras and Gaussians, and plan the steps; all that can be wrong with the input shows here.
+
+    Args:
+        config: settings.
+        left_out: photos that a run left out when it began (`left_out_by`), so that it goes on without them; None lets
+            the config decide.
+
+    Raises:
+        ValueError, OSError: what came, what was wanted, what to do.
+    """
+    Ranks.of_process().refuse_small(config.views_per_step, "--views-per-step")
+    device = choose_device(config.device)
+    folder = None if config.checkpoint_path is None else open_splat_folder(config.checkpoint_path)
+    loaded = None if folder is None else _iteration(config, folder)
+    plan = make_plan(config, loaded)
+    cloud = None if folder is None else folder.gaussians(loaded)
+    source = _source(config, folder, left_out)
+    photos = source.photos
+    _refuse_one_place(photos)
+    told = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
+    return Scene(
+        photos=photos,
+        views=tuple(view_of(camera, device) for camera in photos.cameras),
+        device=device,
+        background=torch.full((3,), float(config.background == "white"), device=device),
+        plan=plan,
+        extent=photos.extent,
+        cloud=cloud,
+        loaded=loaded,
+        distance=source.distance,
+        notes=(*told, *_drawing_notes(config, folder), *_device_notes(device)),
+    )
+
+
+def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Run:
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy.
+
+    Raises:
+        ConfigMismatch: the folder holds a run with another config, or on other photos.
+    """
+    _refuse_other_photos(folder, scene)
+    plan = scene.plan
+    options = run_options(
+        how,
+        saving=Saving(
+            every=plan.checkpoint_every, keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr")
+        ),
+        guard=Guard(rollback=ROLLBACK),
+        declared=Declared(
+            windows=plan.windows,
+            phases=plan.phases,
+            metrics=TOOLKIT + SPLATS_METRICS,
+            layout=SPLATS_LAYOUT,
+            about=about(config, scene),
+        ),
+        outputs=Outputs(rules=SPLATS_RULES),
+    )
+    return Run(folder, config=config, **options)
+
+
+def left_out_by(folder: Path) -> tuple[str, ...] | None:
+    """Return the names of the photos that the run in a folder left out when it began; None where it does not say.
+
+    Raises:
+        NotARun: what the folder holds cannot be read as a run.
+    """
+    named = read_manifest(folder).about.get("left_out") if holds_run(folder) else None
+    return None if named is None else tuple(str(name) for name in named)
+
+
+def as_it_began(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
+    """Return the scene without the very photos that the run in a folder left out when it began.
+
+    A photo that was missing then and is there now, or the other way round, would be another scene.
+
+    Raises:
+        ValueError, OSError: as in `prepare_scene`.
+    """
+    left_out = left_out_by(folder)
+    same = left_out is None or set(left_out) == set(scene.photos.left_out)
+    return scene if same else prepare_scene(config, left_out)
+
+
+def _refuse_one_place(photos: PhotoSet) -> None:
+    """Refuse cameras that all stand in one place: nothing there tells a scale, or how far away anything is."""
+    if photos.extent > 0:
+        return
+    count = len(photos.train)
+    held = len(photos.test)
+    one = f"1 photo is left to train on ({held} held out)" if count == 1 else f"all {count} cameras stand in one place"
+    remedy = "--held-out 0 holds out none; else give" if count == 1 and held else "give"
+    raise InputError(
+        f"{one}: nothing tells how far away anything is; {remedy} photos that were taken from different places"
+    )
+
+
+def _far_notes(photos: PhotoSet) -> list[str]:
+    """Name cameras whose pose is probably wrong."""
+    far = far_cameras(photos.cameras)
+    if not far:
+        return []
+    names = ", ".join(photos.names[i] for i in far)
+    note = (
+        f"warning: the cameras of {names} stand over 20 times as far away as the others: their poses are probably "
+        "wrong; take these photos out of the reconstruction; they do not count for the scale of the scene"
+    )
+    return [note]
+
+
+def _refuse_other_photos(folder: Path, scene: Scene) -> None:
+    """A run goes on with the very photos, cameras and points that it began with."""
+    began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    if began is not None and began != scene.photos.digest:
+        raise ConfigMismatch(
+            f"{folder} was trained on other photos than those of {scene.photos.source} (names, cameras, points or "
+            "split have changed since): bring back what it began with, or train in another folder with --out"
+        )
+
+
+def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:
+    """What `run.json` says of the scene."""
+    photos = scene.photos
+    first = scene.photos.cameras[0]
+    return {
+        "pipeline": "splats",
+        "scene": config.name,
+        "photos": len(photos),
+        "train": [photos.names[i] for i in photos.train],
+        "test": [photos.names[i] for i in photos.test],
+        "left_out": list(photos.left_out),
+        "size": [first.width, first.height],
+        "digest": photos.digest,
+        "loaded": scene.loaded,
+        "scale": scene.plan.scale,
+        "notes": list(scene.notes),
+    }
+
+
+def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
+    """The iteration to load, by its number; asking for its file refuses one that is not there."""
+    wanted = config.iteration_to_load
+    if wanted is None:
+        return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
+    folder.ply(wanted)
+    return wanted
+
+
+def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence[str] | None) -> _Source:
+    options = PhotoOptions(
+        longer_side=config.longer_side,
+        held_out=config.held_out,
+        background=(255, 255, 255) if config.background == "white" else (0, 0, 0),
+        memory_budget=round(config.memory_gb * _GIBIBYTE),
+        skip_unreadable=config.skip_unreadable,
+        leave_out=None if left_out is None else tuple(left_out),
+    )
+    if config.data is not None:
+        return _Source(photos=_read(config, config.data, options))
+    if folder is None:
+        return _built_in(config.views, BUILT_IN_SIZE, 0, config)
+    if folder.settings.get("fieldwatch_scene") == BUILT_IN:
+        views, size, seed = (int(folder.settings[name]) for name in ("views", "size", "seed"))
+        return _built_in(views, size, seed, config)
+    if config.images is not None:
+        return _Source(photos=read_splat_photos(folder, config.images, options))
+    named = folder.settings.get("source_path")
+    if not named or not Path(str(named)).is_dir():
+        raise InputError(
+            f"{folder.folder} was trained on {named or 'a scene that it does not name'}, which is not here: give the "
+            "folder of the scene with -s, or the folder of its photos with --images"
+        )
+    return _Source(photos=_read(config, Path(str(named)), options))
+
+
+def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
+    """A scene with transforms*.json and without a COLMAP model is read by those; all others are COLMAP's."""
+    sparse = (data / "sparse").is_dir() or any(data.glob("cameras.*"))
+    if not sparse and (data.suffix == ".json" or any(data.glob("transforms*.json"))):
+        for name in ("images", "masks"):
+            if getattr(config, name) is not None:
+                raise InputError(f"--{name} does not go with {data}: its transforms*.json says where its photos lie")
+        return read_transforms(data, options)
+    return read_colmap(data, options, images=_absolute(config.images), masks=_absolute(config.masks))
+
+
+def _absolute(path: Path | None) -> Path | None:
+    """A folder that exists where the user is, is meant; else it is looked for in the scene."""
+    return path.absolute() if path is not None and path.is_dir() else path
+
+
+def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source:
+    solid = SolidScene(seed)
+    photos = solid_photos(solid, views=views, size=size, held_out=config.held_out, seed=seed)
+    return _Source(photos=photos.having(memory_budget=round(config.memory_gb * _GIBIBYTE)), distance=solid.distance)
+
+
+def _drawing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
+    """Gaussians fit the way they were drawn in training: as other trainers do it, unless the folder says otherwise."""
+    drawn = False if folder is None else bool(folder.settings.get("antialiased", False))
+    if folder is None or drawn == config.antialiased:
+        return []
+    ways = ("--antialiased", "--no-antialiased") if drawn else ("--no-antialiased", "--antialiased")
+    return [f"{folder.folder} was trained with {ways[0]}, this run draws with {ways[1]}: it begins by adapting"]
+
+
+def _device_notes(device: torch.device) -> list[str]:
+    available, why = native_available()
+    if device.type != "cpu" or available:
+        return []
+    return [f"the native kernels are not used ({why}); drawing in plain torch takes 20 to 60 times as long"]

@@ -1,0 +1,182 @@
+"""Training a neural video: the loop, step by step."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from fieldwatch import MicroBatches, Outcome, Run, RunChoices, Shuffled, Step, StepOutput
+from fieldwatch.recon.pipelines.video.config import VideoConfig
+from fieldwatch.recon.pipelines.video.evaluation import Evaluation, evaluate
+from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model
+from fieldwatch.recon.pipelines.video.objective import (
+    EpochMeans,
+    batch_metrics,
+    semantic_window,
+    unit_errors,
+    video_terms,
+)
+from fieldwatch.recon.pipelines.video.scene import Batch, Scene
+from fieldwatch.recon.pipelines.video.schedule import parse_schedule
+from fieldwatch.recon.pipelines.video.show import show_evaluation
+from fieldwatch.recon.pipelines.video.start import start_run
+
+RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
+"""Items of checkpoints of earlier versions, and their names now."""
+BATCH_TAGS = {
+    "Train/PSNR": "Train_Batch/PSNR",
+    "Train/Loss/pixel_loss": "Train_Batch/pixel_loss",
+    "Train/Loss/clip_loss": "Train_Batch/clip_loss",
+    "Train/Loss/total_loss": "Train_Batch/total_loss",
+}
+"""Epoch tags that are means of a batch tag."""
+NORMS = ("total", "rgb_head", "clip_head", "decoder")
+"""Gradient norms that have an epoch mean."""
+EPOCH_MEANS = (*BATCH_TAGS, *(f"Train/Gradients/{name}_norm" for name in NORMS))
+"""All tags that are means over the batches of an epoch."""
+
+
+def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
+    """Train a network on a clip, in a run folder; a run found there is continued.
+
+    Raises:
+        Diverged: the run could not go on; the message says where to resume.
+        Interrupted: a signal came; the step was finished and saved.
+    """
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, scene.geometry, config.options).to(scene.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+    units = scene.units(model.unit, scene.drawn)
+    order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
+    means = EpochMeans(EPOCH_MEANS, scene.device)
+    schedule = parse_schedule(config.lr_type)
+    total = config.epochs * order.batches_per_epoch
+    semantic = semantic_window(config, order.batches_per_epoch)
+    forward = torch.compile(model) if config.compile else model
+    micro_batches = MicroBatches("batch", most=config.batch)
+    evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
+    run = start_run(config, scene, folder, order.batches_per_epoch, **how)
+    evaluation: Evaluation | None = None
+
+    def objective(batch: Batch) -> StepOutput:
+        """Pixel loss of the frames, and from its window on the semantic loss of their embeddings."""
+        with autocast(config, scene.device):
+            prediction = forward(batch.query, embed=semantic is not None and run.step_index in semantic)
+        terms = video_terms(config, prediction, batch, run.span)
+        return StepOutput(terms=terms, sample_loss=unit_errors(prediction, batch))
+
+    def evaluate_and_show(step: Step, epoch: int) -> Evaluation:
+        with step.span("evaluation"):
+            between = partial(run.stop_point, "an evaluation")
+            found = evaluate(model, scene, between=between, micro_batches=evaluation_batches)
+            show_evaluation(step, found, scene, epoch)
+            run.save_after_step({"psnr": found.score})
+        return found
+
+    with run:
+        state = {"means": means, "micro_batches": micro_batches, "evaluation_batches": evaluation_batches}
+        run.track(model=model, optimizer=optimizer, order=order, **state, groups=model.groups(), data=scene.held())
+        run.resume(renamed=RENAMED_ITEMS)
+        for step in run.steps(total):
+            batch = units[next(order)]
+            rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
+            names = scene.names(model.unit, batch)
+            pieces = partial(load, run, scene, model)
+            # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
+            step.backward(
+                objective, step.own(batch), split=pieces, samples=names, attribute_every=config.attribute_every
+            )
+            with step.span("optimizer"):
+                step.update(optimizer, clip=config.clip_norm)
+
+            terms = step.terms  # of the whole batch now, as are its errors
+            step.record(batch_metrics(terms, step.sample_loss, scene.stands_in(model.unit, batch)))
+            means.add(epoch_values(step), refused=step.values["Guard/refused"])
+            if step.every(order.batches_per_epoch):
+                epoch = (step.index + 1) // order.batches_per_epoch
+                metrics = epoch_metrics(means.take(), config, rate, active="clip" in terms)
+                step.record(metrics, axis="epoch", position=epoch)
+                if epoch % 10 == 0:
+                    step.record(head_statistics(model), axis="epoch", position=epoch)
+                if evaluation_due(config, epoch):
+                    found = partial(evaluate_and_show, step, epoch)
+                    evaluation = run.evaluate("evaluation", found, micro_batches=evaluation_batches)
+    return Outcome.of(run, evaluation)
+
+
+def load(
+    run: Run, scene: Scene, model: VideoModel, units: Int64[Tensor, " units"], count: int
+) -> Iterator[tuple[Batch, float]]:
+    """Load units in ``count`` micro-batches, and yield each with its share of them."""
+    for piece in MicroBatches(count=count, most=count).slices(len(units)):
+        with run.span("data"), run.stop_point.waiting():
+            batch = scene.batch(model.unit, units[piece], with_frames=model.needs_frames, training=True)
+        yield batch, len(batch.names) / len(units)
+        del batch  # before the next one is loaded
+
+
+def most_evaluation_batches(model: VideoModel, scene: Scene) -> int:
+    """Units of a frame: as many can be drawn one after the other."""
+    return scene.grid.patches if model.unit == "patch" else 1
+
+
+def total_steps(config: VideoConfig, scene: Scene) -> int:
+    """Steps of the whole training."""
+    patches = scene.grid.patches if MODELS[config.model].unit == "patch" else 1
+    units = len(scene.drawn) * patches
+    return config.epochs * max(units // config.batch, 1)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> float:
+    """Set the rate of every parameter group, and return it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
+def autocast(config: VideoConfig, device: torch.device) -> torch.autocast:
+    """bfloat16 autocast where the config asks for it; it needs no loss scaling."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.amp)
+
+
+def evaluation_due(config: VideoConfig, epoch: int) -> bool:
+    """After every ``eval_freq`` epochs, and after the 4th, 2nd and last before the end, as the original does."""
+    return epoch % config.eval_freq == 0 or epoch in {config.epochs - 4, config.epochs - 2, config.epochs}
+
+
+def epoch_values(step: Step) -> dict[str, float | Tensor]:
+    """What is averaged over an epoch: the batch tags and the gradient norms, under their epoch tags."""
+    recorded: Mapping[str, float | Tensor] = {**step.numbers, **step.values}
+    found: dict[str, float | Tensor] = {tag: recorded[own] for tag, own in BATCH_TAGS.items() if own in recorded}
+    for name in NORMS:  # a head outside the graph has no gradient: 0, as in the dual-head HNeRV code
+        found[f"Train/Gradients/{name}_norm"] = recorded.get(f"Gradients/{name}_norm", 0.0)
+    return found
+
+
+def epoch_metrics(
+    means: dict[str, Tensor], config: VideoConfig, rate: float, *, active: bool
+) -> dict[str, float | Tensor]:
+    """An epoch's tags; the two ratios are left out where their denominator is zero by construction."""
+    metrics: dict[str, float | Tensor] = dict(means)
+    metrics["Train/learning_rate"] = rate
+    metrics["Train/clip_loss_active"] = float(active)
+    metrics["Train/Loss/clip_loss_weighted"] = means["Train/Loss/clip_loss"] * config.clip_loss_weight
+    if active:
+        metrics["Train/Loss/pixel_to_clip_ratio"] = means["Train/Loss/pixel_loss"] / means["Train/Loss/clip_loss"]
+        heads = means["Train/Gradients/rgb_head_norm"], means["Train/Gradients/clip_head_norm"]
+        metrics["Train/Gradients/rgb_to_clip_ratio"] = heads[0] / heads[1]
+    return metrics
+
+
+def head_statistics(model: VideoModel) -> dict[str, Tensor]:
+    """Mean and sample standard deviation over all weights and biases of each head."""
+    found: dict[str, Tensor] = {}
+    for name in ("rgb_head", "clip_head"):
+        entries = torch.cat([parameter.detach().reshape(-1) for parameter in model.groups()[name].parameters()])
+        std, mean = torch.std_mean(entries)
+        found |= {f"Model/Params/{name}_mean": mean, f"Model/Params/{name}_std": std}
+    return found

@@ -1,0 +1,99 @@
+"""Affine quantisation of a tensor: value = minimum + scale * symbol, per tensor or per slice of one axis."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LARGEST_TABLE = 0.02
+"""An axis gets its own minimum and scale per slice where that table is smaller than this share of the tensor."""
+LOOSEST_STEP = 1.02
+"""Half precision minima and scales are kept while they widen no step by more than this factor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantised:
+    """Symbols of one tensor, and the table that turns them into values again.
+
+    Attributes:
+        symbols: int64, 0 to 2^bits - 1, of the tensor's shape.
+        minimum: value of symbol 0 per slice, float16 or float32; of length 1 along every axis but `axis`.
+        scale: step per slice, of the same shape and type; 0 where a slice is constant.
+        bits: symbols are below 2^bits.
+        axis: the axis whose slices have their own minimum and scale; None for one pair per tensor.
+    """
+
+    symbols: np.ndarray
+    minimum: np.ndarray
+    scale: np.ndarray
+    bits: int
+    axis: int | None
+
+    def dequantise(self) -> np.ndarray:
+        """Values in float32: one product and one sum, each rounded by itself, so every machine gets the same bits."""
+        return self.minimum.astype(np.float32) + self.scale.astype(np.float32) * self.symbols.astype(np.float32)
+
+    def zero_points(self) -> np.ndarray:
+        """Symbol nearest to the value 0 per slice, int64; it may lie outside of the alphabet."""
+        return zero_points(self.minimum, self.scale)
+
+
+def zero_points(minimum: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """round(-minimum / scale) in int64, 0 where the scale is 0; far outside of any alphabet it is cut to 2^30."""
+    steps = scale.astype(np.float64)
+    ratio = np.divide(-minimum.astype(np.float64), steps, out=np.zeros_like(steps), where=steps > 0)
+    return np.rint(np.clip(ratio, -(2.0**30), 2.0**30)).astype(np.int64)
+
+
+def quantise(tensor: Tensor, bits: int) -> Quantised:
+    """Quantise with the table whose mean absolute error is least (HNeRV, Chen et al. 2023, released code).
+
+    Candidates are one pair for the whole tensor and a pair per slice of every axis whose table is small enough. Minima
+    and scales are rounded to half precision before the symbols are taken, outwards, so that no value is clipped.
+
+    Args:
+        tensor: values, of any shape with at least one element.
+        bits: 1 to 12.
+    """
+    values = tensor.detach().to("cpu", torch.float32).numpy()
+    axes = [axis for axis, size in enumerate(values.shape) if 1 < size < LARGEST_TABLE * values.size]
+    candidates = [_quantise_along(values, bits, axis) for axis in (None, *axes)]
+    errors = [float(np.abs(candidate.dequantise() - values).mean()) for candidate in candidates]
+    return candidates[int(np.argmin(errors))]
+
+
+def quantise_like(values: np.ndarray, pattern: Quantised) -> Quantised:
+    """Symbols of other values (float32, same shape) in the table of `pattern`."""
+    minimum = pattern.minimum.astype(np.float32)
+    scale = pattern.scale.astype(np.float32)
+    steps = np.divide(values - minimum, scale, out=np.zeros_like(values), where=scale > 0)
+    return replace(pattern, symbols=np.clip(np.rint(steps), 0, 2**pattern.bits - 1).astype(np.int64))
+
+
+def _quantise_along(values: np.ndarray, bits: int, axis: int | None) -> Quantised:
+    others = tuple(i for i in range(values.ndim) if i != axis)
+    least = values.min(axis=others, keepdims=True)
+    largest = values.max(axis=others, keepdims=True)
+    minimum, scale = _table(least, largest, 2**bits - 1)
+    empty = np.zeros(values.shape, dtype=np.int64)
+    return quantise_like(values, Quantised(symbols=empty, minimum=minimum, scale=scale, bits=bits, axis=axis))
+
+
+def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Minimum and scale in float16 where it is precise enough, else in float32; both cover least to largest."""
+    ideal = (largest.astype(np.float64) - least) / steps
+    with np.errstate(over="ignore"):
+        minimum = _rounded(least, np.float16, -math.inf)
+        scale = _rounded((largest - minimum.astype(np.float64)) / steps, np.float16, math.inf)
+    if np.isfinite(minimum).all() and np.isfinite(scale).all() and (scale <= LOOSEST_STEP * ideal).all():
+        return minimum, scale
+    return least.astype(np.float32), _rounded(ideal, np.float32, math.inf)
+
+
+def _rounded(values: np.ndarray, dtype: type[np.floating], towards: float) -> np.ndarray:
+    """Cast, then step to the next number in the direction `towards` where rounding went the other way."""
+    cast = values.astype(dtype)
+    wrong = cast > values if towards < 0 else cast < values
+    return np.where(wrong, np.nextafter(cast, dtype(towards)), cast)

@@ -1,0 +1,116 @@
+"""From a decoded file to a model that draws: nothing but the file is needed."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fieldwatch.base import InputError
+from fieldwatch.recon.pipelines.video.models import (
+    Geometry,
+    ModelOptions,
+    Prediction,
+    Query,
+    Unit,
+    VideoModel,
+    build_model,
+)
+
+from .codec import CLIP_HEAD, ENCODER, Decoded, read_bitstream
+
+
+class Codebook(nn.Module):
+    """Stands in for an encoder: reads a frame's number off a frame of one pixel, and returns its stored code."""
+
+    def __init__(self, codes: Float[Tensor, "frames channels rows columns"]) -> None:
+        super().__init__()
+        self.codes = nn.Buffer(codes)
+
+    def forward(self, numbers: Float[Tensor, "units 3 1 1"]) -> Float[Tensor, "units channels rows columns"]:
+        """The codes of the frames with these numbers."""
+        return self.codes[numbers[:, 0, 0, 0].round().long()]
+
+
+class StoredFrames(VideoModel):
+    """A model of the hnerv family that draws from stored codes: it needs no frames, and knows no others.
+
+    Attributes:
+        model: the decoder, with a `Codebook` for its encoder.
+        frames: how many there are.
+    """
+
+    unit: ClassVar[Unit] = "frame"
+    needs_frames: ClassVar[bool] = False
+
+    def __init__(self, model: VideoModel, codes: Float[Tensor, "frames channels rows columns"]) -> None:
+        super().__init__()
+        self.model = model
+        self.model.add_module(ENCODER.removesuffix("."), Codebook(codes))
+        self.frames = len(codes)
+
+    def forward(self, query: Query, *, embed: bool = True) -> Prediction:
+        """The stored frame nearest to each row's time."""
+        numbers = (query.t * self.frames).round().clamp(0, self.frames - 1).float()
+        stored = numbers[:, None, None, None].expand(-1, 3, 1, 1)
+        return self.model(Query(t=query.t, x=query.x, y=query.y, frames=stored), embed=embed)
+
+    def groups(self) -> dict[str, nn.Module]:
+        """The decoder's groups."""
+        return self.model.groups()
+
+
+def model_config(name: str, geometry: Geometry, options: ModelOptions, **more: Any) -> dict[str, Any]:
+    """Config dict for `write_bitstream`, as `rebuild` reads it: JSON values only."""
+    return {"name": name, "geometry": asdict(geometry), "options": asdict(options), **more}
+
+
+@torch.no_grad()
+def frame_codes(
+    model: VideoModel, frames: Float[Tensor, "frames 3 height width"], *, batch: int = 2
+) -> Float[Tensor, "frames channels rows columns"] | None:
+    """What the encoder makes of every frame, for `write_bitstream`; None for models without one."""
+    if not model.needs_frames:
+        return None
+    encoder = model.get_submodule(ENCODER.removesuffix("."))
+    return torch.cat([encoder(part) for part in frames.split(batch)])
+
+
+def load_bitstream(path: Path) -> VideoModel:
+    """Read a file and rebuild its model, ready to draw (`rebuild` of `read_bitstream`)."""
+    return rebuild(read_bitstream(path))
+
+
+def rebuild(decoded: Decoded) -> VideoModel:
+    """Build the model of the config and give it the decoded weights.
+
+    A CLIP head that the file leaves out draws nothing of use: ask the model with `embed=False`.
+
+    Raises:
+        ValueError: the file's tensors are not those of the model that its config describes.
+    """
+    config = decoded.config
+    options = {name: _tuples(value) for name, value in config["options"].items()}
+    model = build_model(config["name"], Geometry(**config["geometry"]), ModelOptions(**options))
+    _load(model, decoded)
+    model.eval()
+    return model if decoded.embeddings is None else StoredFrames(model, decoded.embeddings)
+
+
+def _load(model: VideoModel, decoded: Decoded) -> None:
+    missing, unexpected = model.load_state_dict(dict(decoded.state), strict=False)
+    absent = (*(() if decoded.with_clip_head else (CLIP_HEAD,)), *(() if decoded.embeddings is None else (ENCODER,)))
+    lost = [name for name in missing if not name.startswith(absent or ("\0",))]
+    if lost or unexpected:
+        msg = (
+            f"the file lacks {lost or 'nothing'} and has {unexpected or 'nothing'} beyond the {decoded.config['name']} "
+            "model of its config: it was written from another model; write it from the model that the config builds"
+        )
+        raise InputError(msg)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON arrays as the tuples they were."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,140 @@
+"""How well a network draws its clip: every frame, trained on and held out, beside what needs no network."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fieldwatch import MicroBatches, preserve_random_state
+from fieldwatch.recon.pipelines.video.models import Prediction, Query, VideoModel
+from fieldwatch.recon.pipelines.video.quality import (
+    FrameScore,
+    SetScores,
+    evaluation_histograms,
+    evaluation_metrics,
+    further_metrics,
+    score_frame,
+)
+from fieldwatch.recon.pipelines.video.scene import Batch, Scene
+
+Frame = tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, Batch]
+"""A drawn frame as patches, their embeddings, and the batch it was drawn for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The scores of one set of frames.
+
+    Attributes:
+        frames: their indices.
+        scores: of each frame.
+        worst: the frame with the largest error, drawn; what the patch grid covers of it.
+    """
+
+    frames: tuple[int, ...]
+    scores: SetScores
+    worst: Float[Tensor, "3 height width"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The scores of every evaluated frame.
+
+    Attributes:
+        parts: "train", and "val" where frames are held out.
+    """
+
+    parts: Mapping[str, Part]
+
+    @property
+    def train(self) -> SetScores:
+        """Scores of the training frames."""
+        return self.parts["train"].scores
+
+    @property
+    def val(self) -> SetScores | None:
+        """Scores of the held-out frames; None where there are none."""
+        return self.parts["val"].scores if "val" in self.parts else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every evaluation tag that applies."""
+        return evaluation_metrics(self.train, self.val) | further_metrics(self.train, self.val)
+
+    @property
+    def histograms(self) -> Mapping[str, NDArray[np.float64]]:
+        """The frame values behind the histogram tags."""
+        return evaluation_histograms(self.train, self.val)
+
+    @property
+    def score(self) -> float:
+        """What checkpoints are ranked by: pooled frame PSNR (dB) of the held-out frames, else of the training ones."""
+        return float((self.val or self.train).pooled_psnr.mean())
+
+
+@torch.no_grad()
+def evaluate(
+    model: VideoModel,
+    scene: Scene,
+    *,
+    embed: bool = True,
+    between: Callable[[], object] = lambda: None,
+    micro_batches: MicroBatches | None = None,
+) -> Evaluation:
+    """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes.
+
+    `between` is called before each frame; it may raise, to give up. `micro_batches` is the number of pieces in
+    which the units of a frame (patches) are drawn; None is one.
+    """
+    was_training = model.training
+    model.eval()
+    sets = {"train": scene.split.train, "val": scene.split.val}
+    with preserve_random_state():
+        drawn = partial(draw_frame, model, scene, embed=embed, micro_batches=micro_batches)
+        scored = {name: _score(model, scene, frames, between, drawn) for name, frames in sets.items() if frames}
+    model.train(was_training)
+    return Evaluation(parts=scored)
+
+
+def draw_frame(
+    model: VideoModel, scene: Scene, index: int, *, embed: bool = True, micro_batches: MicroBatches | None = None
+) -> Frame:
+    """Draw one frame as patches, in micro-batches, with their embeddings, and the batch it was drawn for."""
+    batch = scene.batch(model.unit, scene.units(model.unit, [index]), with_frames=model.needs_frames)
+    prediction = _drawn(model, batch.query, micro_batches or MicroBatches(), embed=embed)
+    patches = prediction.rgb if model.unit == "patch" else scene.grid.split(prediction.rgb)
+    embedding = None if prediction.embedding is None else prediction.embedding.flatten(0, 1)
+    return patches, embedding, batch
+
+
+def _drawn(model: VideoModel, query: Query, micro_batches: MicroBatches, *, embed: bool) -> Prediction:
+    """Draw the units of a query, part by part."""
+    given = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
+    rows = micro_batches.slices(len(query.t))
+    drawn = [model(Query(**{name: one[part] for name, one in given.items()}), embed=embed) for part in rows]
+    embeddings = [part.embedding for part in drawn if part.embedding is not None]
+    rgb = torch.cat([part.rgb for part in drawn])
+    return Prediction(rgb=rgb, embedding=torch.cat(embeddings) if embeddings else None)
+
+
+def _score(
+    model: VideoModel, scene: Scene, frames: Sequence[int], between: Callable[[], object], draw: Callable[[int], Frame]
+) -> Part:
+    scores: list[FrameScore] = []
+    worst = torch.zeros(0)
+    worst_error = torch.tensor(-1.0, device=scene.device)
+    for index in frames:
+        between()
+        patches, embedding, batch = draw(index)
+        truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
+        score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
+        drawn = scene.grid.join(patches)[0]
+        worst = torch.where(score.mse > worst_error, drawn, worst) if scores else drawn
+        worst_error = torch.maximum(worst_error, score.mse)
+        scores.append(score)
+    return Part(frames=tuple(frames), scores=SetScores.of(scores), worst=worst)

@@ -1,0 +1,72 @@
+"""The dashboard of a video run: six tabs for the tags of the dual-head HNeRV code, and memory."""
+
+from fieldwatch.recon.pipelines.video.tags import DUAL_HEAD_METRICS
+from fieldwatch.record import MEMORY_TAB, Chart, Layout, Margin, Tab
+
+
+def _under(prefix: str) -> tuple[str, ...]:
+    """All tags of the dual-head HNeRV code that begin so."""
+    return tuple(metric.name for metric in DUAL_HEAD_METRICS if metric.name.startswith(prefix))
+
+
+_OVERVIEW = (
+    Chart.of("PSNR: training and held-out", "Train/PSNR", "Eval/Frame/val_psnr"),
+    Chart.of("Total loss", "Train/Loss/total_loss"),
+    Chart.of("Learning rate", "Train/learning_rate"),
+)
+_LOSSES = tuple(
+    Chart.of(title, tag)
+    for title, tag in (
+        ("Pixel loss", "Train/Loss/pixel_loss"),
+        ("CLIP loss", "Train/Loss/clip_loss"),
+        ("CLIP loss, weighted", "Train/Loss/clip_loss_weighted"),
+        ("CLIP loss active", "Train/clip_loss_active"),
+    )
+)
+_GRADIENTS = (
+    Chart.of("Gradient norms", *(tag for tag in _under("Train/Gradients/") if not tag.endswith("_ratio"))),
+    Chart.of("Colour head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),
+)
+_EVALUATION = (
+    Chart.of("Frame PSNR", "Eval/Frame/train_psnr", "Eval/Frame/val_psnr"),
+    Chart.of("CLIP similarity", "Eval/Frame/train_clip_sim", "Eval/Frame/val_clip_sim"),
+    Chart.of("CLIP distance", "Eval/Frame/train_clip_dist", "Eval/Frame/val_clip_dist"),
+    Chart.of("PSNR gap", "Eval/Gap/psnr_gap"),
+    Chart.of("CLIP similarity gap", "Eval/Gap/clip_sim_gap"),
+)
+_STATISTICS = (
+    Chart.of("Frame PSNR: best and worst", *(tag for tag in _under("Eval/PSNR_Stats/") if not tag.endswith("_std"))),
+    Chart.of("Frame PSNR: spread", *(tag for tag in _under("Eval/PSNR_Stats/") if tag.endswith("_std"))),
+    Chart.of("Patch PSNR: spread", "Eval/Patch/train_psnr_std", "Eval/Patch/val_psnr_std"),
+    Chart.of("Patch CLIP similarity: spread", "Eval/Patch/train_clip_sim_std", "Eval/Patch/val_clip_sim_std"),
+)
+# TensorBoard's chart tabs draw no histograms (those have a page of their own): a band from worst to best stands in.
+_DISTRIBUTIONS = (
+    *(
+        Chart(
+            title=f"Frame PSNR of {words} frames, worst to best",
+            margins=(
+                Margin(
+                    value=f"Eval/Frame/{name}_psnr",
+                    lower=f"Eval/PSNR_Stats/{name}_min",
+                    upper=f"Eval/PSNR_Stats/{name}_max",
+                ),
+            ),
+        )
+        for name, words in (("train", "training"), ("val", "held-out"))
+    ),
+    Chart.of("Histograms (TensorBoard: see its Histograms page)", *_under("Eval/Histogram/")),
+)
+
+VIDEO_LAYOUT = Layout(
+    tabs=(
+        Tab(title="Overview", charts=_OVERVIEW),
+        Tab(title="Loss Breakdown", charts=_LOSSES),
+        Tab(title="Gradients", charts=_GRADIENTS),
+        Tab(title="Evaluation", charts=_EVALUATION),
+        Tab(title="Statistics", charts=_STATISTICS),
+        Tab(title="Distributions", charts=_DISTRIBUTIONS),
+        MEMORY_TAB,
+    )
+)
+"""Tab, its charts, their tags."""

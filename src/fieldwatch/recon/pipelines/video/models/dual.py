@@ -1,0 +1,62 @@
+"""Dual-head patch HNeRV: (t, x, y) of one patch -> its colours and its CLIP embedding."""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .blocks import OutputMap, build_decoder, clip_head
+from .encoding import PositionalEncoding
+from .interface import Geometry, Prediction, Query, Unit, VideoModel
+from .options import ModelOptions
+from .sizing import parse_size, solve_width, strides_and_start
+
+LITERAL_SIZE = "9_16"
+LITERAL_STRIDES = (5, 3, 2, 2, 2)
+
+
+class DualHead(VideoModel):
+    """Positional code of a patch's (t, x, y) -> stem -> upsampling stages -> RGB head and CLIP head.
+
+    (The dual-head HNeRV code, after Chen et al. 2023; its parameter names are kept.) With `options.literal` the decoder
+    draws fc_hw * product(dec_strds) pixels, resampled bilinearly to the patch; otherwise it draws the patch itself.
+    """
+
+    unit: ClassVar[Unit] = "patch"
+    needs_frames: ClassVar[bool] = False
+
+    def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
+        super().__init__()
+        self.patch = (geometry.patch_height, geometry.patch_width)
+        self.encoding = PositionalEncoding.parse(options.embed)
+        strides, start = _plan(self.patch, options)
+        code = self.encoding.channels(3)
+        fc_dim = options.fc_dim or 512
+        if options.modelsize is not None:
+            fc_dim = solve_width(options.modelsize * 1e6, code * start[0] * start[1], strides, options)
+        self.decoder, width = build_decoder(code, fc_dim, start, strides, options)
+        self.rgb_head = nn.Conv2d(width, 3, 3, padding=1)
+        self.clip_head = clip_head(width, options.clip_dim)
+        self.output = OutputMap(options.out_bias)
+
+    def forward(self, query: Query, *, embed: bool = True) -> Prediction:
+        """One patch per row of `query`."""
+        code = self.encoding(torch.stack([query.t, query.x, query.y], dim=1))
+        features = code.to(self.rgb_head.weight.dtype)[:, :, None, None]
+        for layer in self.decoder:
+            features = layer(features)
+        rgb = self.output(self.rgb_head(features))
+        if rgb.shape[-2:] != self.patch:
+            rgb = functional.interpolate(rgb, self.patch, mode="bilinear", align_corners=False)
+        return Prediction(rgb=rgb, embedding=self.clip_head(features) if embed else None)
+
+    def groups(self) -> dict[str, nn.Module]:
+        """Stem and stages, and the two heads."""
+        return {"decoder": self.decoder, "rgb_head": self.rgb_head, "clip_head": self.clip_head}
+
+
+def _plan(patch: tuple[int, int], options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, int]]:
+    if options.literal:
+        return options.dec_strds or LITERAL_STRIDES, parse_size(options.fc_hw or LITERAL_SIZE)
+    return strides_and_start(*patch, options, start=4)

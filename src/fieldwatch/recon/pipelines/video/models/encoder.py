@@ -1,0 +1,83 @@
+"""ConvNeXt encoder of HNeRV: a frame -> a small grid of embeddings."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fieldwatch.base import InputError
+
+
+class ChannelNorm(nn.Module):
+    """Layer norm over the channels of a feature map, epsilon 1e-6."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+
+    def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
+        """Normalise every pixel's channels."""
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNeXtBlock(nn.Module):
+    """x + scale * linear(GELU(linear(norm(depthwise 7x7(x))))), width x 4 inside, scale starts at 1e-6.
+
+    (ConvNeXt, Liu et al. 2022, section 2; no stochastic depth.)
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.widen = nn.Linear(channels, 4 * channels)
+        self.narrow = nn.Linear(4 * channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 1e-6))
+
+    def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
+        """Same shape, refined."""
+        inner = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        inner = self.scale * self.narrow(functional.gelu(self.widen(inner)))
+        return x + inner.permute(0, 3, 1, 2)
+
+
+class Encoder(nn.Sequential):
+    """One stage per stride: patchify (kernel = stride) with channel norms, then `blocks` ConvNeXt blocks.
+
+    Weights start truncated normal (0.02), biases at 0. Every stage is `width` wide, the last `embedding` channels.
+    """
+
+    def __init__(self, strides: tuple[int, ...], *, width: int, embedding: int, blocks: int) -> None:
+        layers: list[nn.Module] = []
+        before = 3
+        for i, stride in enumerate(strides):
+            channels = embedding if i == len(strides) - 1 else width
+            patchify = nn.Conv2d(before, channels, stride, stride)
+            layers += [patchify, ChannelNorm(channels)] if i == 0 else [ChannelNorm(before), patchify]
+            layers += [ConvNeXtBlock(channels) for _ in range(blocks)]
+            before = channels
+        super().__init__(*layers)
+        self.apply(_start)
+
+
+def _start(module: nn.Module) -> None:
+    if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+
+
+def embedding_channels(enc_dim: str, modelsize: float | None, *, cells: int) -> tuple[int, int]:
+    """Encoder width and embedding channels of "<width>_<embedding>".
+
+    An embedding below 1 is the share of `modelsize` that the embeddings of all frames (`cells` values per channel)
+    may take.
+    """
+    width, embedding = enc_dim.split("_")
+    share = float(embedding)
+    if share >= 1:
+        return int(width), int(share)
+    if modelsize is None:
+        raise InputError(f"enc_dim {enc_dim} asks for a share of modelsize, which is not set: give modelsize too")
+    return int(width), max(1, math.floor(share * modelsize * 1e6 / cells))

@@ -1,0 +1,86 @@
+"""Sizes of the grid model's stages, and the channels that land on a parameter budget."""
+
+import math
+from dataclasses import dataclass, replace
+
+from fieldwatch.base import InputError
+
+from .interface import Geometry
+from .options import ModelOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSize:
+    """One stage: cells per side, enlargement from the stage before, channels, blocks, (keys, channels) per grid."""
+
+    height: int
+    width: int
+    ratio: int
+    channels: int
+    blocks: int
+    grids: tuple[tuple[int, int], ...]
+
+
+def stage_sizes(geometry: Geometry, options: ModelOptions) -> list[StageSize]:
+    """Stages from coarse to fine; cells cover the frame, so the last row and column may overhang it."""
+    sizes = []
+    for i, cell in enumerate(options.grid_cells):
+        keys = max(1, round(geometry.frames / options.grid_periods[i]))
+        wanted = ((keys, options.grid_channels[i]), (1, options.grid_static[i]))
+        size = StageSize(
+            height=math.ceil(geometry.height / cell),
+            width=math.ceil(geometry.width / cell),
+            ratio=options.grid_cells[i - 1] // cell if i else 1,
+            channels=options.grid_widths[i],
+            blocks=options.grid_blocks[i],
+            grids=tuple((count, channels) for count, channels in wanted if channels),
+        )
+        sizes.append(size)
+    return sizes
+
+
+def count_parameters(geometry: Geometry, options: ModelOptions) -> int:
+    """Parameters of grids and stages, without the heads."""
+    total = 0
+    coarser = 0
+    for size in stage_sizes(geometry, options):
+        width = size.channels
+        grid_channels = sum(channels for _, channels in size.grids)
+        total += size.height * size.width * sum(keys * channels for keys, channels in size.grids)
+        total += (grid_channels + 1) * width if grid_channels else 0
+        total += (coarser + 1) * width * size.ratio**2 if coarser else 0
+        total += size.blocks * width * (options.grid_kernel**2 + 4 * width + 4)
+        coarser = width
+    return total
+
+
+def fit_to_size(geometry: Geometry, options: ModelOptions, modelsize: float) -> ModelOptions:
+    """Options whose widths and grid channels are scaled by one factor, the largest found within `modelsize` million.
+
+    Raises:
+        InputError: not even one channel each fits.
+    """
+    least = 0.0
+    most = 64.0
+    smallest = count_parameters(geometry, _scaled(options, least)) / 1e6
+    if smallest > modelsize:
+        raise InputError(f"modelsize {modelsize} is too small for this video: give at least {smallest:.3f} million")
+    for _ in range(24):
+        middle = (least + most) / 2
+        if count_parameters(geometry, _scaled(options, middle)) <= modelsize * 1e6:
+            least = middle
+        else:
+            most = middle
+    return _scaled(options, least)
+
+
+def _scaled(options: ModelOptions, factor: float) -> ModelOptions:
+    def scale(channels: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(max(1, round(factor * count)) if count else 0 for count in channels)
+
+    return replace(
+        options,
+        grid_widths=scale(options.grid_widths),
+        grid_channels=scale(options.grid_channels),
+        grid_static=scale(options.grid_static),
+    )

@@ -1,0 +1,183 @@
+"""Pictures between training frames: motion estimated from two of them, and a blend carried along it.
+
+Nothing here reads a held-out frame: a gap is filled from the training frames on its two sides.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+
+@runtime_checkable
+class Frames(Protocol):
+    """Frames by their index, `[3, height, width]` in [0, 1]: a tensor, or anything that decodes them on demand."""
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
+        """Return one frame."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenTargets:
+    """Stand-ins for the frames that are not trained on.
+
+    Attributes:
+        indices: the frames that the pictures stand for, ascending; none of them is a training frame.
+        frames: the pictures, made of training frames only.
+    """
+
+    indices: tuple[int, ...]
+    frames: Float[Tensor, "targets 3 height width"]
+
+
+def between_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> BetweenTargets:
+    """A picture for every frame that is not in `train`, from its nearest training frames on both sides.
+
+    Between two training frames: the blend of both, each carried along the motion between them to the time of the
+    gap. Before the first or after the last one: that training frame itself.
+
+    Args:
+        frames: the whole video; only the frames in `train` are read.
+        train: indices of the training frames, in any order.
+        window: see `midway_flow`.
+
+    Raises:
+        ValueError: `train` is empty or names a frame that is not there.
+    """
+    known = sorted(set(train))
+    if not known or known[0] < 0 or known[-1] >= len(frames):
+        raise ValueError(f"train names frames {known} of a video of {len(frames)}: wanted at least one, all within it")
+    gaps = tuple(sorted(set(range(len(frames))) - set(known)))
+    pictures = [_fill(frames, known, gap, window) for gap in gaps]
+    return BetweenTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
+
+
+def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
+    before = max((k for k in known if k < gap), default=None)
+    after = min((k for k in known if k > gap), default=None)
+    if before is None or after is None:
+        return frames[known[0] if before is None else known[-1]]
+    share = (gap - before) / (after - before)
+    return between(frames[before][None], frames[after][None], share=share, window=window)[0]
+
+
+@torch.no_grad()
+def between(
+    before: Float[Tensor, "pairs 3 height width"],
+    after: Float[Tensor, "pairs 3 height width"],
+    *,
+    share: float = 0.5,
+    window: float = 2.0,
+) -> Float[Tensor, "pairs 3 height width"]:
+    """Blend of two pictures along the motion between them, at `share` of the way from the first to the second."""
+    flow = midway_flow(before, after, share=share, window=window)
+    return (1 - share) * warp(before, -share * flow) + share * warp(after, (1 - share) * flow)
+
+
+@torch.no_grad()
+def midway_flow(
+    before: Float[Tensor, "pairs 3 height width"],
+    after: Float[Tensor, "pairs 3 height width"],
+    *,
+    share: float = 0.5,
+    window: float = 2.0,
+    rounds: int = 6,
+) -> Float[Tensor, "pairs 2 height width"]:
+    """Motion (dx, dy) in pixels from the first to the second picture, on the pixel grid of the time between them.
+
+    Lucas and Kanade (1981), coarse to fine, in the symmetric form: v minimises, per Gaussian window,
+    w |after(p + (1 - share) v) - before(p - share v)|^2 with w falling where the pictures disagree; a 3 x 3 median
+    after every round drops outliers.
+
+    Args:
+        before: first picture of each pair, in [0, 1].
+        after: second picture of each pair, in [0, 1].
+        share: where between the two times the grid lies; 0 is the first, 1 the second.
+        window: standard deviation of the window in pixels.
+        rounds: refinements per level.
+    """
+    flow = torch.zeros(before.shape[0], 2, 1, 1, dtype=before.dtype, device=before.device)
+    for first, second in reversed(_pyramid(before, after)):
+        flow = _enlarge(flow, first.shape[-2:])
+        for _ in range(rounds):
+            moved = warp(first, -share * flow), warp(second, (1 - share) * flow)
+            flow = _median(flow + _refinement(*moved, share=share, window=window))
+    return flow
+
+
+def warp(
+    pictures: Float[Tensor, "pictures channels height width"], flow: Float[Tensor, "pictures 2 height width"]
+) -> Float[Tensor, "pictures channels height width"]:
+    """Pictures read at p + flow(p), bilinear; beyond the border the border pixel."""
+    height, width = pictures.shape[-2:]
+    rows = torch.arange(height, dtype=flow.dtype, device=flow.device)[:, None]
+    columns = torch.arange(width, dtype=flow.dtype, device=flow.device)
+    x = (columns + flow[:, 0]) * (2 / max(width - 1, 1)) - 1
+    y = (rows + flow[:, 1]) * (2 / max(height - 1, 1)) - 1
+    at = torch.stack([x, y], dim=-1)
+    return functional.grid_sample(pictures, at, mode="bilinear", padding_mode="border", align_corners=True)
+
+
+def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Both pictures at full size, half, quarter, ... while the shorter side keeps at least 16 pixels."""
+    levels = [(first, second)]
+    while min(levels[-1][0].shape[-2:]) >= 32 and len(levels) < 6:
+        smaller = [functional.avg_pool2d(_blur(picture, 0.7), 2, ceil_mode=True) for picture in levels[-1]]
+        levels.append((smaller[0], smaller[1]))
+    return levels
+
+
+def _enlarge(flow: Tensor, size: torch.Size) -> Tensor:
+    larger = functional.interpolate(flow, tuple(size), mode="bilinear", align_corners=False)
+    return larger * 2
+
+
+def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -> Tensor:
+    """Change of the flow that solves the 2 x 2 normal equations of every window, at most 2 pixels."""
+    gradients = [share * a + (1 - share) * b for a, b in zip(_gradient(first), _gradient(second), strict=True)]
+    gx, gy = gradients
+    error = second - first
+    weight = (error.square().sum(1, keepdim=True) + 0.01).rsqrt()
+    products = [(weight * p.sum(1, keepdim=True)) for p in (gx * gx, gx * gy, gy * gy, gx * error, gy * error)]
+    xx, xy, yy, xe, ye = _blur(torch.cat(products, dim=1), window).split(1, dim=1)
+    xx = xx + 1e-3
+    yy = yy + 1e-3
+    determinant = xx * yy - xy * xy
+    change = torch.cat([xy * ye - yy * xe, xy * xe - xx * ye], dim=1) / determinant
+    return change.clamp(-2, 2)
+
+
+def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
+    padded = functional.pad(picture, (1, 1, 1, 1), mode="replicate")
+    dx = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
+    dy = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
+    return dx, dy
+
+
+def _blur(picture: Tensor, deviation: float) -> Tensor:
+    """Gaussian blur of every channel, border pixels repeated."""
+    reach = math.ceil(3 * deviation)
+    offsets = torch.arange(-reach, reach + 1, dtype=picture.dtype, device=picture.device)
+    taps = torch.exp(-((offsets / deviation) ** 2) / 2)
+    taps = (taps / taps.sum()).expand(picture.shape[1], 1, 1, -1)
+    rows = functional.pad(picture, (reach, reach, 0, 0), mode="replicate")
+    rows = functional.conv2d(rows, taps, groups=picture.shape[1])
+    columns = functional.pad(rows, (0, 0, reach, reach), mode="replicate")
+    return functional.conv2d(columns, taps.transpose(2, 3), groups=picture.shape[1])
+
+
+def _median(flow: Tensor) -> Tensor:
+    pairs, axes, height, width = flow.shape
+    padded = functional.pad(flow, (1, 1, 1, 1), mode="replicate").reshape(pairs * axes, 1, height + 2, width + 2)
+    windows = functional.unfold(padded, 3)
+    return windows.median(dim=1).values.reshape(pairs, axes, height, width)

@@ -1,0 +1,110 @@
+"""What a video network is trained towards, term by term, and the tags under which that is shown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch import Terms, Window
+from fieldwatch.recon.losses import cosine_error, pixel_loss
+from fieldwatch.recon.pipelines.video.config import VideoConfig
+from fieldwatch.recon.pipelines.video.models import Prediction
+from fieldwatch.recon.pipelines.video.quality import psnr_from_mse
+from fieldwatch.recon.pipelines.video.scene import Batch
+
+
+def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
+    """The steps during which the semantic term is active; None when it never is."""
+    if config.clip_loss_weight == 0 or config.pixel_loss_warmup_epochs >= config.epochs:
+        return None
+    return Window(config.pixel_loss_warmup_epochs * steps_per_epoch)
+
+
+def video_terms(
+    config: VideoConfig,
+    prediction: Prediction,
+    batch: Batch,
+    span: Callable[[str], AbstractContextManager[None]] = nullcontext,
+) -> Terms:
+    """The terms of a batch, each inside a span of its own, ``loss_<term>``.
+
+    ``pixel_weight * pixel loss`` of the training units, ``between_weight * pixel loss`` of the stand-ins (each by its
+    share of the batch, so that all units count alike), and ``clip_loss_weight * mean(1 - cosine)`` once it is drawn.
+    """
+    error = pixel_loss(config.loss)
+    stands_in = batch.stands_in
+    terms = Terms()
+    for name, weight, kind in (("pixel", config.pixel_weight, False), ("between", config.between_weight, True)):
+        chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
+        if chosen:
+            whole = len(chosen) == len(stands_in)
+            drawn, truth = (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
+            with span(f"loss_{name}"):
+                terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(drawn, truth))})
+    if prediction.embedding is not None:
+        with span("loss_clip"):
+            terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
+    return terms
+
+
+def unit_errors(prediction: Prediction, batch: Batch) -> Float[Tensor, " units"]:
+    """Mean squared error of each unit, detached: what spikes and per-batch PSNR are judged by."""
+    with torch.no_grad():
+        return (prediction.rgb - batch.rgb).square().mean(dim=(1, 2, 3))
+
+
+def batch_metrics(
+    terms: Terms, errors: Float[Tensor, " units"], stands_in: Sequence[bool]
+) -> dict[str, float | Tensor]:
+    """The per-batch tags of the dual-head HNeRV code, of the training units only.
+
+    The semantic loss is 0 until its term is active; a batch of stand-ins alone has no pixel loss and no PSNR.
+    """
+    clip = terms["clip"].value.detach() if "clip" in terms else 0.0
+    metrics: dict[str, float | Tensor] = {"Train_Batch/clip_loss": clip, "Train_Batch/total_loss": terms.total.detach()}
+    if "pixel" in terms:
+        real = [i for i, stand_in in enumerate(stands_in) if not stand_in]
+        metrics["Train_Batch/PSNR"] = psnr_from_mse(errors[real]).mean()
+        metrics["Train_Batch/pixel_loss"] = terms["pixel"].value.detach()
+    return metrics
+
+
+class EpochMeans:
+    """Means over the batches of an epoch, summed on the device and never read here.
+
+    A batch that does not have a value does not count for its mean. Refused steps are left out, chosen by
+    ``torch.where``: a NaN does not spread.
+
+    Args:
+        names: the values.
+        device: where they live.
+    """
+
+    def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
+        self._names = names
+        self._sums = torch.zeros(2, len(names), device=device)
+
+    def add(self, values: Mapping[str, float | Tensor], *, refused: Float[Tensor, ""]) -> None:
+        """Add one batch."""
+        sums = self._sums
+        zero = sums.new_zeros(())
+        row = torch.stack([torch.as_tensor(values.get(name, zero)).to(sums) for name in self._names]).detach()
+        counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
+        added = torch.stack([row, counts])
+        self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
+
+    def take(self) -> dict[str, Tensor]:
+        """The means since the last call, as device scalars; NaN where nothing counted."""
+        means = self._sums[0] / self._sums[1]
+        self._sums = torch.zeros_like(self._sums)
+        return dict(zip(self._names, means.unbind(), strict=True))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The sums so far."""
+        return {"sums": self._sums}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue a half-summed epoch."""
+        self._sums = state["sums"].to(self._sums.device).clone()

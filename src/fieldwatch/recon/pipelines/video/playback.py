@@ -1,0 +1,264 @@
+"""A trained clip played back: frames, patches and embeddings, from a run or from a bitstream alone."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from fieldwatch.base import InputError, write_file
+from fieldwatch.recon.data import PatchGrid
+from fieldwatch.recon.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild
+from fieldwatch.recon.pipelines.video.models import Geometry, Prediction, Query, VideoModel
+from fieldwatch.recon.pipelines.video.search import PatchIndex
+from fieldwatch.recon.pipelines.video.split import Label, split_frames
+from fieldwatch.recon.pipelines.video.stored import StoredRun
+from fieldwatch.recon.pipelines.video.strips import as_bytes, as_picture
+from fieldwatch.run import choose_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a clip's network came from; what a bitstream's config says of it beside the architecture.
+
+    Attributes:
+        clip: name of the clip.
+        step: finished steps of the checkpoint.
+        splits: the set of each frame.
+        teacher: what made the semantic targets, by its honest name.
+        embeds: a semantic head was trained, and is here.
+        no_head: why not, where it is not.
+    """
+
+    clip: str
+    step: int
+    splits: tuple[Label, ...]
+    teacher: str
+    embeds: bool
+    no_head: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playback:
+    """A trained clip, ready to be drawn.
+
+    Attributes:
+        model: the network, in evaluation mode on the device.
+        geometry: size of the clip and its patch grid.
+        device: where it draws.
+        origin: where it came from.
+        frame_of: a frame of the clip in [0, 1] by its index, for networks that encode it; None without the clip.
+        targets: the teacher's embedding of every patch; None without the clip.
+    """
+
+    model: VideoModel
+    geometry: Geometry
+    device: torch.device
+    origin: Origin
+    frame_of: Callable[[int], Float[Tensor, "3 height width"]] | None = None
+    targets: Float[Tensor, "frames patches dim"] | None = None
+
+    @classmethod
+    def of_run(cls, run: StoredRun) -> Self:
+        """Play back a run that was opened."""
+        scene = run.scene
+        return cls(
+            model=run.model,
+            geometry=scene.geometry,
+            device=scene.device,
+            origin=origin_of(run),
+            frame_of=(lambda index: scene.frames([index])[0]) if run.model.needs_frames else None,
+            targets=scene.targets,
+        )
+
+    @classmethod
+    def of_bitstream(cls, path: Path, device: str = "auto") -> Self:
+        """Play back a file; neither the run nor the clip is needed.
+
+        Raises:
+            BitstreamError: it is no sound bitstream, or describes no network that draws.
+        """
+        decoded = read_bitstream(path)
+        place = choose_device(device)
+        try:
+            model = rebuild(decoded).to(place)
+            geometry = Geometry(**decoded.config["geometry"])
+            origin = _origin_in(decoded.config, with_head=decoded.with_clip_head)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BitstreamError(f"{path} holds no video network that this version draws: {error}") from error
+        return cls(model=model.eval(), geometry=geometry, device=place, origin=origin)
+
+    @property
+    def grid(self) -> PatchGrid:
+        """The clip's patches."""
+        g = self.geometry
+        return PatchGrid(g.rows, g.columns, g.height, g.width)
+
+    @property
+    def whole_frames_only(self) -> bool:
+        """Whether the network draws from a code per frame, and so nothing in between."""
+        return self.model.needs_frames or isinstance(self.model, StoredFrames)
+
+    def check_time(self, time: float) -> None:
+        """Refuse a time that cannot be drawn.
+
+        Raises:
+            InputError: it lies outside of the clip, or between frames of which only codes are stored.
+        """
+        last = self.geometry.frames - 1
+        if not 0 <= time <= last:
+            raise InputError(f"frame {time:g} is not in the clip: its {last + 1} frames are 0 to {last}")
+        if self.whole_frames_only and time != int(time):
+            raise InputError(
+                f"time {time:g} lies between two frames, and this hnerv model draws each frame from its own code: "
+                "ask for whole frames, or train with --model grid, dual or nerv"
+            )
+
+    def check_patch(self, row: int, column: int) -> None:
+        """Refuse a patch that the grid does not have.
+
+        Raises:
+            InputError: names the rows and columns there are.
+        """
+        g = self.geometry
+        if not (0 <= row < g.rows and 0 <= column < g.columns):
+            raise InputError(
+                f"patch row {row}, column {column} is not in the grid of {g.rows} x {g.columns} patches: "
+                f"rows are 0 to {g.rows - 1}, columns 0 to {g.columns - 1}"
+            )
+
+    def frame(self, time: float) -> Float[Tensor, "3 height width"]:
+        """Draw the clip at a time in frames; pixels that belong to no patch are left out by patch networks.
+
+        Raises:
+            ValueError: as in :meth:`check_time`.
+        """
+        rgb = self._draw(time, embed=False).rgb
+        return self.grid.join(rgb)[0] if self.model.unit == "patch" else rgb[0]
+
+    def patch(self, time: float, row: int, column: int) -> Float[Tensor, "3 height width"]:
+        """Draw one patch at a time in frames.
+
+        Raises:
+            ValueError: the time or the patch is not there.
+        """
+        self.check_patch(row, column)
+        patches = self._draw(time, embed=False).rgb
+        if self.model.unit == "frame":
+            patches = self.grid.split(patches)
+        return patches[row * self.geometry.columns + column]
+
+    def all_frames(self, drawn: Callable[[], None] = lambda: None) -> Iterator[UInt8[Tensor, "3 height width"]]:
+        """Draw the clip frame by frame, in 8 bits; ``drawn`` is called after every frame."""
+        for index in range(self.geometry.frames):
+            yield as_bytes(self.frame(index))
+            drawn()
+
+    def embeddings(self, drawn: Callable[[], None] = lambda: None) -> Float[Tensor, "frames patches dim"]:
+        """Return what the network says of every patch of every frame, unit norm, on the host.
+
+        Args:
+            drawn: called after every frame.
+
+        Raises:
+            ValueError: there is no semantic head; the message says why.
+        """
+        if not self.origin.embeds:
+            raise InputError(self.origin.no_head)
+        found = []
+        for index in range(self.geometry.frames):
+            embedding = self._draw(index, embed=True).embedding
+            if embedding is None:
+                raise ValueError("the network gave no embedding although it was asked: its semantic head is missing")
+            found.append(embedding.flatten(0, 1).cpu())
+            drawn()
+        return torch.stack(found)
+
+    def index(self, drawn: Callable[[], None] = lambda: None) -> PatchIndex:
+        """Make every patch searchable; without the clip, predictions stand for the targets too.
+
+        Raises:
+            ValueError: there is no semantic head; the message says why.
+        """
+        predicted = self.embeddings(drawn)
+        targets = predicted if self.targets is None else self.targets.cpu()
+        return PatchIndex(
+            predicted=predicted, targets=targets, splits=self.origin.splits, columns=self.geometry.columns
+        )
+
+    @torch.no_grad()
+    def _draw(self, time: float, *, embed: bool) -> Prediction:
+        self.check_time(time)
+        if self.model.unit == "patch":
+            centres = self.grid.centres(1).to(self.device)
+            x = centres[:, 1]
+            y = centres[:, 2]
+        else:
+            x = y = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
+        frames = self.frame_of(int(time))[None] if self.frame_of is not None else None
+        return self.model(
+            Query(t=torch.full_like(x, time / self.geometry.frames), x=x, y=y, frames=frames), embed=embed
+        )
+
+
+def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np.uint8]) -> Path:
+    """Write an image in [0, 1], or pixels (`[height, width, 3]`), as a PNG, whole or not at all."""
+    content = BytesIO()
+    Image.fromarray(as_picture(image) if isinstance(image, Tensor) else image).save(content, "PNG")
+    write_file(path, content.getvalue(), durable=True)
+    return path
+
+
+def origin_of(run: StoredRun) -> Origin:
+    """Where an opened run's network comes from."""
+    return Origin(
+        clip=run.config.name,
+        step=run.step,
+        splits=run.scene.split.labels,
+        teacher=run.scene.teacher,
+        embeds=run.head_trained,
+        no_head="" if run.head_trained else _UNTRAINED,
+    )
+
+
+def origin_config(run: StoredRun) -> dict[str, Any]:
+    """What `model_config` stores of a run beside the architecture, so that a bitstream explains itself."""
+    return {
+        "clip": run.config.name,
+        "step": run.step,
+        "split": [run.config.data_split, run.config.shuffle_data],
+        "teacher": run.scene.teacher,
+        "head_trained": run.head_trained,
+    }
+
+
+_UNTRAINED = (
+    "the semantic head of this checkpoint is untrained (--clip-loss-weight 0, or still in the warm-up of "
+    "--pixel-loss-warmup-epochs): train a run whose semantic term is active"
+)
+_LEFT_OUT = "the bitstream has no semantic head, it was written without: export it again without --no-clip-head"
+
+
+def _origin_in(config: Mapping[str, Any], *, with_head: bool) -> Origin:
+    """Read what `origin_config` stored.
+
+    Raises:
+        KeyError, TypeError, ValueError: something is missing or is not what was stored.
+    """
+    rule, shuffled = config["split"]
+    trained = config["head_trained"]
+    return Origin(
+        clip=config["clip"],
+        step=config["step"],
+        splits=split_frames(config["geometry"]["frames"], rule, shuffle=shuffled).labels,
+        teacher=config["teacher"],
+        embeds=trained and with_head,
+        no_head=_UNTRAINED if not trained else "" if with_head else _LEFT_OUT,
+    )

@@ -1,0 +1,307 @@
+"""What a trained video run gives to others: files of an evaluation, and a bitstream that was read back and measured."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call
+
+from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch.recon.pipelines.video.bitstream import (
+    CodecOptions,
+    Written,
+    allocate_bits,
+    frame_codes,
+    model_config,
+    write_bitstream,
+)
+from fieldwatch.recon.pipelines.video.bitstream.codec import CLIP_HEAD, ENCODER
+from fieldwatch.recon.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
+from fieldwatch.recon.pipelines.video.evaluation import Evaluation, draw_frame, evaluate
+from fieldwatch.recon.pipelines.video.models import VideoModel
+from fieldwatch.recon.pipelines.video.playback import Playback, origin_config, save_picture
+from fieldwatch.recon.pipelines.video.stored import StoredRun
+from fieldwatch.recon.pipelines.video.strips import sheet, strip, worst
+from fieldwatch.recon.pipelines.video.study import (
+    Subject,
+    score_patches,
+    score_positions,
+    write_patch_study,
+    write_position_study,
+)
+
+WORST_SHOWN = 4
+"""Frames of each set in the picture of the worst ones."""
+DECODES = 3
+"""Decodes of the whole clip whose median gives the decoding speed."""
+LOOKED_AT = 8
+"""Training frames by whose error bits are given out."""
+ATTEMPTS = 3
+"""Allocations of bits, each with half the budget of the one before, until the measured drop is small enough."""
+
+PATCH_FILES = ("all_patches_detailed.csv", "per_frame_stats.csv", "summary_stats.csv")
+POSITION_FILES = ("fractional_positions_detailed.csv", "fractional_positions_summary.csv")
+EMBEDDING_FILES = ("embedding_report.json", "embedding_map.png")
+
+Drawn = Callable[[], None]
+
+
+def ignore() -> None:
+    """Nobody watches the progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What an evaluation wrote.
+
+    Attributes:
+        metrics: every evaluation tag that applies, with references and baselines.
+        report: of the semantic head; None where it is untrained.
+        positions: quality at and between the patches that were trained on, per category and set.
+        files: every file, by what it is.
+    """
+
+    metrics: Mapping[str, float]
+    report: Mapping[str, Any] | None
+    positions: Sequence[Mapping[str, float | str | None]]
+    files: Mapping[str, Path]
+
+
+def drawings_of(run: StoredRun, positions_frames: int) -> int:
+    """How many frames `write_evaluation` draws, for a progress bar; the few worst ones drawn again are left out."""
+    scored = len(run.scene.split.train) + len(run.scene.split.val)
+    return 2 * scored + min(positions_frames, scored) + len(run.scene.clip) * Playback.of_run(run).origin.embeds
+
+
+def write_evaluation(run: StoredRun, folder: Path, *, positions_frames: int = 10, drawn: Drawn = ignore) -> Evaluated:
+    """Score a checkpoint on every training and held-out frame, and write tables, pictures and metrics.json.
+
+    Args:
+        run: the run, opened.
+        folder: where to; it is made.
+        positions_frames: frames, evenly spaced, at which the places between the patches are scored too; 0 for none.
+        drawn: called after every frame drawn.
+    """
+    player = Playback.of_run(run)
+    scene = run.scene
+    embeds = player.origin.embeds
+    subject = _subject(run, embed=embeds)
+    frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
+    with _watched(run.model, drawn):
+        evaluation = evaluate(run.model, scene, embed=embeds)
+        write_patch_study(folder, score_patches(subject))
+        positions = write_position_study(folder, score_positions(subject, frames)) if frames else []
+        report = _write_embeddings(player, folder) if embeds else None
+    names = ["metrics.json", *PATCH_FILES, *(POSITION_FILES if frames else ()), *(EMBEDDING_FILES if embeds else ())]
+    names += _write_worst(run, evaluation, folder)
+    metrics = evaluation.metrics | dict(scene.references)
+    about = {"run": str(run.folder), "step": run.step, "teacher": scene.teacher}
+    _write_json(output_path(folder, "metrics.json"), about | {"metrics": metrics, "positions": positions})
+    files = {name.partition(".")[0]: output_path(folder, name) for name in names}
+    return Evaluated(metrics=metrics, report=report, positions=positions, files=files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A bitstream, and what came out of reading it back.
+
+    Attributes:
+        written: the file.
+        options: the bits that were spent.
+        plain_bytes: the network's weights as they are in the checkpoint.
+        before: metrics of the checkpoint.
+        after: metrics of the file, decoded from the disk.
+        frames_per_second: median over some decodes of the whole clip, frame by frame.
+        loading_seconds: reading, decoding and building the network.
+    """
+
+    written: Written
+    options: CodecOptions
+    plain_bytes: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    frames_per_second: float
+    loading_seconds: float
+
+    @property
+    def drop(self) -> float:
+        """Pooled PSNR (dB) that the training frames lost."""
+        return self.before["Eval/Pooled/train_psnr"] - self.after["Eval/Pooled/train_psnr"]
+
+
+def export_bitstream(
+    run: StoredRun,
+    path: Path,
+    options: CodecOptions,
+    *,
+    psnr_drop: float | None = None,
+    stage: Callable[[str], None] = lambda _: None,
+) -> Exported:
+    """Write a run's network as a bitstream, decode it from the disk again, and measure both.
+
+    An untrained semantic head is left out whatever the options say.
+
+    Args:
+        run: the run, opened.
+        path: where to; replaced when it exists.
+        options: bits per symbol, and whether the semantic head is stored.
+        psnr_drop: dB (pooled, training frames) that quantisation may cost; bits are then taken from tensors where it
+            shows least, `options.bits` at most each. None gives every tensor its `options.bits`.
+        stage: told what is being done.
+
+    Raises:
+        InputError: a weight is not finite, or psnr_drop is not a finite number above 0.
+    """
+    if psnr_drop is not None and not 0 < psnr_drop < math.inf:
+        raise InputError(f"a PSNR drop of {psnr_drop} dB cannot be kept: give a number above 0, as in 0.1")
+    embeds = options.with_clip_head and Playback.of_run(run).origin.embeds
+    options = replace(options, with_clip_head=embeds)
+    stage("scoring the checkpoint")
+    before = evaluate(run.model, run.scene, embed=embeds).metrics
+    attempt = 0
+    while True:
+        if psnr_drop is not None:
+            stage("choosing bits per tensor")
+            options = replace(options, by_prefix=_allocate(run, options.bits, psnr_drop, 0.5**attempt))
+        stage("writing, decoding and scoring the file")
+        exported = _write_and_measure(run, path, options, before)
+        attempt += 1
+        if psnr_drop is None or exported.drop <= psnr_drop or attempt == ATTEMPTS:
+            return exported
+
+
+def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
+    """Frames per second of drawing the whole clip frame by frame: the median of some repeats, after one frame."""
+    player.frame(0)
+    seconds = []
+    for _ in range(repeats):
+        _wait_for(player.device)
+        began = time.perf_counter()
+        for index in range(player.geometry.frames):
+            player.frame(index)
+        _wait_for(player.device)
+        seconds.append(time.perf_counter() - began)
+    return player.geometry.frames / statistics.median(seconds)
+
+
+def _subject(run: StoredRun, *, embed: bool) -> Subject:
+    scene = run.scene
+    return Subject(
+        draw=lambda query: run.model(query, embed=embed),
+        unit=run.model.unit,
+        geometry=scene.geometry,
+        frame=lambda index: scene.frames([index])[0],
+        splits=scene.split.labels,
+        targets=scene.targets if embed else None,
+    )
+
+
+@contextmanager
+def _watched(model: VideoModel, drawn: Drawn) -> Iterator[None]:
+    """Call a function after everything the network draws."""
+    handle = model.register_forward_hook(lambda *_: drawn())
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
+    predicted = player.embeddings()
+    targets = player.targets
+    if targets is None:
+        raise InputError("embeddings are judged against the teacher's: open the run, a bitstream does not hold them")
+    splits = player.origin.splits
+    report = verify_embeddings(predicted, targets.cpu(), splits) | {"teacher": player.origin.teacher}
+    _write_json(output_path(folder, "embedding_report.json"), report)
+    draw_map(
+        fit_map(predicted, targets.cpu()), splits, output_path(folder, "embedding_map.png"), notes=map_notes(report)
+    )
+    return report
+
+
+@torch.no_grad()
+def _write_worst(run: StoredRun, evaluation: Evaluation, folder: Path) -> list[str]:
+    """Write the worst frames of each set: truth, drawing and error; returns the names of the files."""
+    names = []
+    for name, part in evaluation.parts.items():
+        rows = []
+        for place in worst(part.scores.pooled_psnr, WORST_SHOWN):
+            index = part.frames[place]
+            drawn = run.scene.grid.join(draw_frame(run.model, run.scene, index, embed=False)[0])[0]
+            caption = f"{name} frame {run.scene.clip.names[index]}: {part.scores.pooled_psnr[place]:.2f} dB"
+            rows.append(strip(run.scene.covered(index), drawn, caption))
+        names.append(f"worst_{name}_frames.png")
+        save_picture(output_path(folder, names[-1]), sheet(rows))
+    return names
+
+
+def _write_and_measure(run: StoredRun, path: Path, options: CodecOptions, before: Mapping[str, float]) -> Exported:
+    config = model_config(run.config.model, run.scene.geometry, run.config.options, **origin_config(run))
+    state = run.model.state_dict()
+    written = write_bitstream(path, state, config, embeddings=_codes(run), options=options)
+    began = time.perf_counter()
+    player = Playback.of_bitstream(path, run.scene.device.type)
+    loading = time.perf_counter() - began
+    return Exported(
+        written=written,
+        options=options,
+        plain_bytes=sum(tensor.nbytes for tensor in state.values()),
+        before=before,
+        after=evaluate(player.model, run.scene, embed=options.with_clip_head).metrics,
+        frames_per_second=decoding_speed(player),
+        loading_seconds=loading,
+    )
+
+
+@torch.no_grad()
+def _codes(run: StoredRun) -> Float[Tensor, "frames channels rows columns"] | None:
+    """The code of every frame for networks that encode it, a frame at a time."""
+    codes = [frame_codes(run.model, run.scene.frames([index])) for index in range(len(run.scene.clip))]
+    present = [code for code in codes if code is not None]
+    return torch.cat(present) if present else None
+
+
+def _allocate(run: StoredRun, most: int, psnr_drop: float, share: float) -> dict[str, int]:
+    """Bits per tensor that draws colours; a share of the squared error that this drop of PSNR stands for is spent."""
+    batches = [
+        run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]), with_frames=run.model.needs_frames)
+        for index in _evenly(run.scene.split.train, LOOKED_AT)
+    ]
+
+    def error(weights: Mapping[str, Tensor]) -> float:
+        drawn = [functional_call(run.model, dict(weights), (batch.query,), {"embed": False}) for batch in batches]
+        errors = [(one.rgb - batch.rgb).square().mean() for one, batch in zip(drawn, batches, strict=True)]
+        return float(torch.stack(errors).mean())
+
+    state = {
+        name: tensor for name, tensor in run.model.state_dict().items() if not name.startswith((ENCODER, CLIP_HEAD))
+    }
+    with torch.no_grad():
+        budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
+    return allocate_bits(state, error, budget, least=min(2, most), most=most)
+
+
+def _evenly(frames: Sequence[int], count: int) -> list[int]:
+    """At most so many of the frames, in order, evenly spaced."""
+    ordered = sorted(frames)
+    count = min(count, len(ordered))
+    return [ordered[i * len(ordered) // count] for i in range(count)]
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_file(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n", durable=True)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

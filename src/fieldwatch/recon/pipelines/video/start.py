@@ -1,0 +1,163 @@
+"""The start of a video run: its data made ready, and the run opened with what is declared about it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch import Declared, Guard, Outputs, Phase, Retention, Rollback, Run, Saving, Window, run_options
+from fieldwatch.base import InputError
+from fieldwatch.recon.data import Clip, PatchGrid, read_clip, synthetic_clip
+from fieldwatch.recon.losses import pixel_loss
+from fieldwatch.recon.pipelines.video.baselines import embedding_baselines, reference_psnr
+from fieldwatch.recon.pipelines.video.config import VideoConfig
+from fieldwatch.recon.pipelines.video.layout import VIDEO_LAYOUT
+from fieldwatch.recon.pipelines.video.motion import between_targets
+from fieldwatch.recon.pipelines.video.objective import semantic_window
+from fieldwatch.recon.pipelines.video.rules import VIDEO_RULES
+from fieldwatch.recon.pipelines.video.scene import Scene, StandIns
+from fieldwatch.recon.pipelines.video.schedule import parse_schedule
+from fieldwatch.recon.pipelines.video.split import FrameSplit, split_frames
+from fieldwatch.recon.pipelines.video.strips import as_bytes
+from fieldwatch.recon.pipelines.video.tags import VIDEO_METRICS
+from fieldwatch.recon.pipelines.video.teacher import Teacher, find_teacher, targets
+from fieldwatch.record import TOOLKIT
+from fieldwatch.run import Ranks, RunChoices, choose_device
+
+ROLLBACK = Rollback()
+"""When a run goes back: no healthy one of the presets comes near it."""
+
+
+def cache_folder(config: VideoConfig) -> Path:
+    """Where the teacher's embeddings are kept between runs."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return config.cache or Path(home) / "fieldwatch" / "targets"
+
+
+def load_clip(config: VideoConfig) -> Clip:
+    """The clip a config names, or the built-in one.
+
+    Raises:
+        ClipError: it cannot be read; the message names the frame and the remedy.
+    """
+    if config.data is None:
+        _refuse_framing(config)
+        return synthetic_clip(frames=32)
+    return read_clip(
+        config.data,
+        crop=config.crop,
+        resize=config.resize,
+        start=config.start,
+        count=config.count,
+        stride=config.stride,
+    )
+
+
+def _refuse_framing(config: VideoConfig) -> None:
+    plain = VideoConfig()
+    for name in ("crop", "resize", "start", "count", "stride"):
+        if getattr(config, name) != getattr(plain, name):
+            raise InputError(
+                f"--{name} {getattr(config, name)} says how --data is read: name --data too, or leave it out"
+            )
+
+
+def prepare_scene(config: VideoConfig) -> Scene:
+    """Read the clip, split it, and make the semantic targets; everything that can be wrong with the input shows here.
+
+    Raises:
+        ClipError, ValueError: what came, what was wanted, what to do.
+    """
+    parse_schedule(config.lr_type)
+    pixel_loss(config.loss)
+    Ranks.of_process().refuse_small(config.batch, "--batch")
+    device = choose_device(config.device)
+    clip = load_clip(config)
+    grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
+    split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
+    teacher, why = find_teacher(config.teacher, device)
+    if teacher.dim != config.options.clip_dim:
+        came = f"--clip-dim is {config.options.clip_dim}, the teacher {teacher.name} gives vectors of {teacher.dim}"
+        raise InputError(f"{came}: use --clip-dim {teacher.dim}")
+    wanted = targets(clip, grid, teacher, cache_folder(config))
+    pictures = make_stand_ins(clip, split, grid, teacher, device) if config.between_weight else None
+    return Scene(
+        clip=clip,
+        grid=grid,
+        split=split,
+        targets=wanted.to(device),
+        teacher=teacher.name,
+        teacher_note=why,
+        device=device,
+        resident=None if clip.streams else clip.frames.to(device),
+        stand_ins=pictures,
+        references=reference_psnr(clip, split.train, split.val) | embedding_baselines(wanted, split.train, split.val),
+    )
+
+
+def make_stand_ins(
+    clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
+) -> StandIns | None:
+    """Pictures for every frame that is not trained on, from the training frames on its two sides; None without gaps."""
+    filled = between_targets(_Floats(clip), split.train)
+    if not filled.indices:
+        return None
+    pictures = torch.stack([as_bytes(picture) for picture in filled.frames])
+    targets = teacher.encode_images(grid.split(pictures)).reshape(len(pictures), grid.patches, -1)
+    place = {gap: i for i, gap in enumerate(filled.indices)}
+    return StandIns(place=place, frames=pictures.to(device), targets=targets.to(device))
+
+
+@dataclass(frozen=True)
+class _Floats:
+    """A clip's frames in [0, 1], decoded when they are asked for."""
+
+    clip: Clip
+
+    def __len__(self) -> int:
+        return len(self.clip)
+
+    def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
+        return self.clip[index].float() / 255
+
+
+def term_windows(scene: Scene, semantic: Window | None) -> dict[str, Window]:
+    """When each loss term is meant to be active."""
+    always = {"pixel": Window(0)} | ({"between": Window(0)} if scene.stand_ins else {})
+    return always | ({"clip": semantic} if semantic else {})
+
+
+def start_run(config: VideoConfig, scene: Scene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
+    """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
+    semantic = semantic_window(config, epoch_steps)
+    warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []
+    options = run_options(
+        how,
+        saving=Saving(
+            every=config.checkpoint_epochs * epoch_steps,
+            keep=Retention(last=config.keep_last, every=config.keep_every, best=config.keep_best, metric="psnr"),
+        ),
+        guard=Guard(rollback=ROLLBACK),
+        declared=Declared(
+            windows=term_windows(scene, semantic),
+            phases=[*warm_up, Phase("both heads", semantic)] if semantic else [],
+            metrics=TOOLKIT + VIDEO_METRICS,
+            layout=VIDEO_LAYOUT,
+            about={
+                "pipeline": "video",
+                "clip": config.name,
+                "frames": len(scene.clip),
+                "size": [scene.clip.height, scene.clip.width],
+                "split": {"train": scene.split.train, "val": scene.split.val, "unused": scene.split.unused},
+                "teacher": scene.teacher,
+                "teacher_note": scene.teacher_note,
+                "notes": [*scene.clip.notes, *scene.split.notes],
+            },
+        ),
+        outputs=Outputs(rules=VIDEO_RULES),
+    )
+    return Run(folder, config=config, **options)

@@ -1,0 +1,300 @@
+"""The semantic targets: a teacher that turns patches into unit vectors, and their cache on disk."""
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import os
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwatch.base import InputError, read_npy, write_file
+from fieldwatch.recon.data import Clip, PatchGrid
+from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
+
+CLIP_NAME = "openai/clip-vit-base-patch32"
+CLIP_FOLDER_VARIABLE = "FIELDWATCH_CLIP"
+"""Environment variable that may name a folder of CLIP weights."""
+
+_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_DEVIATION = (0.26862954, 0.26130258, 0.27577711)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
+_BATCH = 64
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """Turns patches, and if it can text, into vectors of one space.
+
+    Attributes:
+        name: identifies the teacher and its settings; part of the cache's key.
+        dim: length of a vector.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name and settings."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        ...
+
+    def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
+        """Return a unit vector per patch, float32."""
+        ...
+
+    def encode_text(self, prompts: list[str]) -> Float[Tensor, "batch dim"]:
+        """Return a unit vector per prompt, float32; raises ValueError where the teacher cannot read."""
+        ...
+
+
+class ClipTeacher:
+    """CLIP through `transformers`, from files on this machine; nothing is ever downloaded.
+
+    Patches are resized so that the shorter side is the model's (224 for ViT-B/32; bicubic), cut to the centre square
+    and normalised, as CLIP's own preprocessing does: what lies outside the square of a long patch is not seen.
+
+    Args:
+        folder: holds `config.json`, the weights and the tokenizer, as `save_pretrained` writes them.
+        device: where the model runs.
+
+    Raises:
+        InputError: `transformers` is missing, or the folder holds no CLIP model.
+    """
+
+    def __init__(self, folder: Path | str, device: torch.device | str = "cpu") -> None:
+        self._folder = Path(folder)
+        if not _holds_clip(self._folder):
+            msg = (
+                f"{self._folder} holds no CLIP model: it must hold config.json and {_WEIGHTS[0]} (or "
+                f"{_WEIGHTS[2]}); use --teacher descriptor to go without"
+            )
+            raise InputError(msg)
+        if importlib.util.find_spec("transformers") is None:
+            msg = "CLIP needs the package transformers: pip install 'fieldwatch[clip]', or use --teacher descriptor"
+            raise InputError(msg)
+        model = _load_clip(self._folder)
+        self._model = model.to(device, torch.float32).eval().requires_grad_(requires_grad=False)
+        self._side = int(model.config.vision_config.image_size)
+        self._device = torch.device(device)
+        self.dim = int(model.config.projection_dim)
+        self.name = f"clip-{self.dim}-{_weights_digest(self._folder)}"
+
+    @torch.no_grad()
+    def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
+        """Embed patches as unit vectors on the host, float32."""
+        vectors = [torch.zeros(0, self.dim)]
+        for chunk in patches.split(_BATCH) if len(patches) else ():
+            pixels = _clip_pixels(chunk.to(self._device), self._side)
+            pooled = self._model.vision_model(pixel_values=pixels).pooler_output
+            vectors.append(functional.normalize(self._model.visual_projection(pooled), dim=-1).cpu())
+        return torch.cat(vectors)
+
+    @torch.no_grad()
+    def encode_text(self, prompts: list[str]) -> Float[Tensor, "batch dim"]:
+        """Embed prompts, word for word and without a template, as unit vectors on the host, float32.
+
+        Raises:
+            InputError: no prompt, or the folder has no tokenizer.
+        """
+        if not prompts:
+            msg = "no text to encode: give at least one prompt"
+            raise InputError(msg)
+        tokenizer = _load_tokenizer(self._folder)
+        limit = int(self._model.config.text_config.max_position_embeddings)
+        tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
+        pooled = self._model.text_model(**tokens.to(self._device)).pooler_output
+        return functional.normalize(self._model.text_projection(pooled), dim=-1).cpu()
+
+
+def _load_clip(folder: Path) -> Any:
+    """Load the `CLIPModel` of a folder; weights that are not there are an error, transformers would make them up."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - comes with the optional transformers
+    from transformers import CLIPModel  # noqa: PLC0415 - optional third-party library
+
+    try:
+        loaded: Any = CLIPModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError, SafetensorError) as error:
+        reason = str(error).partition(". ")[0]  # torch goes on with advice to switch its protection off
+        msg = f"{folder} cannot be loaded as a CLIP model ({reason}): copy its files again"
+        raise InputError(msg) from error
+    model, report = loaded
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        msg = f"{folder} lacks {len(missing)} weights of a CLIP model, first {missing[0]}: name a whole one's folder"
+        raise InputError(msg)
+    return model
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    """Load the `CLIPTokenizer` of a folder; without its files transformers would make up an empty one."""
+    from transformers import CLIPTokenizer  # noqa: PLC0415 - optional third-party library
+
+    advice = "copy tokenizer.json, or vocab.json and merges.txt, beside the weights"
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        msg = f"{folder} holds no CLIP tokenizer: {advice}"
+        raise InputError(msg)
+    try:
+        return CLIPTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        msg = f"{folder} holds a damaged CLIP tokenizer ({error}): {advice}"
+        raise InputError(msg) from error
+
+
+def _clip_pixels(patches: UInt8[Tensor, "batch 3 height width"], side: int) -> Float[Tensor, "batch 3 side side"]:
+    """CLIP's preprocessing: bicubic to the side, centre crop, mean and deviation."""
+    height, width = patches.shape[-2:]
+    shorter = min(height, width)
+    size = (height * side // shorter, width * side // shorter)
+    resized = functional.interpolate(patches.float(), size, mode="bicubic", antialias=True).round().clamp(0, 255) / 255
+    top = (size[0] - side) // 2
+    left = (size[1] - side) // 2
+    square = resized[..., top : top + side, left : left + side]
+    mean, deviation = (square.new_tensor(values).view(1, 3, 1, 1) for values in (_MEAN, _DEVIATION))
+    return (square - mean) / deviation
+
+
+def _holds_clip(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any((folder / name).is_file() for name in _WEIGHTS)
+
+
+def _weights_digest(folder: Path) -> str:
+    """Twelve digits of the weights' sha256, so that fine-tuned weights do not share a cache."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".bin"}):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+class FoundTeacher(NamedTuple):
+    """A teacher, and why this one."""
+
+    teacher: Teacher
+    note: str
+
+
+def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> FoundTeacher:
+    """Find the teacher that a setting names.
+
+    Args:
+        setting: "auto" takes CLIP if its weights are on this machine and the descriptor if not; "descriptor"; "clip";
+            a folder of CLIP weights; or a model name in the Hugging Face cache. Nothing is downloaded.
+        device: where CLIP runs.
+
+    Raises:
+        InputError: CLIP or a certain model was asked for and is not here.
+    """
+    if setting == "descriptor":
+        return FoundTeacher(ImageDescriptor(), "image descriptor, as asked for (not CLIP: it cannot read text)")
+    folder, looked = _clip_folder(setting)
+    if folder is not None:
+        return FoundTeacher(ClipTeacher(folder, device), f"CLIP from {folder}")
+    if setting == "auto":
+        return FoundTeacher(ImageDescriptor(), f"image descriptor instead of CLIP ({looked}): it cannot read text")
+    msg = (
+        f"--teacher {setting}: no CLIP weights ({looked}). Put them into a folder and name it here or in "
+        f"${CLIP_FOLDER_VARIABLE}, or use --teacher descriptor"
+    )
+    raise InputError(msg)
+
+
+def _clip_folder(setting: str) -> tuple[Path | None, str]:
+    """Return the folder of weights, or None and where it was looked for."""
+    standard = setting in {"auto", "clip"}
+    named = os.environ.get(CLIP_FOLDER_VARIABLE, "") if standard else setting
+    if named and Path(named).expanduser().is_dir():
+        return Path(named).expanduser(), ""
+    if named and standard:
+        return None, f"${CLIP_FOLDER_VARIABLE} is {named}, which is no folder"
+    if importlib.util.find_spec("transformers") is None:
+        return None, "the package transformers is not installed"
+    return _cached_model(CLIP_NAME if standard else setting)
+
+
+def _cached_model(name: str) -> tuple[Path | None, str]:
+    """Return the folder of a model in the Hugging Face cache, or None and why."""
+    from huggingface_hub import constants, try_to_load_from_cache  # noqa: PLC0415 - of the optional transformers
+
+    try:
+        config = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # not of the form owner/name
+        return None, f"{name} is neither a folder nor a model name"
+    if isinstance(config, str) and _holds_clip(Path(config).parent):
+        return Path(config).parent, ""
+    return None, f"{name} is not in {constants.HF_HUB_CACHE}"
+
+
+def targets(
+    clip: Clip, grid: PatchGrid, teacher: Teacher, cache_folder: Path | None = None
+) -> Float[Tensor, "frames patches dim"]:
+    """Embed every patch of a clip: the very pixels that are trained on, in float32, unit vectors.
+
+    The original encoded the uncropped source file, so that its two heads looked at different regions, and did it anew
+    in every worker of every epoch. Here it happens once: the result is kept in `cache_folder` under a hash of the
+    pixels, their framing, the grid and the teacher. A file that was cut short or altered is made again.
+
+    Args:
+        clip: the frames.
+        grid: their patches.
+        teacher: who embeds them.
+        cache_folder: made if missing; None keeps nothing, and so does a folder that cannot be written.
+
+    Raises:
+        ValueError: the grid is not of the clip's size.
+        InputError: the teacher returns something else than unit vectors.
+    """
+    if (grid.height, grid.width) != (clip.height, clip.width):
+        msg = f"the grid is for {grid.height} x {grid.width} pixels, the clip is {clip.height} x {clip.width}"
+        raise ValueError(msg)
+    shape = (len(clip), grid.patches, teacher.dim)
+    path = cache_folder / f"{_key(clip, grid, teacher)}.npy" if cache_folder else None
+    if path and (kept := _load(path, shape)) is not None:
+        return kept
+    vectors = torch.stack([teacher.encode_images(grid.split(frame[None])).float().cpu() for frame in clip])
+    lengths = vectors.norm(dim=-1)
+    if vectors.shape != shape or not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
+        msg = (
+            f"{teacher.name} gave {tuple(vectors.shape)} with lengths {lengths.min():.3g} to {lengths.max():.3g}, "
+            f"wanted unit vectors {shape}"
+        )
+        raise InputError(msg)
+    if path:
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
+            _save(path, vectors)
+    return vectors
+
+
+def _key(clip: Clip, grid: PatchGrid, teacher: Teacher) -> str:
+    parts = f"targets 1|{clip.digest}|{grid.rows}x{grid.columns}|{grid.height}x{grid.width}|{teacher.name}"
+    return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+
+def _save(path: Path, vectors: Float[Tensor, "frames patches dim"]) -> None:
+    """Write an .npy file with its sha256 behind it (which `numpy.load` does not mind), in one piece."""
+    buffer = io.BytesIO()
+    np.save(buffer, vectors.numpy(), allow_pickle=False)
+    content = buffer.getvalue()
+    write_file(path, content + hashlib.sha256(content).digest(), durable=True)
+
+
+def _load(path: Path, shape: tuple[int, int, int]) -> Float[Tensor, "frames patches dim"] | None:
+    """Read a kept file, or None if there is none that is whole."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+        return None
+    array = read_npy(content)
+    return torch.from_numpy(array) if array.shape == shape and array.dtype == np.float32 else None

@@ -1,0 +1,98 @@
+"""How far blended normals are from those of the blended depth (2DGS, Huang 2024, eq. 14), fused on the CPU."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fieldwatch.recon.geometry import Camera, normals_from_depth
+from fieldwatch.recon.losses import normal_consistency_error
+from fieldwatch.recon.render.native import call, native_available
+
+_LEAST_ALPHA = 1e-6
+
+
+class _Fused(torch.autograd.Function):
+    """The mean, and the gradients of the sum already in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *how: Any) -> Tensor:
+        camera, opaque, mask = how
+        maps = [part.contiguous() for part in (normals, alpha, depth)]
+        mask = None if mask is None else mask.contiguous()
+        width = camera.width
+        height = camera.height
+        expected = torch.empty(height * width, dtype=torch.float64)
+        planes = alpha.new_empty(4 * (width + 2) * height)
+        sums = torch.empty(2 * height, dtype=torch.float64)
+        result = torch.empty(2, dtype=torch.float64)
+        slopes = [torch.empty_like(part) if any(ctx.needs_input_grad) else None for part in maps]
+        lens = (camera.fx, camera.fy, camera.cx, camera.cy, opaque)
+        threads = torch.get_num_threads()
+        call("fw_depth_normals", width, height, *lens, *maps, mask, threads, expected, planes, sums, result, *slopes)
+        ctx.save_for_backward(result, *slopes)
+        return result[0].to(alpha.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+        result, *slopes = ctx.saved_tensors
+        share = (gradients[0] * result[1]).to(gradients[0].dtype)
+        return (*(slope * share for slope in slopes), None, None, None)
+
+
+def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and which pixels count
+    normals: Float[Tensor, "height width 3"],
+    alpha: Float[Tensor, "height width"],
+    depth: Float[Tensor, "height width"],
+    camera: Camera,
+    *,
+    opaque: float = 0.5,
+    mask: Bool[Tensor, "height width"] | None = None,
+) -> Float[Tensor, ""]:
+    """Mean of alpha - <blended normal, N> over the pixels that show a surface; 0 where none does.
+
+    N is the unit normal of depth / alpha by central differences (`fieldwatch.recon.geometry.normals_from_depth`), so a
+    pixel counts where its four neighbours show a surface too. Gradients flow into all three maps. Single precision on
+    the CPU runs in a fused kernel, which calculates in double; all else in plain torch.
+
+    Args:
+        normals: sum_i w_i n_i in camera axes (x right, y down, z forward), not divided by alpha.
+        alpha: sum_i w_i.
+        depth: sum_i w_i z_i, not divided by alpha.
+        camera: of the maps' size; where it stands does not matter.
+        opaque: alpha above which a pixel shows a surface.
+        mask: pixels that count; all, if None.
+
+    Raises:
+        ValueError: the maps and the camera have different sizes.
+    """
+    if alpha.shape != (camera.height, camera.width):
+        raise ValueError(
+            f"maps of {alpha.shape[1]}x{alpha.shape[0]} (width x height) for camera {camera.name!r} of "
+            f"{camera.width}x{camera.height}: bring them to one size, with camera.resized"
+        )
+    kinds = {(part.device.type, part.dtype) for part in (normals, alpha, depth)}
+    if kinds == {("cpu", torch.float32)} and native_available()[0]:
+        return _Fused.apply(normals, alpha, depth, camera, opaque, mask)
+    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask)
+
+
+def depth_normal_consistency_reference(  # noqa: PLR0913  as above
+    normals: Float[Tensor, "height width 3"],
+    alpha: Float[Tensor, "height width"],
+    depth: Float[Tensor, "height width"],
+    camera: Camera,
+    *,
+    opaque: float = 0.5,
+    mask: Bool[Tensor, "height width"] | None = None,
+) -> Float[Tensor, ""]:
+    """Compute the same in plain torch, on any device and in any precision."""
+    eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    seen = alpha.detach() > opaque
+    seen = seen if mask is None else seen & mask
+    from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), eye, mask=seen)
+    return normal_consistency_error(normals, alpha, from_depth, valid)

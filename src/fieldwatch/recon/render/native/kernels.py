@@ -1,0 +1,93 @@
+"""The loaded library: one declared signature per kernel, called on tensors' addresses."""
+
+import ctypes
+import functools
+from typing import Any
+
+import torch  # noqa: F401  before the library is loaded: both then share torch's OpenMP runtime
+from torch import Tensor
+
+from fieldwatch.recon.render.native.build import NativeUnavailable, built
+
+_P = ctypes.c_void_p
+_L = ctypes.c_int64
+_I = ctypes.c_int32
+_F = ctypes.c_float
+_D = ctypes.c_double
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "fw_project": (_L, [_P, _L, *[_P] * 4, _I, *[_P] * 8]),
+    "fw_project_backward": (None, [_P, _L, _L, *[_P] * 12, _I, *[_P] * 4]),
+    "fw_harmonics": (None, [_L, *[_P] * 5, _L, _I, _I, _P]),
+    "fw_harmonics_backward": (None, [_L, _L, *[_P] * 4, _L, _I, _P, _P, _I, *[_P] * 3]),
+    "fw_rank": (_L, [_L, *[_P] * 4, _I, _I, _I, *[_P] * 4]),
+    "fw_fill": (None, [_L, _P, _I, _I, _I, *[_P] * 3]),
+    "fw_blend": (None, [_L, _L, _L, _I, _I, *[_P] * 4, _I, *[_P] * 4]),
+    "fw_blend_backward": (None, [_L, _L, _L, _L, _I, _I, _P, _L, *[_P] * 7, _I, *[_P] * 6]),
+    "fw_similarity_scratch": (_L, [_L, _L, _L]),
+    "fw_similarity": (None, [_L, _L, _L, _P, _P, _I, *[_P] * 4]),
+    "fw_depth_normals": (None, [_L, _L, *[_D] * 5, *[_P] * 4, _I, *[_P] * 7]),
+    "fw_cast_triangles": (None, [_L, _P, _L, *[_P] * 3, _L, _L, _I, *[_P] * 6]),
+    "fw_adam": (None, [_L, _P, _L, _P, *[_F] * 6, _I, *[_P] * 3]),
+    "fw_encode": (_L, [_L, _P, _L, _L, *[_P] * 3, _I, _P, _P]),
+    "fw_encode_backward": (None, [_L, _P, _L, _L, *[_P] * 3, _I, *[_P] * 4]),
+    "fw_section_alpha": (None, [_L, _P, _P, _D, _I, _P]),
+    "fw_section_alpha_backward": (_D, [_L, _P, _P, _D, _P, _I, *[_P] * 3]),
+    "fw_composite": (_L, [_L, _P, _L, *[_P] * 3, _L, _P, _I, *[_P] * 4]),
+    "fw_composite_backward": (None, [_L, _L, *[_P] * 4, _L, _P, _I, *[_P] * 5]),
+    "fw_composite_sections": (_L, [_L, _P, _L, _P, _L, *[_P] * 3, _D, _P, _L, _P, _I, *[_P] * 5]),
+    "fw_composite_sections_backward": (_D, [_L, _L, *[_P] * 3, _D, _P, _P, _L, _P, _I, *[_P] * 5]),
+    "fw_march": (None, [_L, *[_P] * 5, _F, _L, _I, *[_P] * 3, _I, *[_P] * 3]),
+    "fw_march_samples": (None, [_L, _P, _F, *[_P] * 4, _I, *[_P] * 3]),
+    "fw_rim": (None, [_L, _P, _I, *[_P] * 5]),
+    "fw_sdf_memory": (_L, [_L, _L, _L, _I, _I, _I]),
+    "fw_sdf_scratch": (_L, [_L, _L, _L]),
+    "fw_sdf": (_L, [_L, _P, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, _I, *[_P] * 3]),
+    "fw_sdf_backward": (None, [_L, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, _I, *[_P] * 10]),
+}
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = built()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailable(f"cannot load {path}: {error}; delete it to have it built again") from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+@functools.cache
+def native_available() -> tuple[bool, str]:
+    """Whether the native kernels run here, and why not. Builds them at the first call; remembers the answer."""
+    try:
+        _library()
+    except NativeUnavailable as reason:
+        return False, str(reason)
+    return True, ""
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a kernel. Tensors are handed over by `pointer`; numbers and None (a null pointer) as they are.
+
+    Raises:
+        NativeUnavailable: the kernels could not be built or loaded.
+    """
+    return getattr(_library(), name)(*[pointer(a) if isinstance(a, Tensor) else a for a in arguments])
+
+
+def pointer(tensor: Tensor) -> int:
+    """Address of a tensor's first entry.
+
+    Raises:
+        ValueError: the tensor is not on the CPU or has gaps: a kernel would read other memory.
+    """
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise ValueError(
+            f"a native kernel reads contiguous tensors on the CPU, got {tuple(tensor.shape)} with strides "
+            f"{tensor.stride()} on {tensor.device}: call .contiguous() first"
+        )
+    return tensor.data_ptr()

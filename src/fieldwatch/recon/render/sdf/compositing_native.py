@@ -1,0 +1,251 @@
+"""The native kernels of opacities and blending: when they run, and their autograd functions."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from fieldwatch.recon.render.native import call, native_available, pointer
+from fieldwatch.recon.render.sdf.samples import PackedSamples, Sections
+
+_BLOCK = 64  # BLOCK in native/compositing.c
+# faults, as there
+_UNSORTED = 1
+_NO_SUCH_RAY = 2
+_NO_OPACITY = 4
+
+
+def fits_native(*tensors: Tensor) -> bool:
+    """Whether the kernels take these: single precision on the CPU, and one length."""
+    alike = all(
+        part.dtype == torch.float32 and part.device.type == "cpu" and len(part) == len(tensors[0]) for part in tensors
+    )
+    return alike and native_available()[0]
+
+
+def indices_fit(count: int, *indices: Tensor) -> bool:
+    """Whether the kernels take these, one for each of so many samples."""
+    return all((part.dtype, part.device.type, part.shape) == (torch.int64, "cpu", (count,)) for part in indices)
+
+
+def scalar_fits(number: Tensor | float) -> bool:
+    """Whether the kernels take this inverse deviation."""
+    return not isinstance(number, Tensor) or (number.dtype, number.device.type) == (torch.float32, "cpu")
+
+
+def refuse(faults: int, n_rays: int, alpha: Float[Tensor, " samples"] | None = None) -> None:
+    """Raise for what is wrong with packed samples.
+
+    Raises:
+        ValueError: any fault: not sorted, of other rays, not an opacity, or sections that are not theirs.
+    """
+    if faults & _UNSORTED:
+        raise ValueError("samples are not sorted by ray: bring them into the order of ray_index before blending")
+    if faults & _NO_SUCH_RAY:
+        raise ValueError(f"samples name rays outside 0 to {n_rays - 1}: they belong to other rays, or n_rays is wrong")
+    if faults & _NO_OPACITY and alpha is not None:
+        raise ValueError(
+            f"alpha goes from {float(alpha.min())} to {float(alpha.max())}: it must be in [0, 1], as of neus_alpha"
+        )
+    if faults:
+        raise ValueError("sections are not those of these samples: take them from samples.sections() of the same")
+
+
+def native_alpha(
+    start: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"], inverse_deviation: Float[Tensor, ""] | float
+) -> Float[Tensor, "*batch"]:
+    """Opacity of sections, as `section_alpha`."""
+    return cast("Tensor", _SectionAlpha.apply(start, end, inverse_deviation))
+
+
+def native_composite(
+    alpha: Float[Tensor, " samples"],
+    ray_index: Int64[Tensor, " samples"],
+    n_rays: int,
+    distances: Float[Tensor, " samples"],
+    values: Sequence[Float[Tensor, "samples _"]],
+) -> tuple[Tensor, ...]:
+    """Weights, opacity, depth and sums of samples whose opacities are given, as `composite`."""
+    return cast("tuple[Tensor, ...]", _Composite.apply(alpha, distances, ray_index, n_rays, *values))
+
+
+def native_composite_sections(
+    values: Float[Tensor, " ends"],
+    inverse_deviation: Float[Tensor, ""] | float,
+    samples: PackedSamples,
+    sections: Sections,
+    quantities: Sequence[Float[Tensor, "ends _"]],
+) -> tuple[Tensor, ...]:
+    """Weights, opacity, depth and sums of sections, as `composite_sections`."""
+    made = _CompositeSections.apply(values, inverse_deviation, samples, sections, *quantities)
+    return cast("tuple[Tensor, ...]", made)
+
+
+def native_transmittance(
+    alpha: Float[Tensor, " samples"], ray_index: Int64[Tensor, " samples"], n_rays: int
+) -> Float[Tensor, " samples"]:
+    """Light in front of each sample."""
+    alpha, reaching = alpha.contiguous(), torch.empty_like(alpha)
+    packed = (len(alpha), ray_index.contiguous(), n_rays, _bounds(n_rays), alpha, None, 0, None)
+    refuse(call("fw_composite", *packed, torch.get_num_threads(), reaching, None, None, None), n_rays, alpha)
+    return reaching
+
+
+def native_light(
+    values: Float[Tensor, " ends"], inverse_deviation: float, samples: PackedSamples, sections: Sections
+) -> tuple[Float[Tensor, " samples"], Float[Tensor, " samples"]]:
+    """Opacity of each section and the light in front of it, from the field at their ends."""
+    alpha = values.new_empty(len(samples))
+    reaching = values.new_empty(len(samples))
+    ends = (len(values), sections.start.contiguous(), sections.end.contiguous(), values.contiguous())
+    packed = (len(samples), samples.ray_index.contiguous(), samples.n_rays, _bounds(samples.n_rays), *ends)
+    out = (torch.get_num_threads(), alpha, reaching, None, None, None)
+    refuse(call("fw_composite_sections", *packed, inverse_deviation, None, 0, None, *out), samples.n_rays)
+    return alpha, reaching
+
+
+def _bounds(n_rays: int) -> Int64[Tensor, " rays_and_one"]:
+    return torch.empty(n_rays + 1, dtype=torch.int64)
+
+
+def _per_ray(like: Tensor, n_rays: int, values: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+    sums = [like.new_empty(n_rays, part.shape[1]) for part in values]
+    return like.new_empty(n_rays), like.new_empty(n_rays), sums
+
+
+def _parts(
+    values: Sequence[Tensor], sums: Sequence[Tensor | None], slopes: Sequence[Tensor | None] | None = None
+) -> Int64[Tensor, "parts 4"]:
+    """Quantities as native/compositing.c reads them (`Part`)."""
+    made = slopes or [None] * len(values)
+    rows = [
+        [0 if tensor is None else pointer(tensor) for tensor in part] + [part[0].shape[1]]
+        for part in zip(values, sums, made, strict=True)
+    ]
+    return torch.tensor(rows, dtype=torch.int64).view(-1, 4)
+
+
+def _contiguous(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [None if part is None else part.contiguous() for part in gradients]
+
+
+def _scalar(number: float, wanted: bool) -> Float[Tensor, ""] | None:  # noqa: FBT001  one of autograd's flags
+    return torch.tensor(number, dtype=torch.float32) if wanted else None
+
+
+def _once() -> None:
+    # Not torch's once_differentiable: where the incoming gradient is constant it would detach without a word.
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "opacities and blended samples of the native kernels cannot be differentiated twice, and create_graph=True "
+            "asked for that: blend in double precision, which runs in plain torch, or leave it out"
+        )
+
+
+class _SectionAlpha(torch.autograd.Function):
+    """Opacities of sections from the field at their ends."""
+
+    @staticmethod
+    def forward(ctx: Any, start: Tensor, end: Tensor, inverse_deviation: Tensor | float) -> Tensor:
+        start = start.contiguous()
+        end = end.contiguous()
+        s = float(inverse_deviation)
+        alpha = torch.empty_like(start)
+        call("fw_section_alpha", start.numel(), start, end, s, torch.get_num_threads(), alpha)
+        ctx.save_for_backward(start, end)
+        ctx.s = s
+        return alpha
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        _once()
+        start, end = ctx.saved_tensors
+        count = start.numel()
+        shares = torch.empty(-(-start.numel() // _BLOCK), dtype=torch.float64)
+        by_start = torch.empty_like(start)
+        by_end = torch.empty_like(end)
+        given = (gradients[0].contiguous(), torch.get_num_threads(), shares)
+        by_s = call("fw_section_alpha_backward", count, start, end, ctx.s, *given, by_start, by_end)
+        return by_start, by_end, _scalar(by_s, ctx.needs_input_grad[2])
+
+
+class _Composite(torch.autograd.Function):
+    """Weights, opacity, depth and sums of samples whose opacities are given."""
+
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, distances: Tensor, *rest: Any) -> Any:
+        ray_index, n_rays = rest[:2]
+        values = [part.contiguous() for part in rest[2:]]
+        alpha = alpha.contiguous()
+        distances = distances.contiguous()
+        bounds = _bounds(n_rays)
+        reaching, weights = (torch.empty_like(alpha) for _ in range(2))
+        opacity, depth, sums = _per_ray(alpha, n_rays, values)
+        packed = (len(alpha), ray_index.contiguous(), n_rays, bounds, alpha, distances)
+        threads = torch.get_num_threads()
+        out = (reaching, weights, opacity, depth)
+        refuse(call("fw_composite", *packed, len(values), _parts(values, sums), threads, *out), n_rays, alpha)
+        ctx.save_for_backward(bounds, alpha, reaching, distances, *values)
+        ctx.set_materialize_grads(False)
+        return weights, opacity, depth, *sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        _once()
+        bounds, alpha, reaching, distances, *values = ctx.saved_tensors
+        by_weights, by_opacity, by_depth, *by_sums = _contiguous(gradients)
+        slopes = [torch.zeros_like(v) if n else None for v, n in zip(values, ctx.needs_input_grad[4:], strict=True)]
+        by_alpha = torch.empty_like(alpha)
+        by_distances = torch.empty_like(distances) if ctx.needs_input_grad[1] else None
+        packed = (len(alpha), len(bounds) - 1, bounds, alpha, reaching, distances)
+        parts = _parts(values, by_sums, slopes)
+        threads = torch.get_num_threads()
+        given = (by_weights, by_opacity, by_depth)
+        call("fw_composite_backward", *packed, len(values), parts, threads, *given, by_alpha, by_distances)
+        return by_alpha, by_distances, None, None, *slopes
+
+
+class _CompositeSections(torch.autograd.Function):
+    """Weights, opacity, depth and sums of sections whose field and quantities are given at their ends."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, inverse_deviation: Tensor | float, *rest: Any) -> Any:
+        samples, sections = rest[:2]
+        quantities = [part.contiguous() for part in rest[2:]]
+        values = values.contiguous()
+        s = float(inverse_deviation)
+        rays = samples.n_rays
+        count = len(samples)
+        distances = samples.midpoints
+        start = sections.start.contiguous()
+        end = sections.end.contiguous()
+        bounds = _bounds(rays)
+        reaching, weights = (values.new_empty(count) for _ in range(2))
+        opacity, depth, sums = _per_ray(values, rays, quantities)
+        packed = (count, samples.ray_index.contiguous(), rays, bounds, len(values), start, end, values, s, distances)
+        parts = _parts(quantities, sums)
+        out = (None, reaching, weights, opacity, depth)
+        threads = torch.get_num_threads()
+        refuse(call("fw_composite_sections", *packed, len(quantities), parts, threads, *out), rays)
+        ctx.save_for_backward(bounds, start, values, reaching, distances, *quantities)
+        ctx.s = s
+        ctx.set_materialize_grads(False)
+        return weights, opacity, depth, *sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        _once()
+        bounds, start, values, reaching, distances, *quantities = ctx.saved_tensors
+        by_weights, by_opacity, by_depth, *by_sums = _contiguous(gradients)
+        wanted = ctx.needs_input_grad[4:]
+        slopes = [torch.zeros_like(q) if n else None for q, n in zip(quantities, wanted, strict=True)]
+        by_values = torch.zeros_like(values)
+        shares = torch.empty(len(bounds) - 1, dtype=torch.float64)
+        packed = (len(start), len(bounds) - 1, bounds, start, values, ctx.s, reaching, distances)
+        parts = _parts(quantities, by_sums, slopes)
+        threads = torch.get_num_threads()
+        given = (by_weights, by_opacity, by_depth, shares, by_values)
+        by_s = call("fw_composite_sections_backward", *packed, len(quantities), parts, threads, *given)
+        return by_values, _scalar(by_s, ctx.needs_input_grad[1]), None, None, *slopes

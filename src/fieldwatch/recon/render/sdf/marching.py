@@ -1,0 +1,190 @@
+"""Samples along rays, in the occupied cells of a grid only."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from torch import Tensor
+
+from fieldwatch.recon.render.native import native_available
+from fieldwatch.recon.render.sdf.cells import Cells, grown, rimmed
+from fieldwatch.recon.render.sdf.marching_native import marches_natively, native_maps, native_march
+from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
+
+_STRIDE = 1.9  # cells that a stretch of steps is long: less than one cell from its middle to its ends
+
+
+class Maps(NamedTuple):
+    """Which cells are occupied, and which are occupied or have a neighbour that is; both `rimmed`.
+
+    `bits` are those of both, eight cells a byte, for the native kernel; None where it does not run.
+    """
+
+    occupied: Bool[Tensor, "x y z"]
+    near: Bool[Tensor, "x y z"]
+    bits: UInt8[Tensor, "2 bytes"] | None = None
+
+
+def maps_of(occupied: Bool[Tensor, "x y z"]) -> Maps:
+    """Make the maps of a cubic table."""
+    cubic = len(set(occupied.shape)) == 1 and len(occupied) > 0
+    if cubic and occupied.device.type == "cpu" and native_available()[0]:
+        return Maps(*native_maps(occupied))
+    return maps_reference(occupied)
+
+
+def maps_reference(occupied: Bool[Tensor, "x y z"]) -> Maps:
+    """Make the maps in plain torch, on any device."""
+    edge = rimmed(occupied)
+    return Maps(edge, grown(edge))
+
+
+def geometric_step(index: int, total: int, first: float = 1e-2, last: float = 1e-3) -> float:
+    """Distance between samples at a step of training: from `first` to `last`, by the same factor at every step (PMNI).
+
+    Args:
+        index: of the step of training; from `total` on the distance stays.
+        total: steps of training.
+        first: distance at step 0.
+        last: distance at step `total`.
+
+    Raises:
+        ValueError: a distance that is not positive, or no steps.
+    """
+    if not (first > 0 and last > 0 and total > 0 and index >= 0):
+        raise ValueError(
+            f"a step size from {first} to {last} over {total} steps, at {index}: sizes and total must be above 0, the "
+            "index 0 or more"
+        )
+    return first * (last / first) ** min(index / total, 1.0)
+
+
+class _Lattice(NamedTuple):
+    """Possible samples of rays: number k goes from `first` + k step to `first` + (k + 1) step."""
+
+    rays: BoundedRays
+    first: Float[Tensor, " rays"]
+    step: float
+
+    def counts(self) -> Int64[Tensor, " rays"]:
+        """Numbers of samples whose middle lies before `far`; one more here and there, by rounding."""
+        return ((self.rays.far - self.first) / self.step + 0.5).ceil().clamp_min(0).long()
+
+    def at(self, ray: Int64[Tensor, " n"], number: Tensor) -> Float[Tensor, " n"]:
+        return self.first.index_select(0, ray) + number * self.step
+
+    def points(self, ray: Int64[Tensor, " n"], distances: Float[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor]:
+        x, y, z = (
+            origin.index_select(0, ray) + distances * direction.index_select(0, ray)
+            for origin, direction in zip(self.rays.origins.unbind(-1), self.rays.directions.unbind(-1), strict=True)
+        )
+        return x, y, z
+
+
+@torch.no_grad()
+def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
+    cells: Cells,
+    maps: Maps,
+    rays: BoundedRays,
+    step: float,
+    *,
+    jitter: Float[Tensor, " rays"] | None,
+    most: int | None,
+    chunk: int,
+) -> PackedSamples:
+    """As `OccupancyGrid.march` has it.
+
+    Stretches of many steps are looked up first, in the map with neighbours, and only those near an occupied cell step
+    by step: the result is that of looking up every step.
+    """
+    _check(rays, step, jitter, chunk)
+    whole = _Lattice(rays, _first(rays, step, jitter), step)
+    counts = whole.counts()
+    stride = _stride(cells, step)
+    longest = stride + (int(counts.max()) if len(rays) else 0)
+    if maps.bits is not None and marches_natively(cells, maps.bits, rays, whole.first, longest):
+        return native_march(
+            cells, maps.bits, rays, whole.first, counts, step=step, stride=stride, most=most, chunk=chunk
+        )
+    return march_reference(cells, maps, rays, step, jitter=jitter, most=most, chunk=chunk)
+
+
+@torch.no_grad()
+def march_reference(  # noqa: PLR0913 (as above)
+    cells: Cells,
+    maps: Maps,
+    rays: BoundedRays,
+    step: float,
+    *,
+    jitter: Float[Tensor, " rays"] | None,
+    most: int | None,
+    chunk: int,
+) -> PackedSamples:
+    """March in plain torch, on any device and in any precision: what the native kernel equals to the bit."""
+    first = _first(rays, step, jitter)
+    whole = _Lattice(rays, first, step)
+    found: list[tuple[Tensor, Tensor]] = []
+    samples = 0
+    for part in _parts(whole.counts(), chunk):
+        ray, number = _occupied(cells, maps, whole, part)
+        found.append((ray, number))
+        samples += len(ray)
+        if most is not None and samples > most:
+            break
+    ray, number = (torch.cat(parts) for parts in zip(*found, strict=True)) if found else (_none(first), _none(first))
+    packed = PackedSamples(
+        t_start=whole.at(ray, number), t_end=whole.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
+    )
+    return packed if most is None or samples <= most else packed.first_rays(most)
+
+
+def _first(rays: BoundedRays, step: float, jitter: Tensor | None) -> Float[Tensor, " rays"]:
+    return rays.near.detach() + step * (torch.zeros_like(rays.near) if jitter is None else jitter)
+
+
+def _stride(cells: Cells, step: float) -> int:
+    """Steps of a stretch that is looked up as one."""
+    return max(int(_STRIDE * min(cells.edges) / step), 1)
+
+
+def _check(rays: BoundedRays, step: float, jitter: Tensor | None, chunk: int) -> None:
+    if not (step > 0 and math.isfinite(step) and chunk > 0):
+        raise ValueError(f"marching in steps of {step}, {chunk} places at a time: both must be above 0 and finite")
+    given = [rays.origins, rays.directions, rays.near[:, None], rays.far[:, None]]
+    given += [] if jitter is None else [jitter[:, None]]
+    if not bool(torch.isfinite(torch.cat(given, -1)).all()):
+        raise ValueError("a ray to march along is not finite: look at the poses and lenses that made it")
+
+
+def _none(like: Tensor) -> Int64[Tensor, "none"]:
+    return torch.empty(0, dtype=torch.int64, device=like.device)
+
+
+def _parts(counts: Int64[Tensor, " rays"], chunk: int) -> Iterator[Int64[Tensor, " part"]]:
+    """Rays with something to look up, in order, as many at a time as have `chunk` places (one ray at least)."""
+    used = torch.nonzero(counts)[:, 0]
+    group = (counts[used].cumsum(0) - 1) // chunk
+    yield from used.split(torch.unique_consecutive(group, return_counts=True)[1].tolist())
+
+
+def _occupied(
+    cells: Cells, maps: Maps, lattice: _Lattice, rays: Int64[Tensor, " part"]
+) -> tuple[Int64[Tensor, " samples"], Int64[Tensor, " samples"]]:
+    """Rays and numbers of the samples whose middle lies in an occupied cell and before `far`."""
+    counts = lattice.counts()[rays]
+    stride = _stride(cells, lattice.step)
+    stretches = -(-counts // stride)
+    row = torch.repeat_interleave(stretches)
+    begin = (torch.arange(len(row), device=row.device) - (stretches.cumsum(0) - stretches)[row]) * stride
+    ray = rays[row]
+    middle = lattice.at(ray, begin + 0.5 * stride)
+    near = cells.looked_up(maps.near, lattice.points(ray, middle))
+    ray = ray[near]
+    begin = begin[near]
+    number = (begin[:, None] + torch.arange(stride, device=begin.device)).view(-1)
+    ray = ray.repeat_interleave(stride)
+    middle = lattice.at(ray, number + 0.5)
+    kept = cells.looked_up(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])
+    return ray[kept], number[kept]

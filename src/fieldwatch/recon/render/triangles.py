@@ -1,0 +1,213 @@
+"""The first triangle of a mesh along the ray of each pixel: a native rasteriser, and the same in plain torch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Float32, Float64, Int64
+from torch import Tensor
+
+from fieldwatch.recon.render.native import NativeUnavailable, call, native_available
+from fieldwatch.recon.render.splats import View
+
+CastBackend = Literal["auto", "native", "reference"]
+
+_BLUR = 4e-15  # of an edge function, over the lengths of its factors; as in native/triangles.c
+_SLACK = 1e-3  # pixels by which a box is wider than what it holds
+_PAIRS = 1 << 20  # of face and pixel that the reference looks at together
+_NOTHING = torch.iinfo(torch.int64).max
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hits:
+    """What the ray through the centre of each pixel meets first.
+
+    Attributes:
+        faces: number of the face; -1 where there is none.
+        depth: along the optical axis (z in camera axes), in world units; 0 where there is nothing.
+        barycentrics: weights of the face's three corners at the point itself (not on the image), so they interpolate
+            anything that is linear on the triangle; they add up to 1, or are 0 where there is nothing.
+    """
+
+    faces: Int64[Tensor, "height width"]
+    depth: Float32[Tensor, "height width"]
+    barycentrics: Float32[Tensor, "height width 3"]
+
+
+def cast_triangles(
+    vertices: Float[Tensor, "n 3"],
+    faces: Int64[Tensor, "m 3"],
+    view: View,
+    *,
+    backend: CastBackend = "auto",
+) -> Hits:
+    """Find what a camera sees of a mesh: per pixel the nearest face at `view.near` or beyond, from either side.
+
+    Edge functions of homogeneous coordinates in double precision (Olano & Greer, Triangle scan conversion using 2D
+    homogeneous coordinates, 1997), so triangles that reach behind the camera need no clipping. A ray through a common
+    edge meets both neighbours: a closed mesh has no holes. Of faces at the same depth (in single precision) the one
+    with the lowest number is taken. Both backends give the same bits, for any number of threads.
+
+    Args:
+        vertices: places in the world.
+        faces: three rows of `vertices` each; those without area are never met.
+        view: the camera, at +0.5 of whose pixels the rays go through.
+        backend: `native` is the C rasteriser (CPU), `reference` plain torch (any device); `auto` takes the native one
+            where it runs.
+
+    Raises:
+        ValueError: a vertex is not finite, a face names a vertex that is not there, or `view.near` is not above 0.
+        NativeUnavailable: the native backend was asked for, and it cannot run here.
+    """
+    there, reason = native_available() if backend != "reference" else (False, "")
+    if backend == "native" and not (there and vertices.device.type == "cpu"):
+        where = f"the vertices are on {vertices.device}, it runs on the CPU"
+        raise NativeUnavailable(f"triangles cannot be cast natively: {reason or where}; choose backend='auto'")
+    _check(vertices, faces, view)
+    pose = view.camera_from_world.detach().to(vertices.device, torch.float64)
+    chosen = _native if there and vertices.device.type == "cpu" else _reference
+    return chosen(vertices.detach().double().contiguous(), faces.contiguous(), pose, view)
+
+
+def _check(vertices: Tensor, faces: Tensor, view: View) -> None:
+    if not view.near > 0:
+        raise ValueError(f"the view's near plane is at {view.near}: it must be above 0 to tell front from back")
+    if not bool(torch.isfinite(vertices).all()):
+        raise ValueError("a vertex is not finite: remove such vertices and their faces, or look at what made them")
+    if faces.numel() and (int(faces.min()) < 0 or int(faces.max()) >= len(vertices)):
+        raise ValueError(
+            f"faces name the vertices {int(faces.min())} to {int(faces.max())}, there are {len(vertices)} (numbered "
+            "from 0): they belong to another mesh"
+        )
+
+
+def _native(
+    vertices: Float64[Tensor, "n 3"], faces: Int64[Tensor, "m 3"], pose: Float64[Tensor, "4 4"], view: View
+) -> Hits:
+    hits = Hits(
+        faces=torch.full((view.height, view.width), -1),
+        depth=torch.zeros(view.height, view.width),
+        barycentrics=torch.zeros(view.height, view.width, 3),
+    )
+    lens = torch.tensor([view.fx, view.fy, view.cx, view.cy, view.near], dtype=torch.float64)
+    corners = lens.new_empty(len(vertices), 6)
+    boxes = torch.empty(len(faces), 4, dtype=torch.int32)
+    room = (corners, boxes, lens.new_empty(view.width))
+    meant = (len(vertices), vertices, len(faces), faces, pose.contiguous(), lens, view.width, view.height)
+    call("fw_cast_triangles", *meant, torch.get_num_threads(), *room, hits.faces, hits.depth, hits.barycentrics)
+    return hits
+
+
+class _Rays(NamedTuple):
+    """x / z of every column and y / z of every row; `reach` bounds both, and 1."""
+
+    across: Float64[Tensor, "width"]
+    down: Float64[Tensor, "height"]
+    reach: Float64[Tensor, ""]
+
+
+class _Weights(NamedTuple):
+    """Of pairs of face and pixel: unscaled barycentric weights, depth, and whether they meet."""
+
+    corners: Float64[Tensor, "pairs 3"]
+    depth: Float64[Tensor, "pairs"]
+    met: Bool[Tensor, "pairs"]
+
+
+def _reference(
+    vertices: Float64[Tensor, "n 3"], faces: Int64[Tensor, "m 3"], pose: Float64[Tensor, "4 4"], view: View
+) -> Hits:
+    corners = _in_camera(vertices, pose)[faces]
+    rays = _rays(view, vertices.device)
+    best = torch.full((view.height * view.width,), _NOTHING, device=vertices.device)
+    for face, pixel in _candidates(corners, view):
+        found = _weights(corners[face], pixel, rays, view)
+        bits = found.depth[found.met].float().view(torch.int32).long()  # of positive floats: ordered as they are
+        key = bits << 32 | face[found.met]
+        best.scatter_reduce_(0, pixel[found.met], key, "amin")
+    return _collected(best, corners, rays, view)
+
+
+def _in_camera(vertices: Float64[Tensor, "n 3"], pose: Float64[Tensor, "4 4"]) -> Float64[Tensor, "n 3"]:
+    """Term by term: a matrix product would fuse multiplications with additions."""
+    x, y, z = vertices.unbind(-1)
+    return torch.stack([((row[0] * x + row[1] * y) + row[2] * z) + row[3] for row in pose[:3]], -1)
+
+
+def _rays(view: View, device: torch.device) -> _Rays:
+    across = (torch.arange(view.width, dtype=torch.float64, device=device) + 0.5 - view.cx) / view.fx
+    down = (torch.arange(view.height, dtype=torch.float64, device=device) + 0.5 - view.cy) / view.fy
+    return _Rays(across, down, torch.cat([across.abs(), down.abs(), across.new_ones(1)]).max())
+
+
+def _candidates(
+    corners: Float64[Tensor, "m 3 3"], view: View
+) -> Iterator[tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"]]]:
+    """Faces and the pixels that they may cover, some at a time; of a face through the near plane, all pixels."""
+    left, right, top, bottom = _boxes(corners, view)
+    counts = (right - left) * (bottom - top)
+    used = torch.nonzero(counts)[:, 0]
+    ends = counts[used].cumsum(0)
+    for group in torch.unique(ends // _PAIRS).tolist():
+        face = used[ends // _PAIRS == group]
+        count = counts[face]
+        width = (right - left)[face]
+        pair = torch.repeat_interleave(count)
+        at = torch.arange(len(pair), device=pair.device) - (count.cumsum(0) - count)[pair]
+        row = top[face][pair] + at // width[pair]
+        column = left[face][pair] + at % width[pair]
+        yield face[pair], row * view.width + column
+
+
+def _boxes(corners: Float64[Tensor, "m 3 3"], view: View) -> tuple[Int64[Tensor, "m"], ...]:
+    """Return first columns, ends of columns, first rows, ends of rows."""
+    front = corners[..., 2] >= view.near
+    depth = torch.where(front, corners[..., 2], 1)
+    bounds: list[Tensor] = []
+    for axis, focal, centre, size in ((0, view.fx, view.cx, view.width), (1, view.fy, view.cy, view.height)):
+        place = focal * corners[..., axis] / depth + centre
+        low = (place.amin(1) - _SLACK - 0.5).ceil()
+        high = (place.amax(1) + _SLACK - 0.5).ceil()
+        bounds += [torch.where(front.all(1), low, 0), torch.where(front.all(1), high, size)]
+        bounds[-2:] = [bound.clamp(0, size) * front.any(1) for bound in bounds[-2:]]
+    left, right, top, bottom = (bound.long() for bound in bounds)
+    return left, right, top, bottom
+
+
+def _weights(corners: Float64[Tensor, "pairs 3 3"], pixel: Int64[Tensor, "pairs"], rays: _Rays, view: View) -> _Weights:
+    """Edge functions of faces at pixels; each term as the native kernel has it."""
+    following = corners[:, [1, 2, 0]]
+    last = corners[:, [2, 0, 1]]
+    ax, ay, az = following.unbind(-1)
+    bx, by, bz = last.unbind(-1)
+    normal = (ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx)
+    across = rays.across[pixel % view.width, None]
+    down = rays.down[pixel // view.width, None]
+    edge = across * normal[0] + (down * normal[1] + normal[2])
+    sizes = [(x.abs() + y.abs()) + z.abs() for x, y, z in ((ax, ay, az), (bx, by, bz))]
+    blur = _BLUR * rays.reach * (sizes[0] * sizes[1])
+    total = _added(edge)
+    flat = _added(blur)
+    inside = (edge >= -blur).all(1) | (edge <= blur).all(1)
+    weights = (edge * torch.where(total < 0, -1, 1)[:, None]).clamp_min(0)
+    depth = _added(weights * corners[..., 2]) / _added(weights)
+    return _Weights(weights, depth, inside & (total.abs() > flat) & (depth >= view.near))
+
+
+def _added(terms: Float64[Tensor, "pairs 3"]) -> Float64[Tensor, "pairs"]:
+    return (terms[:, 0] + terms[:, 1]) + terms[:, 2]
+
+
+def _collected(best: Int64[Tensor, "pixels"], corners: Float64[Tensor, "m 3 3"], rays: _Rays, view: View) -> Hits:
+    pixel = torch.nonzero(best != _NOTHING)[:, 0]
+    face = best[pixel] & 0xFFFFFFFF
+    found = _weights(corners[face], pixel, rays, view)
+    faces = torch.full_like(best, -1)
+    depth = torch.zeros(len(best), device=best.device)
+    barycentrics = torch.zeros(len(best), 3, device=best.device)
+    faces[pixel] = face
+    depth[pixel] = found.depth.float()
+    barycentrics[pixel] = (found.corners / _added(found.corners)[:, None]).float()
+    size = (view.height, view.width)
+    return Hits(faces=faces.view(size), depth=depth.view(size), barycentrics=barycentrics.view(*size, 3))

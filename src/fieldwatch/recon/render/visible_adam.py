@@ -1,0 +1,115 @@
+"""Adam that only steps the rows that were seen."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch.recon.render.native import call, native_available
+
+
+class _Numbers(NamedTuple):
+    """Weights of the old and the new second moment and of the new first, rate and root with bias corrections, eps.
+
+    One minus a beta is taken in double precision: in single, 1 - 0.999 is off by 5e-5.
+    """
+
+    old_square: float
+    new_mean: float
+    new_square: float
+    rate: float
+    root: float
+    eps: float
+
+
+class VisibleAdam(Optimizer):
+    """Adam (Kingma 2015) on the rows named by `visible`; all other rows keep value and moments.
+
+    For the rows that are stepped it is `torch.optim.Adam` without weight decay: the bias corrections count the steps of
+    the whole parameter, not those of the row. Rows that are skipped differ from Adam, which would let their moments
+    decay and move them on by what is left of them: there a row unseen for a while drifts, here it stays.
+
+    It follows torch's convention for fused optimizers (`found_inf`): a refused step costs nothing and changes nothing.
+    State per parameter is Adam's: `step`, `exp_avg`, `exp_avg_sq`.
+
+    Args:
+        params: parameters or groups, each with Gaussians as rows.
+        lr: learning rate.
+        betas: decay of the moments.
+        eps: added to the root of the second moment.
+
+    Attributes:
+        visible: ids of the rows to step, int64, each once; None steps all. Set it before every step.
+    """
+
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-15,
+    ) -> None:
+        if not (lr >= 0 and eps >= 0 and all(0 <= beta < 1 for beta in betas)):
+            raise ValueError(f"Adam needs lr >= 0, eps >= 0 and betas in [0, 1), got lr {lr}, eps {eps}, betas {betas}")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+        self.visible: Int[Tensor, " visible"] | None = None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step the visible rows of every parameter that has a gradient; return what the closure returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        refused = getattr(self, "found_inf", None)
+        if refused is not None and bool(refused):
+            return loss
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step_one(parameter, group)
+        return loss
+
+    def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        beta1, beta2 = group["betas"]
+        taken = state["step"].item()
+        rate = group["lr"] / (1 - beta1**taken)
+        root = (1 - beta2**taken) ** 0.5
+        numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
+        seen = self.visible
+        ids = torch.arange(len(parameter), device=parameter.device) if seen is None else seen.contiguous()
+        if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
+            width = parameter[:1].numel()
+            threads = torch.get_num_threads()
+            moments = (state["exp_avg"], state["exp_avg_sq"])
+            gradient = _gradient(parameter).contiguous()
+            call("fw_adam", len(ids), ids, width, gradient, *numbers, threads, parameter, *moments)
+        else:
+            _step_rows(parameter, ids, state, numbers)
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    if parameter.grad is None or parameter.grad.is_sparse:
+        raise ValueError("VisibleAdam needs a dense gradient of the whole parameter: it picks the visible rows itself")
+    return parameter.grad
+
+
+def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str, Tensor], by: _Numbers) -> None:
+    """Do the same in plain torch."""
+    gradient = _gradient(parameter)[ids]
+    mean = state["exp_avg"][ids].lerp(gradient, by.new_mean)
+    square = (state["exp_avg_sq"][ids] * by.old_square).addcmul(gradient, gradient, value=by.new_square)
+    state["exp_avg"][ids] = mean
+    state["exp_avg_sq"][ids] = square
+    parameter[ids] -= by.rate * mean / (square.sqrt() / by.root + by.eps)

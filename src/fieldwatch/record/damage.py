@@ -1,0 +1,93 @@
+"""Damaged lines of a run's record: left out, counted, and told as one event per file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+DAMAGED = "damaged_record"
+"""The kind of the events that tell of damage. Readers make them up; a run that goes on writes them down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """What is damaged in one file.
+
+    Attributes:
+        file: its name in the run folder.
+        lines: how many lines were left out; 0 where the file itself is missing or unreadable.
+        first: 1-based number of the first of them; 0 without lines.
+        problem: what is wrong with the first one.
+        steps: how many steps have no row because of it, as far as the rows around the damage tell.
+    """
+
+    file: str
+    lines: int
+    first: int
+    problem: str
+    steps: int = 0
+
+    @property
+    def message(self) -> str:
+        """One sentence for a user."""
+        if not self.lines:
+            return f"{self.file} {self.problem}"
+        many = "1 line" if self.lines == 1 else f"{self.lines} lines"
+        lost = (
+            "" if not self.steps else "; 1 step has no row" if self.steps == 1 else f"; {self.steps} steps have no row"
+        )
+        return f"{self.file}: {many} left out (line {self.first} {self.problem}){lost}"
+
+    def as_event(self, step: int) -> dict[str, Any]:
+        """Return it as an event of a run that stands at ``step``."""
+        facts = {"file": self.file, "lines": self.lines, "first": self.first, "lost_steps": self.steps}
+        return {"kind": DAMAGED, "step": max(step, 0), "message": self.message, **facts}
+
+
+class DamageTally:
+    """Counts damaged lines, per file, while one or several files are read."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Damage] = {}
+
+    def add(self, path: Path, number: int, problem: str) -> None:
+        """Count one line.
+
+        Args:
+            path: the file.
+            number: 1-based number of the line.
+            problem: what is wrong with it, such as "is not a line of JSON".
+        """
+        known = self._of.get(path.name)
+        if known is None or not known.lines:
+            self._of[path.name] = Damage(file=path.name, lines=1, first=number, problem=problem)
+        else:
+            self._of[path.name] = replace(known, lines=known.lines + 1)
+
+    def add_file(self, path: Path, problem: str) -> None:
+        """Note that a whole file cannot be used, or lacks its end."""
+        self._of.setdefault(path.name, Damage(file=path.name, lines=0, first=0, problem=problem))
+
+    def lost(self, path: Path, steps: int) -> None:
+        """Count steps that have no row because of the damage in a file."""
+        known = self._of.get(path.name)
+        if known is not None and steps > 0:
+            self._of[path.name] = replace(known, steps=known.steps + steps)
+
+    @property
+    def found(self) -> tuple[Damage, ...]:
+        """The damage so far, one entry per file."""
+        return tuple(self._of.values())
+
+    def events(self, step: int) -> list[dict[str, Any]]:
+        """Return what was found as events of a run that stands at ``step``."""
+        return [damage.as_event(step) for damage in self._of.values()]
+
+    def __bool__(self) -> bool:
+        """Whether anything is damaged."""
+        return bool(self._of)
+
+
+def same_damage(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two events tell of the same damage."""
+    return all(one.get(key) == other.get(key) for key in ("file", "lines", "first", "lost_steps"))

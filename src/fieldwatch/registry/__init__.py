@@ -1,0 +1,41 @@
+"""Pipelines as the toolkit sees them: one object each, found through the entry points of installed packages.
+
+Importing this room, or the object of a pipeline, loads no torch: an object names its code by reference.
+"""
+
+from fieldwatch.registry.evaluation import EvaluationRequest, Scores, Which
+from fieldwatch.registry.installed import (
+    GROUP,
+    PipelineError,
+    UnknownPipeline,
+    find_pipeline,
+    installed_pipelines,
+    pipeline_names,
+    working_pipelines,
+)
+from fieldwatch.registry.job import Job
+from fieldwatch.registry.owner import owner_name, owner_of, population_of
+from fieldwatch.registry.pipeline import Command, CommandLine, DataKind, Pipeline, Reference, resolve
+
+__all__ = [
+    "GROUP",
+    "Command",
+    "CommandLine",
+    "DataKind",
+    "EvaluationRequest",
+    "Job",
+    "Pipeline",
+    "PipelineError",
+    "Reference",
+    "Scores",
+    "UnknownPipeline",
+    "Which",
+    "find_pipeline",
+    "installed_pipelines",
+    "owner_name",
+    "owner_of",
+    "pipeline_names",
+    "population_of",
+    "resolve",
+    "working_pipelines",
+]

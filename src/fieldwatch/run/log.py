@@ -1,0 +1,46 @@
+"""What a run writes about itself between its steps: values, events, and the training time they stand at."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fieldwatch.measure import Heading
+from fieldwatch.record import Axis
+from fieldwatch.run.recording import Recording
+
+
+class RunLog:
+    """Writes values and events at the current step and training time.
+
+    Args:
+        recording: the record.
+
+    Attributes:
+        step_index: the step that was given out last; -1 before the first.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.step_index = -1
+        self._recording = recording
+        self._began = time.monotonic()
+        self._seconds_before = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, over all segments."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    def count_from(self, seconds: float) -> None:
+        """Restart the count of the training time at that of earlier segments."""
+        self._began = time.monotonic()
+        self._seconds_before = seconds
+
+    def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
+        """Record values outside of a step's row."""
+        step = max(self.step_index, 0)
+        heading = Heading(axis, step, step if position is None else position, self.seconds)
+        self._recording.write(heading, {}, values)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Record an event at the current step."""
+        self._recording.event(kind, max(self.step_index, 0), seconds=self.seconds, **facts)

@@ -1,0 +1,29 @@
+"""The suite does not depend on what the shell that starts it does with signals."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "tests/cli/test_gpu.py::test_ctrl_c_ends_it_with_0",
+        "tests/contracts/test_suite.py::test_ctrl_c_reaches_this_process_and_those_that_it_starts",
+    ],
+)
+def test_the_suite_passes_where_the_shell_ignores_ctrl_c(root, test):
+    pytest_line = f"exec {sys.executable} -m pytest -q -p no:cacheprovider -p no:xdist {test}"
+    line = ["sh", "-c", f"trap '' INT; {pytest_line}"]
+    done = subprocess.run(line, cwd=root, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ctrl_c_reaches_this_process_and_those_that_it_starts():
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    asked = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout == "True\n"

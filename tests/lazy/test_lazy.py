@@ -1,0 +1,34 @@
+"""Public names of the pipelines are imported at their first use."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ["splats", "normals", "video"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_public_name_is_there_and_is_what_its_module_defines(name):
+    package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
+    tree = ast.parse(Path(package.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    homes = {alias.name: node.module for node in typed.body for alias in node.names}
+    assert sorted(package.__all__) == sorted(homes)
+    for public, home in homes.items():
+        assert getattr(package, public) is getattr(importlib.import_module(home), public)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_module_hides_a_public_name(name):
+    """Importing a module sets it as an attribute of its package, where a lazy name would never be asked for."""
+    package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
+    modules = {path.stem for path in Path(package.__file__).parent.iterdir()}
+    assert modules & set(package.__all__) == set()
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    package = importlib.import_module("fieldwatch.recon.pipelines.video")
+    with pytest.raises(AttributeError, match=r"'fieldwatch.recon.pipelines.video'.*'nothing'.*VIDEO_RULES"):
+        _ = package.nothing

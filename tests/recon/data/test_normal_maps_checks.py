@@ -1,0 +1,224 @@
+"""Checks of normal maps: each sees its planted fault, and says nothing about a healthy set."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwatch.recon.data import PlacedForm, SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
+from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.hull import visual_hull
+from fieldwatch.recon.data.normal_maps.layout import mask_holes
+from fieldwatch.recon.data.solids.forms import Ball, RoundedBox
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    return synthetic_normal_maps(views=10, size=72)
+
+
+@pytest.fixture(scope="module")
+def ball():
+    scene = SolidUnion((PlacedForm(Ball(0.6), np.zeros(3), np.eye(3)),))
+    return synthetic_normal_maps(scene, cameras=ring_cameras(8, 64, elevations=(20.0,)))
+
+
+def each(normal_set, change):
+    """The set with every view changed; `change` gets the number of the view and the view."""
+    return replace(normal_set, views=tuple(change(i, view) for i, view in enumerate(normal_set.views)))
+
+
+def shifted(normal_set, *names):
+    """Maps of the next view instead of a view's own."""
+    views = normal_set.views
+    return each(normal_set, lambda i, v: replace(v, **{n: getattr(views[(i + 1) % len(views)], n) for n in names}))
+
+
+def found(normal_set):
+    return [check.name for check in check_normal_maps(normal_set)]
+
+
+def test_nothing_is_said_about_healthy_sets(healthy, ball):
+    assert check_normal_maps(healthy) == ()
+    assert check_normal_maps(ball) == ()
+
+
+@pytest.mark.parametrize("views", [3, 20])
+def test_nothing_is_said_about_flat_faces_few_views_or_noise(views):
+    scene = SolidUnion((PlacedForm(RoundedBox((0.5, 0.4, 0.3), 0.03), np.zeros(3), np.eye(3)),))
+    assert check_normal_maps(synthetic_normal_maps(scene, views=views, size=64, noise=4, depth="none")) == ()
+
+
+def test_integrated_depth_passes_as_well():
+    assert check_normal_maps(synthetic_normal_maps(views=3, size=48, depth="integrated")) == ()
+
+
+@pytest.mark.parametrize(
+    ("signs", "message"),
+    [
+        ((1, -1, -1), "y and z negated"),
+        ((-1, 1, 1), "have x negated"),
+        ((1, -1, 1), "have y negated"),
+        ((1, 1, -1), "have z negated"),
+        ((-1, -1, -1), "x and y and z negated"),
+    ],
+)
+def test_wrong_axes_are_named(healthy, signs, message):
+    turned = each(healthy, lambda _, v: replace(v, normals=v.normals * torch.tensor(signs, dtype=torch.float32)))
+    (check,) = check_normal_maps(turned)
+    assert (check.name, check.severity) == ("axes", "error")
+    assert message in check.message
+    assert ("axes='opencv'" in check.remedy) == (signs == (1, -1, -1))
+
+
+def test_views_agree_again_once_the_axes_are_right(healthy):
+    turned = each(healthy, lambda _, v: replace(v, normals=v.normals * torch.tensor([1.0, -1.0, -1.0])))
+    (check,) = check_normal_maps(turned)
+    hull = visual_hull(healthy.views)
+    right, wrong = median_disagreement(healthy.views, hull), median_disagreement(turned.views, hull)
+    assert right < 20
+    assert wrong > 40
+    assert f"by {wrong:.0f} degrees, so taken by {right:.0f}" in check.message
+
+
+@pytest.mark.parametrize("signs", [(1.0, 1.0, 1.0), (1.0, -1.0, -1.0)])
+def test_normals_of_the_world_are_told_from_those_of_the_camera(healthy, signs):
+    worldly = each(healthy, lambda _, v: replace(v, normals=v.world_normals() * torch.tensor(signs)))
+    (check,) = check_normal_maps(worldly)
+    assert check.name == "axes"
+    assert "of the world" in check.message
+
+
+def test_normals_across_the_outline_add_up_to_one(ball):
+    across, down = outward_share(ball.views)
+    assert across == pytest.approx(0.5, abs=0.02)
+    assert down == pytest.approx(0.5, abs=0.02)
+
+
+def test_rows_and_columns_in_each_others_place_have_no_good_signs(healthy):
+    swapped = each(healthy, lambda _, v: replace(v, normals=v.normals[..., [1, 0, 2]]))
+    check = next(check for check in check_normal_maps(swapped) if check.name == "axes")
+    assert "choice of signs" in check.message
+
+
+def test_lengths_other_than_one_are_seen_now_and_from_reading(healthy):
+    short = each(healthy, lambda _, v: replace(v, normals=0.9 * v.normals))
+    assert found(short) == ["unit_length"]
+    (check,) = check_normal_maps(each(healthy, lambda i, v: replace(v, off_unit=0.3 if i == 4 else 0.0)))
+    assert "in 1 of 10 views, 30.0%" in check.message
+    assert "'004'" in check.message
+
+
+def test_normals_that_face_away_in_a_part_of_a_view_are_seen(healthy):
+    def change(i, view):
+        normals = view.normals.clone()
+        middle = slice(30, 40)
+        normals[middle, middle] *= -1 if i == 2 else 1
+        return replace(view, normals=normals)
+
+    checks = check_normal_maps(each(healthy, change))
+    assert [check.name for check in checks] == ["facing"]
+    assert "'002'" in checks[0].message
+
+
+@pytest.mark.parametrize(
+    "spoil", [torch.diag(torch.tensor([1.0, 1.02, 1.0, 1.0])), torch.diag(torch.tensor([1.0, -1, 1, 1]))]
+)
+def test_poses_that_are_no_rotations_are_seen(healthy, spoil):
+    def change(i, view):
+        pose = view.camera.world_from_camera
+        return replace(view, camera=replace(view.camera, world_from_camera=pose @ spoil.to(pose) if i == 1 else pose))
+
+    checks = check_normal_maps(each(healthy, change))
+    assert "rotation" in [check.name for check in checks]
+    assert "views 001" in next(check for check in checks if check.name == "rotation").message
+
+
+def test_masks_of_other_views_are_named(healthy):
+    checks = check_normal_maps(shifted(healthy, "mask"))
+    overlap = next(check for check in checks if check.name == "overlap")
+    assert overlap.severity == "error"
+    assert "mask of 009" in overlap.message
+    assert "normals of 000 (IoU 1.00" in overlap.message
+    assert found(shifted(healthy, "normals")) == ["overlap"]
+
+
+def test_maps_of_other_views_than_the_cameras_are_seen(healthy):
+    assert found(shifted(healthy, "camera")) == ["silhouettes"]
+
+
+def test_normals_flattened_towards_the_camera_are_seen_across_views(ball):
+    """Each view is fine by itself, as from a network that sees a relief."""
+
+    def flat(_, view):
+        return replace(view, normals=torch.nn.functional.normalize(view.normals * torch.tensor([0.1, 0.1, 1]), dim=-1))
+
+    assert found(each(replace(ball, views=tuple(replace(v, depth=None) for v in ball.views)), flat)) == ["cross_view"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "severity", "message"),
+    [(1.9, 0.0, "error", "reaches 1"), (1.0, 0.6, "error", "reaches 1"), (0.1, 0.0, "error", "only 0.0")],
+)
+def test_an_object_beyond_the_unit_sphere_or_lost_in_it_is_seen(ball, scale, shift, severity, message):
+    def change(_, view):
+        pose = view.camera.world_from_camera.clone()
+        pose[:3, 3] = pose[:3, 3] * scale + torch.tensor([0.0, 0.0, shift])
+        return replace(view, camera=replace(view.camera, world_from_camera=pose))
+
+    (check,) = check_normal_maps(each(ball, change))
+    assert check.name == "hull"
+    assert message in check.message
+
+
+def test_an_empty_hull_is_seen(ball):
+    away = torch.tensor([9.0, 0, 0])
+
+    def change(_, view):
+        pose = view.camera.world_from_camera.clone()
+        pose[:3, 3] += away
+        return replace(view, camera=replace(view.camera, world_from_camera=pose))
+
+    checks = check_normal_maps(each(ball, change))
+    assert "hull within 1.5 units" in checks[0].message
+
+
+def test_depth_of_other_views_or_most_of_it_missing_is_seen(healthy):
+    assert found(shifted(healthy, "depth")) == ["depth"]
+    missing = each(healthy, lambda i, v: replace(v, depth=v.depth * float(i != 3)))
+    (check,) = check_normal_maps(missing)
+    assert "views 003" in check.message
+
+
+def test_depth_has_no_scale_to_be_wrong(healthy):
+    assert check_normal_maps(each(healthy, lambda i, v: replace(v, depth=v.depth * (2.0 + i)))) == ()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_holes_that_are_none_of_the_object_are_seen(healthy, known):
+    def change(i, view):
+        if i != 5:
+            return view
+        facing = view.mask & (view.normals[..., 2] < -0.97)
+        row, column = facing.nonzero()[int(facing.sum()) // 2].tolist()
+        mask, normals = view.mask.clone(), view.normals.clone()
+        mask[row, column] = False
+        normals[row, column] *= float(known)
+        return replace(view, mask=mask, normals=normals)
+
+    (check,) = check_normal_maps(each(healthy, change))
+    assert (check.name, check.severity) == ("holes", "warning")
+    assert "views 005 have 1 pixels" in check.message
+
+
+def test_the_hole_of_a_ring_is_no_fault(healthy):
+    """The built-in object has gaps that pictures show: they are the background's."""
+    assert sum(int(mask_holes(view.mask).sum()) for view in healthy.views) > 5
+
+
+def test_the_hull_of_a_ball_holds_it_and_little_more(ball):
+    hull = visual_hull(ball.views)
+    radii = hull.centres(hull.surface()).norm(dim=-1)
+    assert float(radii.min()) > 0.6 - hull.cell * 3**0.5
+    assert float(hull.inside.sum()) * hull.cell**3 == pytest.approx(4 / 3 * np.pi * 0.6**3, rel=0.12)

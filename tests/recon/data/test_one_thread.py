@@ -1,0 +1,44 @@
+"""Who waits for a decoding thread is not left waiting when it has died."""
+
+import os
+import threading
+
+import pytest
+
+from fieldwatch.recon.data.one_thread import OneThread
+
+
+def test_results_come_in_order_and_errors_are_their_own():
+    def read(number):
+        if number == 2:
+            raise TimeoutError("the disk does not answer")
+        return number, threading.current_thread().name
+
+    thread = OneThread("reads-frames")
+    try:
+        asked = [thread.submit(read, number) for number in range(4)]
+        assert thread.result(asked[0]) == (0, "reads-frames_0")
+        with pytest.raises(TimeoutError, match="the disk"):
+            thread.result(asked[2])
+        assert thread.result(asked[3])[0] == 3
+    finally:
+        thread.close()
+
+
+def test_a_thread_that_did_not_survive_a_fork_is_named(monkeypatch):
+    monkeypatch.setattr("fieldwatch.recon.data.one_thread.LOOK_EVERY", 0.05)
+    thread = OneThread("reads-frames")
+    hold = threading.Event()
+    asked = thread.submit(lambda _: hold.wait(20), 0)
+    while not thread._threads:
+        os.sched_yield()
+    child = os.fork()
+    if not child:
+        try:
+            thread.result(asked)
+        except RuntimeError as error:
+            os._exit(3 if "reads-frames that decodes ahead has died" in str(error) else 4)
+        os._exit(5)
+    hold.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    thread.close()

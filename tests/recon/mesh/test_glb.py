@@ -1,0 +1,189 @@
+"""GLB files: round trips, what trimesh reads in them, what other programs write, and damage."""
+
+import io
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import trimesh
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from fieldwatch.recon.mesh import MeshError, Triangles, read_glb, read_mesh, write_glb, write_mesh
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (8, 4, 3), np.uint8)
+
+
+def seamed(forms):
+    """A closed sphere whose faces lie apart in the picture."""
+    mesh = forms.icosphere(1)
+    uvs = np.random.default_rng(1).random((len(mesh.faces), 3, 2))
+    return replace(mesh, uvs=uvs, texture=PICTURE)
+
+
+def parts_of(data):
+    length = struct.unpack_from("<I", data, 12)[0]
+    return json.loads(data[20 : 20 + length]), data[28 + length :]
+
+
+def file_of(about, binary):
+    text = json.dumps(about).encode()
+    text += b" " * (-len(text) % 4)
+    head = struct.pack("<4sII", b"glTF", 2, 28 + len(text) + len(binary))
+    return (
+        b"".join([head, struct.pack("<II", len(text), 0x4E4F534A), text, struct.pack("<II", len(binary), 0x4E4942)])
+        + binary
+    )
+
+
+def test_a_textured_mesh_comes_back_whole(forms, tmp_path):
+    mesh = seamed(forms)
+    again = read_mesh(write_mesh(tmp_path / "a.glb", mesh))
+    assert np.allclose(again.corners, mesh.corners, atol=1e-7)
+    assert np.allclose(again.uvs, mesh.uvs, atol=1e-7)
+    assert np.array_equal(again.texture, PICTURE)
+    assert again.closed
+    assert read_mesh(tmp_path / "a.glb", texture=False).texture is None
+
+
+def test_trimesh_reads_texture_and_coordinates(forms):
+    mesh = seamed(forms)
+    [found] = trimesh.load_scene(io.BytesIO(write_glb(mesh)), file_type="glb", process=False).geometry.values()
+    assert np.allclose(found.vertices[found.faces], mesh.corners, atol=1e-6)
+    assert np.allclose(found.visual.uv[found.faces], mesh.uvs, atol=1e-6)
+    assert np.array_equal(np.asarray(found.visual.material.baseColorTexture.convert("RGB")), PICTURE)
+    assert len(found.vertices) == 3 * len(mesh.faces)
+
+
+def test_what_trimesh_writes_is_read(forms):
+    mesh = seamed(forms)
+    corners = np.arange(3 * len(mesh.faces))
+    visual = trimesh.visual.TextureVisuals(
+        uv=mesh.uvs.reshape(-1, 2),
+        material=trimesh.visual.material.PBRMaterial(baseColorTexture=Image.fromarray(PICTURE)),
+    )
+    other = trimesh.Trimesh(mesh.corners.reshape(-1, 3), corners.reshape(-1, 3), visual=visual, process=False)
+    again = read_glb(trimesh.Scene(other).export(file_type="glb"))
+    assert np.allclose(again.corners, mesh.corners, atol=1e-6)
+    assert np.allclose(again.uvs, mesh.uvs, atol=1e-6)
+    assert np.array_equal(again.texture, PICTURE)
+    assert again.closed
+
+
+def test_every_colour_of_a_vertex_comes_back(forms):
+    mesh = forms.patch(16)
+    levels = np.arange(289 * 3).reshape(-1, 3) % 256
+    mesh = replace(mesh, colours=levels.astype(np.uint8))
+    assert np.array_equal(read_glb(write_glb(mesh)).colours, mesh.colours)
+
+
+def test_colours_are_linear_in_the_file(forms):
+    mesh = replace(forms.patch(1), colours=np.full((4, 3), 188, np.uint8))  # sRGB 188 is half of the light
+    about, _ = parts_of(write_glb(mesh))
+    assert about["materials"][0]["extensions"] == {"KHR_materials_unlit": {}}
+    [found] = trimesh.load_scene(io.BytesIO(write_glb(mesh)), file_type="glb", process=False).geometry.values()
+    assert np.allclose(found.visual.vertex_attributes["color"][:, :3] / 65535, 0.503, atol=0.001)
+
+
+@pytest.mark.parametrize("up", [(0, 1, 0), (0, 0, 1), (0, -1, 0), (2, 0, 0), (1e-6, -1, 0), (0.3, -0.4, 0.5)])
+def test_what_is_up_in_the_scene_is_up_in_the_file(forms, up):
+    mesh = forms.cone()
+    again = read_glb(write_glb(mesh, up=up))
+    towards = np.array(up) / np.linalg.norm(up)
+    assert np.allclose(again.vertices[:, 1], mesh.vertices @ towards, atol=1e-6)
+    assert again.outward is True
+    assert again.signed_volume == pytest.approx(mesh.signed_volume, rel=1e-6)
+
+
+def test_no_direction_and_no_faces_are_refused(forms):
+    with pytest.raises(ValueError, match="up is"):
+        write_glb(forms.cone(), up=(0, 0, 0))
+    empty = Triangles(vertices=np.zeros((0, 3)), faces=np.zeros((0, 3), np.int64))
+    with pytest.raises(MeshError, match="no faces"):
+        write_glb(empty)
+    with pytest.raises(MeshError, match=r"GLB .* 3e38"):
+        write_glb(replace(forms.cone(), vertices=forms.cone().vertices * 1e39))
+
+
+def test_nodes_are_placed_and_mirrored_ones_turned(forms):
+    mesh = forms.icosphere(0)
+    about, binary = parts_of(write_glb(mesh))
+    half = 0.5**0.5
+    about["nodes"] = [
+        {"children": [1, 2], "translation": [0, 0, 5]},
+        {"mesh": 0, "rotation": [0, 0, half, half], "scale": [2, 1, 1]},
+        {"mesh": 0, "scale": [-1, 1, 1], "translation": [10, 0, 0]},
+    ]
+    again = read_glb(file_of(about, binary))
+    first, second = again.corners[:20], again.corners[20:]
+    x, y, z = np.moveaxis(mesh.corners, -1, 0)
+    assert np.allclose(first, np.stack([-y, 2 * x, z + 5], -1), atol=1e-6)
+    assert np.allclose(second[:, ::-1], np.stack([10 - x, y, z + 5], -1), atol=1e-6)
+    assert again.outward is True
+
+
+def test_two_pictures_are_refused_unless_left_out(forms):
+    about, binary = parts_of(write_glb(seamed(forms)))
+    bare = dict(about["meshes"][0]["primitives"][0])
+    del bare["material"]
+    about["meshes"][0]["primitives"].append(bare)
+    data = file_of(about, binary)
+    with pytest.raises(MeshError, match="1 pictures"):
+        read_glb(data)
+    assert len(read_glb(data, texture=False).faces) == 160
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda about: about.update(extensionsRequired=["KHR_draco_mesh_compression"]), "it needs KHR_draco_mesh"),
+        (lambda about: about.update(nodes=[]), "names nodes 0 of 0"),
+        (lambda about: about["meshes"][0]["primitives"][0].update(mode=0), "holds no triangles"),
+        (lambda about: about["accessors"][0].update(count=10**6), "rows of 12 bytes are named"),
+        (lambda about: about["accessors"][0].update(type="VEC9"), "makes no sense"),
+        (lambda about: about["bufferViews"][0].update(byteLength=10**9), "cut short"),
+        (lambda about: about["buffers"][0].update(uri="a.bin"), "another file"),
+        (lambda about: about["accessors"][0].update(sparse={}), "sparse"),
+        (lambda about: about.update(nodes=[{"children": [0]}]), "named twice"),
+    ],
+)
+def test_what_is_wrong_inside_is_said(forms, change, said):
+    about, binary = parts_of(write_glb(forms.icosphere(0)))
+    change(about)
+    with pytest.raises(MeshError, match=said):
+        read_glb(file_of(about, binary))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"hello", "no GLB file"),
+        (b"glTF" + bytes(20), "it is glTF 0"),
+        (b"glTF" + struct.pack("<II", 2, 99) + bytes(8), "cut short"),
+    ],
+)
+def test_what_is_no_glb_is_refused(tmp_path, data, said):
+    (tmp_path / "a.glb").write_bytes(data)
+    with pytest.raises(MeshError, match=f"a.glb cannot be read: .*{said}"):
+        read_mesh(tmp_path / "a.glb")
+
+
+@pytest.fixture(scope="module")
+def whole():
+    places = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    mesh = Triangles(vertices=places, faces=np.array([[0, 1, 2]]), uvs=places[None, :, :2].copy(), texture=PICTURE)
+    return write_glb(mesh)
+
+
+@given(data=st.data())
+def test_a_damaged_glb_is_read_or_refused(whole, data):
+    place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(whole)))
+    try:
+        mesh = read_glb((whole[:place] + bytes([value]) + whole[place + 1 :])[:cut])
+    except MeshError:
+        return
+    assert (mesh.faces < len(mesh.vertices)).all()

@@ -1,0 +1,58 @@
+"""Rays of a step, and the bound of its samples."""
+
+import pytest
+import torch
+
+from fieldwatch.recon.pipelines.normals.config import RayOptions
+from fieldwatch.recon.pipelines.normals.ray_budget import LEAST_RAYS, RayBudget
+from fieldwatch.recon.render import BoundedRays, OccupancyGrid
+
+
+def test_without_a_budget_rays_are_constant_and_samples_bounded_all_the_same():
+    budget = RayBudget(RayOptions(rays=512))
+    for samples in (0, 100, 10_000_000):
+        budget.observe(512, samples)
+        assert budget.rays == 512
+    assert budget.most == 524_288
+
+
+def test_with_a_budget_rays_follow_the_samples_that_rays_need():
+    budget = RayBudget(RayOptions(rays=2048, sample_budget=20_000))
+    assert budget.rays == LEAST_RAYS
+    for _ in range(80):
+        budget.observe(budget.rays, 20 * budget.rays)
+    assert budget.rays == 1000
+    for _ in range(80):
+        budget.observe(budget.rays, budget.rays)
+    assert budget.rays == 2048
+    assert RayBudget(RayOptions(rays=16, sample_budget=100)).rays == 16
+
+
+def test_the_running_mean_goes_through_a_checkpoint():
+    options = RayOptions(rays=2048, sample_budget=20_000)
+    one, other = RayBudget(options), RayBudget(options)
+    one.observe(64, 1280)
+    other.load_state_dict(one.state_dict())
+    assert other.rays == one.rays == 1000
+    constant = RayBudget(RayOptions(rays=512))
+    constant.load_state_dict(constant.state_dict())
+    assert constant.rays == 512
+
+
+@pytest.mark.parametrize("rays", [64, 4096])
+def test_a_grid_that_is_full_gives_no_more_samples_than_the_bound(rays):
+    budget, grid = RayBudget(RayOptions(rays=rays, sample_budget=1000)), OccupancyGrid()
+    origins = torch.tensor([[3.0, 0.0, 0.0]]).expand(rays, 3)
+    found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, most=budget.most)
+    assert bool(grid.occupied.all())
+    assert 0 < len(found) <= budget.most
+    assert found.n_rays == min(rays, budget.most // 200)
+
+
+def test_one_ray_always_fits():
+    assert RayBudget(RayOptions(sample_budget=1)).most > 2 / 1e-3
+
+
+def test_parts_share_the_bound_of_a_batch():
+    budget = RayBudget(RayOptions(rays=512))
+    assert [budget.most_of(parts) for parts in (1, 2, 4, 1024)] == [524_288, 262_144, 131_072, 16_384]

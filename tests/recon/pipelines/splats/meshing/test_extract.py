@@ -1,0 +1,189 @@
+"""Meshes of Gaussians whose surface is known: what comes out, what is said, what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from fieldwatch.recon.data import Picture
+from fieldwatch.recon.mesh import MeshError, mesh_quality
+from fieldwatch.recon.pipelines.splats import ExtractOptions, extract_mesh
+
+COARSE = ExtractOptions(resolution=64, points=30_000, background=False, triangles=0)
+
+
+def coarse(**changes) -> ExtractOptions:
+    return ExtractOptions(**{**vars(COARSE), **changes})
+
+
+def radii(mesh) -> np.ndarray:
+    return np.linalg.norm(mesh.vertices, axis=1)
+
+
+def test_ball_seen_from_all_sides_is_watertight_after_the_trim(sphere) -> None:
+    mesh = extract_mesh(*sphere, COARSE).meshes["level0.3"]
+    assert mesh.closed
+    assert mesh.outward
+    assert mesh.pieces.max() == 0
+    assert np.abs(radii(mesh) - 0.5).mean() < 0.008
+    assert abs(mesh.signed_volume / (4 / 3 * np.pi * 0.5**3) - 1) < 0.05
+
+
+@pytest.mark.parametrize("method", ["tsdf", "density"])
+def test_other_ways_find_the_same_ball(sphere, method) -> None:
+    made = extract_mesh(*sphere, coarse(method=method, resolution=96)).meshes
+    mesh = next(iter(made.values()))
+    outer = radii(mesh) > 0.47  # discs have a back: their density has two sheets
+    assert np.abs(radii(mesh)[outer] - 0.5).mean() < 0.008
+    assert len(mesh.faces) > 1000
+
+
+def test_higher_levels_lie_farther_inside(given) -> None:
+    thick = given.evenly(1500)
+    model = given.model_of(given.discs(thick, 0.5 * thick, 0.03, thickness=0.03))
+    made = extract_mesh(model, given.scene_of(given.cameras_around()), coarse(surface_level=(0.1, 0.3, 0.5)))
+    assert list(made.meshes) == ["level0.1", "level0.3", "level0.5"]
+    means = [radii(mesh).mean() for mesh in made.meshes.values()]
+    assert means[0] > means[1] + 0.003 > means[2] + 0.006
+
+
+def test_colours_are_those_of_the_gaussians(sphere) -> None:
+    mesh = extract_mesh(*sphere, COARSE).meshes["level0.3"]
+    wanted = 255 * (mesh.vertices / radii(mesh)[:, None] + 1) / 2
+    assert np.abs(mesh.colours - wanted).mean() < 10
+
+
+def test_half_that_no_camera_sees_is_open_or_closed_as_asked(given) -> None:
+    above = tuple(camera for camera in given.cameras_around(60) if float(camera.position[2]) > 0.9)
+    normals = given.evenly(3000)
+    upper = normals[normals[:, 2] > 0]
+    model, scene = given.model_of(given.discs(upper, 0.5 * upper, 0.03)), given.scene_of(above)
+    opened = extract_mesh(model, scene, COARSE).meshes["level0.3"]
+    closed = extract_mesh(model, scene, coarse(unseen="close")).meshes["level0.3"]
+    assert not opened.closed
+    assert opened.vertices[:, 2].min() > -0.1
+    assert closed.closed
+    assert closed.outward
+
+
+def test_empty_background_is_said_and_the_foreground_comes_out(sphere) -> None:
+    made = extract_mesh(*sphere, coarse(background=True))
+    assert len(made.meshes["level0.3"].faces) > 1000
+    assert any("background has 0 surface points" in note for note in made.notes)
+
+
+def test_empty_foreground_is_said_and_the_background_comes_out(sphere) -> None:
+    box = ((3.0, 3.0, 3.0), (3.5, 3.5, 3.5))
+    made = extract_mesh(*sphere, coarse(background=True, bbox=box))
+    assert len(made.meshes["level0.3"].faces) > 1000
+    assert any("foreground has 0 surface points" in note and "--bbox" in note for note in made.notes)
+
+
+def test_nothing_at_all_is_an_error_that_says_so(sphere) -> None:
+    with pytest.raises(MeshError, match="foreground has 0 surface points"):
+        extract_mesh(*sphere, coarse(bbox=((3.0, 3.0, 3.0), (3.5, 3.5, 3.5))))
+
+
+def test_transparent_gaussians_have_no_surface(given) -> None:
+    rows = given.ball()._replace(opacity_logits=torch.full((1500,), -3.0))
+    with pytest.raises(ValueError, match=r"none of the 1500 Gaussians.*than 0\.5"):
+        extract_mesh(given.model_of(rows), given.scene_of(given.cameras_around()), COARSE)
+
+
+def test_foreground_and_background_stay_apart(given) -> None:
+    both = given.all_of(given.ball(0.3), given.ball(0.4, (3.2, 0.0, 0.0)))
+    cameras = given.cameras_around(32)
+    made = extract_mesh(given.model_of(both), given.scene_of(cameras), coarse(background=True, least_piece=0))
+    mesh = made.meshes["level0.3"]
+    assert (np.linalg.norm(mesh.vertices, axis=1) < 0.35).any()
+    assert (mesh.vertices[:, 0] > 2.5).any()
+    assert mesh_quality(mesh).n_pieces >= 2
+
+
+def test_triangles_and_vertices_are_counted_as_what_they_are(sphere) -> None:
+    few = extract_mesh(*sphere, coarse(triangles=1000)).meshes["level0.3"]
+    assert 800 < len(few.faces) <= 1000
+    few = extract_mesh(*sphere, coarse(triangles=None, vertices=1000)).meshes["level0.3"]
+    assert 800 < len(few.vertices) <= 1000
+
+
+def test_what_masks_hide_is_not_looked_at(given, sphere) -> None:
+    """Photos whose background is masked out: what is outside the masks gives no surface."""
+    mask = torch.zeros(given.size, given.size, dtype=torch.uint8)
+    mask[:, : given.size // 2] = 255
+    model, _ = sphere
+    everything = extract_mesh(*sphere, COARSE).facts["points"]["level0.3"]
+    made = extract_mesh(model, given.scene_of(given.cameras_around(), mask), COARSE)
+    assert 0.3 < made.facts["points"]["level0.3"] / everything < 0.7
+
+
+@pytest.mark.machine
+def test_memory_bounds_the_pieces_and_not_the_result(sphere) -> None:
+    free = extract_mesh(*sphere, COARSE).meshes["level0.3"]
+    taken = psutil.Process().memory_info().rss / (1 << 30)
+    bound = extract_mesh(*sphere, coarse(memory=taken + 0.35)).meshes["level0.3"]
+    np.testing.assert_allclose(bound.vertices, free.vertices, atol=1e-4)
+    np.testing.assert_array_equal(bound.faces, free.faces)
+
+
+def test_too_little_memory_is_said_before_anything_is_done(sphere) -> None:
+    with pytest.raises(ValueError, match=r"--memory 0\.05 GiB: .*; give at least"):
+        extract_mesh(*sphere, coarse(memory=0.05))
+
+
+def test_same_seed_same_mesh(sphere) -> None:
+    first, second = (extract_mesh(*sphere, COARSE).meshes["level0.3"] for _ in range(2))
+    np.testing.assert_array_equal(first.vertices, second.vertices)
+    np.testing.assert_array_equal(first.faces, second.faces)
+
+
+def test_progress_tells_every_stage(sphere) -> None:
+    told: list[tuple[str, float]] = []
+    extract_mesh(*sphere, COARSE, on_progress=lambda stage, share: told.append((stage, share)))
+    assert {"surface points", "finishing"} < {stage for stage, _ in told}
+    assert all(0 <= share <= 1 for _, share in told)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"surface_level": (0.0,)}, "levels of the density lie above 0"),
+        ({"surface_level": ()}, "levels of the density"),
+        ({"points": 10}, "--points is 10"),
+        ({"resolution": 31}, "--resolution is 31"),
+        ({"trim": 1.0}, "--trim is 1.0"),
+        ({"triangles": 100, "vertices": 100}, "give one of them"),
+        ({"bbox": ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0))}, "is empty"),
+        ({"memory": -1.0}, "--memory is -1.0 GiB"),
+    ],
+)
+def test_wishes_that_cannot_be(wrong, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExtractOptions(**wrong)
+
+
+def test_what_floats_where_photos_are_transparent_is_no_surface(given) -> None:
+    """Two balls that float in the background: no opaque photo could tell black ones from it."""
+    cameras = given.cameras_around()
+    floating = [given.ball(0.12, middle, 200) for middle in ((0.9, 0.0, 0.0), (0.0, -0.9, 0.0))]
+    model = given.model_of(given.all_of(given.ball(), *floating))
+    opaque = given.scene_of(cameras)
+    photos = opaque.photos.having(read=lambda index: ball_of_alpha(cameras[index]))
+    scene = replace(opaque, photos=photos)
+    kept = extract_mesh(model, opaque, coarse(least_piece=0.0))
+    carved = extract_mesh(model, scene, coarse(least_piece=0.0))
+    assert radii(kept.meshes["level0.3"]).max() > 0.9
+    assert radii(carved.meshes["level0.3"]).max() < 0.55
+    assert carved.meshes["level0.3"].pieces.max() == 0
+    assert carved.facts["carved_gaussians"] == 400
+    assert any("400 opaque Gaussians" in note for note in carved.notes)
+
+
+def ball_of_alpha(camera) -> Picture:
+    origins, directions = camera.rays()
+    along = -(origins * directions).sum(-1)
+    apart = (origins + along[..., None] * directions).norm(dim=-1)
+    alpha = (apart < 0.52).to(torch.uint8) * 255
+    return Picture(image=torch.zeros(*alpha.shape, 3, dtype=torch.uint8), alpha=alpha)

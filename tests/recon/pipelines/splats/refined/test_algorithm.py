@@ -1,0 +1,118 @@
+"""The whole refinement: it learns, goes on to the very same mesh after a crash, and refuses what is not finite."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwatch import Checkpoints, ConfigMismatch, read_history
+from fieldwatch.recon.mesh import read_mesh, write_mesh
+from fieldwatch.recon.pipelines.splats import prepare_refinement, refine_mesh
+from fieldwatch.recon.pipelines.splats.refined import algorithm
+from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_METRICS
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.record import TOOLKIT, read_events, read_manifest
+
+OF_THE_CLOCK = ("Time/", "Performance/", "System/", "Machine/", "Memory/", "VRAM/", "Test/render_time_ms")
+
+
+def state(folder, which="last"):
+    return Checkpoints(folder / "checkpoints").read(which)["gaussians"]
+
+
+def lines(folder):
+    """Every number of the journal that does not depend on how quick the machine was."""
+    history = read_history(folder)
+    return {
+        name: (history[name].steps.tolist(), history[name].values.tolist())
+        for name in history.names()
+        if not name.startswith(OF_THE_CLOCK)
+    }
+
+
+def test_a_refinement_learns_and_leaves_mesh_gaussians_and_a_record(config, refinement, tmp_path):
+    outcome = refine_mesh(config, refinement, tmp_path / "run")
+    history = read_history(outcome.folder)
+    loss = history["Loss/total"].values
+    assert loss[-4:].mean() < 0.8 * loss[:4].mean()
+    assert history["Test/psnr"].steps.tolist() == [7, 15]
+    assert history["Test/psnr"].values[-1] > history["Test/psnr"].values[0]
+    assert history["Refine/moved_mean"].values[-1] > 0
+    assert 0 <= history["Refine/turned_over"].values[-1] < 0.02
+    for name in history.names():
+        (TOOLKIT + REFINED_METRICS).require(name)
+    assert {"mesh", "point_cloud", "refined", "renders", "geometry"} <= set(outcome.products)
+    refined = read_mesh(outcome.products["mesh"])
+    assert np.allclose(refined.vertices, state(outcome.folder)["vertices"].numpy(), atol=1e-6)
+    assert refined.colours is not None
+    about = read_manifest(outcome.folder).about
+    assert (about["pipeline"], about["gaussians"]) == ("refined", len(refinement.gaussians))
+
+
+def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_path, monkeypatch):
+    refine_mesh(config, prepare_refinement(config), tmp_path / "whole")
+    original, calls = algorithm.normal_consistency, []
+
+    def crashing(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 14:
+            raise OSError("the machine was switched off")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(algorithm, "normal_consistency", crashing)
+    with pytest.raises(OSError, match="switched off"):
+        refine_mesh(config, prepare_refinement(config), tmp_path / "crashed")
+    monkeypatch.undo()
+    before = Checkpoints(tmp_path / "crashed" / "checkpoints").steps()
+    assert before
+    assert max(before) < 14
+    refine_mesh(config, prepare_refinement(config), tmp_path / "crashed", resume="must")
+
+    one, other = state(tmp_path / "whole"), state(tmp_path / "crashed")
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    expected, found = lines(tmp_path / "whole"), lines(tmp_path / "crashed")
+    assert expected["Loss/total"][0] == list(range(16))
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_updates_of_a_photo_that_is_not_finite_are_refused(config, tmp_path, monkeypatch):
+    bad, original = prepare_refinement(config).scene.photos.names[1], Scene.photo_view
+
+    def photo_view(self, index):
+        made = original(self, index)
+        if made.name == bad:
+            image = made.image.clone()
+            image[3, 4, 1] = np.nan
+            made = dataclasses.replace(made, image=image)
+        return made
+
+    monkeypatch.setattr(Scene, "photo_view", photo_view)
+    folder = tmp_path / "run"
+    chosen = dataclasses.replace(config, iterations=12, test_iterations=())
+    outcome = refine_mesh(chosen, prepare_refinement(chosen), folder)
+    refusals = [event for event in read_events(folder) if event["kind"] == "refusal"]
+    assert {name for event in refusals for name in event["samples"]} == {bad}
+    assert len({event["step"] for event in refusals}) == 3
+    assert "warning" in {finding.severity for finding in outcome.findings}
+    assert outcome.exit_code == 0
+    assert all(bool(part.isfinite().all()) for part in state(folder).values())
+
+
+def test_another_mesh_or_other_photos_in_the_same_folder_are_refused(config, refinement, solid_mesh, tmp_path):
+    folder, mesh = tmp_path / "run", write_mesh(tmp_path / "mesh.ply", solid_mesh)
+    chosen = dataclasses.replace(config, mesh=mesh, iterations=1)
+    refine_mesh(chosen, prepare_refinement(chosen), folder)
+    write_mesh(mesh, dataclasses.replace(solid_mesh, vertices=solid_mesh.vertices * 1.01))
+    with pytest.raises(ConfigMismatch, match=r"run was refined.*the mesh"):
+        refine_mesh(chosen, prepare_refinement(chosen), folder)
+    write_mesh(mesh, solid_mesh)
+    stored = json.loads((folder / "run.json").read_text())
+    stored["about"]["digest"] = "0"
+    del stored["sha256"]
+    (folder / "run.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigMismatch, match=r"run was refined.*the photos"):
+        refine_mesh(chosen, prepare_refinement(chosen), folder)

@@ -1,0 +1,221 @@
+"""An evaluation says what is there, and leaves everything as it was."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fieldwatch.recon.data import Picture
+from fieldwatch.recon.losses import Lpips
+from fieldwatch.recon.pipelines.splats.evaluation import evaluate, surface_metrics
+from fieldwatch.recon.pipelines.splats.exposure import Exposures, exposed
+from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
+from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
+from fieldwatch.recon.render import similarity
+
+
+class Plain(Lpips):
+    """Something cheap in the place of the network: it notes where it was asked."""
+
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.seen = []
+
+    def forward(self, image, photo):
+        self.seen.append(tuple(image.shape))
+        return 3 * (image - photo).abs().mean((1, 2, 3))
+
+
+def exposures_of(scene):
+    return Exposures([scene.photos.names[i] for i in scene.photos.train])
+
+
+def with_pictures(scene, change):
+    """The scene with other pixels."""
+    read = scene.photos.read
+    return replace(scene, photos=scene.photos.having(read=lambda index: change(index, read(index))))
+
+
+def masked(index, picture, *, spoiled):
+    mask = torch.zeros(picture.image.shape[:2], dtype=torch.uint8)
+    mask[10:30, 5:25] = 255
+    image = picture.image.clone()
+    image[mask == 0] += spoiled
+    return Picture(image=image, mask=mask)
+
+
+@torch.no_grad()
+def test_scores_are_those_of_the_papers(tiny_scene, tiny_model):
+    found = evaluate(tiny_model, tiny_scene)
+    by_hand = []
+    for index in tiny_scene.photos.test:
+        view = tiny_scene.photo_view(index)
+        image = tiny_model.render(view.camera).features.clamp(0, 1)
+        mse = (image.double() - view.image.double()).square().mean()
+        by_hand.append((-10 * math.log10(mse), float(similarity(image, view.image).ssim)))
+    assert [row.psnr for row in found.rows] == pytest.approx([psnr for psnr, _ in by_hand], abs=1e-3)
+    assert [row.ssim for row in found.rows] == pytest.approx([ssim for _, ssim in by_hand], abs=1e-5)
+    assert found.metrics["Test/psnr"] == pytest.approx(sum(psnr for psnr, _ in by_hand) / len(by_hand), abs=1e-3)
+    assert found.score == found.metrics["Test/psnr"]
+    assert found.metrics["Test/loss"] == found.metrics["Test/l1"]
+    assert found.metrics["Test/num_gaussians_K"] == pytest.approx(0.3)
+    assert found.metrics["Test/render_time_ms"] > 0
+
+
+def test_colours_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
+    white = with_pictures(tiny_scene, lambda _, picture: Picture(image=torch.full_like(picture.image, 255)))
+    tiny_model.background = torch.full((3,), 4.0)
+    tiny_model.gaussians.opacity_logits.data.fill_(-20)
+    assert evaluate(tiny_model, white).metrics["Test/psnr"] == pytest.approx(100)
+
+
+def test_every_tag_is_declared(tiny_scene, tiny_model):
+    tiny_model.exposures = exposures_of(tiny_scene)
+    found = evaluate(tiny_model, tiny_scene, lpips=Plain())
+    for name in found.metrics:
+        SPLATS_METRICS.require(name)
+    assert {"Test/lpips", "Test/psnr_fitted", "Test/ssim_fitted", "Test/psnr_gap", "Surface/mean_distance"} <= set(
+        found.metrics
+    )
+
+
+def test_pixels_outside_the_mask_do_not_count(tiny_scene, tiny_model):
+    one, other = (
+        evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p, s=spoiled: masked(i, p, spoiled=s)))
+        for spoiled in (0, 77)
+    )
+    for name in ("Test/psnr", "Test/ssim", "Test/l1", "Test/train_psnr"):
+        assert one.metrics[name] == pytest.approx(other.metrics[name], abs=1e-5)
+    view = with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=0)).photo_view(tiny_scene.photos.test[0])
+    with torch.no_grad():
+        inside = (tiny_model.render(view.camera).features.clamp(0, 1) - view.image)[10:30, 5:25]
+    assert one.rows[0].psnr == pytest.approx(-10 * math.log10(inside.square().mean()), abs=1e-3)
+    assert one.rows[0].l1 == pytest.approx(float(inside.abs().mean()), abs=1e-5)
+
+
+def test_photos_without_a_pixel_are_left_out_and_all_of_them_are_refused(tiny_scene, tiny_model):
+    def black(index, picture, without):
+        value = 0 if index in without else 255
+        mask = torch.full(picture.image.shape[:2], value, dtype=torch.uint8)
+        return Picture(image=picture.image, mask=mask)
+
+    some = with_pictures(tiny_scene, lambda i, p: black(i, p, {0}))
+    assert [row.name for row in evaluate(tiny_model, some).rows] == ["view_003.png", "view_006.png"]
+    none = with_pictures(tiny_scene, lambda i, p: black(i, p, {0, 3, 6}))
+    with pytest.raises(ValueError, match="masks of all 3 photos"):
+        evaluate(tiny_model, none)
+
+
+def test_without_held_out_photos_the_training_photos_are_scored_and_it_is_said(tiny_scene, tiny_model):
+    everything = tuple(range(len(tiny_scene.photos)))
+    found = evaluate(tiny_model, replace(tiny_scene, photos=tiny_scene.photos.having(train=everything, test=())))
+    assert not found.held_out
+    assert len(found.rows) == len(everything)
+    assert "Test/train_psnr" not in found.metrics
+    assert "Test/psnr_gap" not in found.metrics
+
+
+def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, tiny_model):
+    before = evaluate(tiny_model, tiny_scene)
+    darker = with_pictures(tiny_scene, lambda _, p: Picture(image=(p.image.float() * 0.4).byte()))
+    tiny_model.exposures = exposures_of(darker)
+    found = evaluate(tiny_model, darker).metrics
+    assert found["Test/psnr_fitted"] > found["Test/psnr"] + 1
+    assert found["Test/psnr"] == found["Test/psnr_as_drawn"]  # the maps are still identity
+    assert found["Test/psnr_gap"] == pytest.approx(found["Test/train_psnr"] - found["Test/psnr"])
+    tiny_model.exposures.raw.data[:] = torch.rand_like(tiny_model.exposures.raw)
+    assert evaluate(tiny_model, tiny_scene).metrics["Test/psnr_as_drawn"] == before.metrics["Test/psnr"]
+    assert "Test/psnr_as_drawn" not in before.metrics
+
+
+def test_held_out_photos_are_drawn_under_the_mean_map_of_their_neighbours(tiny_scene, tiny_model):
+    exposures = tiny_model.exposures = exposures_of(tiny_scene)
+    exposures.raw.data += 0.1 * torch.rand_like(exposures.raw)
+    row = evaluate(tiny_model, tiny_scene).rows[1]
+    view = tiny_scene.photo_view(tiny_scene.photos.names.index(row.name))
+    with torch.no_grad():
+        image = exposed(tiny_model.render(view.camera).features, exposures.between(row.name)).clamp(0, 1)
+    assert row.psnr == pytest.approx(-10 * math.log10((image - view.image).square().mean()), abs=1e-3)
+
+
+def test_training_photos_are_scored_under_their_own_map(tiny_scene, tiny_model):
+    exposures = tiny_model.exposures = exposures_of(tiny_scene)
+    exposures.raw.data += 0.1 * torch.rand_like(exposures.raw)
+    by_hand = []
+    for place, index in enumerate(tiny_scene.photos.train):
+        with torch.no_grad():
+            seen = exposures(tiny_model.render(tiny_scene.views[index]).features, place).clamp(0, 1)
+        by_hand.append(-10 * math.log10((seen - tiny_scene.photo_view(index).image).square().mean()))
+    found = evaluate(tiny_model, tiny_scene).metrics["Test/train_psnr"]
+    assert found == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)
+
+
+def test_the_worst_views_come_first_with_their_images(tiny_scene, tiny_model):
+    spoiled = with_pictures(
+        tiny_scene, lambda i, p: Picture(image=255 - p.image) if i == tiny_scene.photos.test[1] else p
+    )
+    found = evaluate(tiny_model, spoiled)
+    values = [one.score.psnr for one in found.worst]
+    assert values == sorted(row.psnr for row in found.rows)[: len(values)]
+    assert found.worst[0].index == tiny_scene.photos.test[1]
+    with torch.no_grad():
+        drawn = tiny_model.render(spoiled.views[found.worst[0].index]).features.clamp(0, 1)
+    assert torch.equal(found.worst[0].image, drawn)
+
+
+def test_distances_are_those_of_opaque_centres(tiny_scene):
+    points = torch.tensor([[0.0, 0, 1], [0, 0, 2], [0, 0, -4], [0, 0, 100]])
+    gaussians = Gaussians.from_points(points, torch.zeros(4, 3), degree=0, opacity=0.9, spacing=torch.full((4,), 0.1))
+    gaussians.opacity_logits.data[3] = -3
+    scene = replace(tiny_scene, distance=lambda points: points[:, 2] - 2, extent=50.0)
+    found = surface_metrics(SplatModel(gaussians, torch.zeros(3)), scene)
+    assert found == pytest.approx(
+        {"Surface/mean_distance": (1 + 0 + 6) / 3, "Surface/median_distance": 1.0, "Surface/within_1_percent": 1 / 3}
+    )
+    assert surface_metrics(SplatModel(gaussians, torch.zeros(3)), replace(scene, distance=None)) == {}
+    gaussians.opacity_logits.data.fill_(-3)
+    assert surface_metrics(SplatModel(gaussians, torch.zeros(3)), scene) == {}
+
+
+def test_lpips_sees_each_held_out_view_once_and_what_the_mask_leaves(tiny_scene, tiny_model):
+    lpips = Plain()
+    found = evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=0)), lpips=lpips)
+    assert lpips.seen == [(1, 3, 40, 40)] * 3
+    counted = found.rows[0].l1 * 20 * 20 / 40**2
+    assert found.rows[0].lpips == pytest.approx(3 * counted, rel=1e-4)
+
+
+def trained(scene, evaluating):
+    """A few steps with a random background, and all that is left behind."""
+    torch.manual_seed(3)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1)
+    model = SplatModel(gaussians, torch.zeros(3), exposures=exposures_of(scene))
+    optimizer = make_optimizer(gaussians, Rates(decay_steps=10), scene.extent)
+    for step in range(5):
+        view = scene.photo_view(scene.photos.train[step % 6])
+        model.background = torch.rand(3)
+        drawn = model.render(view.camera)
+        optimizer.zero_grad()
+        (drawn.features - view.image).square().mean().backward()
+        if evaluating:  # between backward and update, where most can be disturbed
+            evaluate(model, scene, lpips=Plain())
+        optimizer.visible = drawn.ids
+        optimizer.step()
+    return [*gaussians.rows(), torch.rand(2)], gaussians.means.grad.clone(), gaussians.training
+
+
+def test_training_is_the_same_bit_by_bit_with_and_without_it(tiny_scene):
+    plain, evaluated = trained(tiny_scene, evaluating=False), trained(tiny_scene, evaluating=True)
+    assert all(torch.equal(one, other) for one, other in zip(plain[0], evaluated[0], strict=True))
+    assert torch.equal(plain[1], evaluated[1])
+    assert plain[2] == evaluated[2]
+
+
+def test_it_asks_for_no_gradient(tiny_scene, tiny_model):
+    found = evaluate(tiny_model, tiny_scene)
+    assert tiny_model.gaussians.means.grad is None
+    assert all(not one.image.requires_grad for one in found.worst)

@@ -1,0 +1,75 @@
+"""Neighbours during the coarse stage: the table changes at fixed steps, and a checkpoint in between changes nothing."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fieldwatch.recon.geometry import nearest_neighbours
+from fieldwatch.recon.pipelines.splats.neighbourhood import USED_AFTER, Neighbourhood
+
+OLD = torch.rand(200, 3, generator=torch.Generator().manual_seed(1))
+NEW = torch.rand(200, 3, generator=torch.Generator().manual_seed(2))
+
+
+def expected(points: Float[Tensor, "n 3"]) -> Tensor:
+    return nearest_neighbours(points, 8).indices
+
+
+def test_the_first_table_is_there_when_it_is_asked_for() -> None:
+    assert torch.equal(Neighbourhood(8).at(0, OLD), expected(OLD))
+
+
+def test_a_new_table_is_used_from_a_fixed_step_on() -> None:
+    neighbourhood = Neighbourhood(8)
+    neighbourhood.at(0, OLD)
+    neighbourhood.renew(10, NEW)
+
+    assert torch.equal(neighbourhood.at(10 + USED_AFTER - 1, NEW), expected(OLD))
+    assert torch.equal(neighbourhood.at(10 + USED_AFTER, NEW), expected(NEW))
+
+
+def test_the_search_is_of_the_places_as_they_were() -> None:
+    neighbourhood, moving = Neighbourhood(8), NEW.clone()
+    neighbourhood.at(0, OLD)
+    neighbourhood.renew(10, moving)
+    moving.zero_()
+
+    assert torch.equal(neighbourhood.at(10 + USED_AFTER, OLD), expected(NEW))
+
+
+def test_another_number_of_gaussians_is_searched_at_once() -> None:
+    neighbourhood = Neighbourhood(8)
+    neighbourhood.at(0, OLD)
+
+    assert torch.equal(neighbourhood.at(1, OLD[:150]), expected(OLD[:150]))
+
+
+def test_a_checkpoint_holds_the_table_and_the_search_under_way() -> None:
+    neighbourhood = Neighbourhood(8)
+    neighbourhood.at(0, OLD)
+    neighbourhood.renew(10, NEW)
+    stored = neighbourhood.state_dict()
+
+    resumed = Neighbourhood(8)
+    resumed.load_state_dict(stored)
+
+    for step in (11, 10 + USED_AFTER, 40):
+        assert torch.equal(resumed.at(step, OLD), neighbourhood.at(step, OLD))
+
+
+def test_a_checkpoint_from_before_the_first_search_is_empty() -> None:
+    resumed = Neighbourhood(8)
+    resumed.at(0, OLD)
+    resumed.load_state_dict(Neighbourhood(8).state_dict())
+
+    assert torch.equal(resumed.at(5, NEW), expected(NEW))
+
+
+def test_forgetting_lets_go_of_table_and_search() -> None:
+    neighbourhood = Neighbourhood(8)
+    neighbourhood.at(0, OLD)
+    neighbourhood.renew(1, OLD)
+    neighbourhood.forget()
+
+    assert not neighbourhood.tables
+    assert torch.equal(neighbourhood.at(30, NEW), expected(NEW))

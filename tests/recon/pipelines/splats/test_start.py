@@ -1,0 +1,76 @@
+"""What a run starts from: photos found by the folder of a model, notes, and a folder of other photos refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldwatch import ConfigMismatch
+from fieldwatch.recon.data import SplatFolderError, write_splat_folder
+from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
+from fieldwatch.recon.pipelines.splats.beginning import first_model
+from fieldwatch.recon.pipelines.splats.start import start_run
+
+CONFIG = SplatsConfig(views=6, held_out=3, antialiased=True)
+
+
+@pytest.fixture(scope="module")
+def stage0(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    scene = prepare_scene(CONFIG)
+    folder = tmp_path_factory.mktemp("stage0") / "3dgs"
+    torch.manual_seed(0)
+    write_stage0(first_model(CONFIG, scene), scene, folder, 7000, config=CONFIG)
+    return folder
+
+
+def test_a_model_of_the_built_in_scene_brings_its_photos_along(stage0: Path) -> None:
+    scene = prepare_scene(SplatsConfig(checkpoint_path=stage0, held_out=3, antialiased=True, coarse_iterations=8000))
+
+    assert scene.loaded == 7000
+    assert scene.photos.digest == prepare_scene(CONFIG).photos.digest
+    assert scene.distance is not None
+    assert (scene.plan.first, scene.plan.total) == (7000, 8000)
+    assert not scene.notes
+
+
+def test_a_model_that_was_drawn_otherwise_is_said(stage0: Path) -> None:
+    notes = prepare_scene(SplatsConfig(checkpoint_path=stage0, coarse_iterations=8000)).notes
+
+    assert any("draws with --no-antialiased" in note for note in notes)
+
+
+def test_an_iteration_that_is_not_there_lists_those_there_are(stage0: Path) -> None:
+    with pytest.raises(SplatFolderError, match="it has 7000; give -i 7000"):
+        prepare_scene(SplatsConfig(checkpoint_path=stage0, iteration_to_load=30_000))
+
+
+def test_a_model_without_its_scene_asks_for_it(stage0: Path, tmp_path: Path) -> None:
+    cloud = prepare_scene(SplatsConfig(checkpoint_path=stage0, coarse_iterations=8000)).cloud
+    assert cloud is not None
+    write_splat_folder(tmp_path / "lost", 7000, cloud, settings={"source_path": "/nowhere/garden"})
+    with pytest.raises(ValueError, match=r"/nowhere/garden.* -s"):
+        prepare_scene(SplatsConfig(checkpoint_path=tmp_path / "lost"))
+
+
+def test_images_without_a_scene_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"--images photos.*of -s lie"):
+        SplatsConfig(images=Path("photos"))
+
+
+def test_a_run_does_not_go_on_with_other_photos(tmp_path: Path) -> None:
+    scene = prepare_scene(CONFIG)
+    with start_run(CONFIG, scene, tmp_path, sinks=()) as run:
+        for step in run.steps(1):
+            step.record({"Model/size": 1})
+    fewer = replace(scene, photos=scene.photos.having(points=scene.photos.points[1:], colours=scene.photos.colours[1:]))
+    with pytest.raises(ConfigMismatch, match=r"other photos.*--out"):
+        start_run(CONFIG, fewer, tmp_path, sinks=())
+    start_run(CONFIG, scene, tmp_path, sinks=())
+
+
+def test_cuda_that_is_not_there_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=r"--device cuda.*--device auto"):
+        prepare_scene(replace(CONFIG, device="cuda"))

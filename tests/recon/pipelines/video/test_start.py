@@ -1,0 +1,42 @@
+import torch
+
+from fieldwatch.recon.data import Clip, PatchGrid, synthetic_clip
+from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
+from fieldwatch.recon.pipelines.video.split import split_frames
+from fieldwatch.recon.pipelines.video.start import make_stand_ins
+
+CPU = torch.device("cpu")
+
+
+def stand_ins(frames):
+    clip = Clip.of(frames, source="test")
+    grid = PatchGrid(2, 2, clip.height, clip.width)
+    return make_stand_ins(clip, split_frames(len(clip), "3_3_4"), grid, ImageDescriptor(), CPU)
+
+
+def test_the_stand_ins_that_training_draws_never_see_a_held_out_frame():
+    frames = synthetic_clip(frames=8, height=48, width=64).frames
+    spoiled = frames.clone()
+    spoiled[[3, 7]] = 255 - spoiled[[3, 7]]
+    one, other = stand_ins(frames), stand_ins(spoiled)
+    assert list(one.place) == [3, 7]
+    assert torch.equal(one.frames, other.frames)
+    assert torch.equal(one.targets, other.targets)
+
+
+def test_negative_control_they_do_see_the_training_frames():
+    frames = synthetic_clip(frames=8, height=48, width=64).frames
+    spoiled = frames.clone()
+    spoiled[2] = 255 - spoiled[2]
+    assert not torch.equal(stand_ins(frames).frames[0], stand_ins(spoiled).frames[0])
+
+
+def test_after_the_last_training_frame_that_frame_is_held():
+    frames = synthetic_clip(frames=8, height=48, width=64).frames
+    assert torch.equal(stand_ins(frames).frames[1], frames[6])
+
+
+def test_without_gaps_there_is_none():
+    clip = synthetic_clip(frames=4, height=48, width=64)
+    grid = PatchGrid(2, 2, clip.height, clip.width)
+    assert make_stand_ins(clip, split_frames(4, "1_1_1"), grid, ImageDescriptor(), CPU) is None

@@ -1,0 +1,141 @@
+"""Building the kernels: once, whole, by two at a time, and a clear word where it cannot be."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from fieldwatch.recon.render.native import NativeUnavailable, build, call, kernels, native_available, pointer
+
+REPORT = "from fieldwatch.recon.render import native_available; print(native_available())"
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """An empty cache, and nothing remembered from earlier."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    yield tmp_path / "cache" / "fieldwatch" / "native"
+    kernels._library.cache_clear()
+    native_available.cache_clear()
+
+
+def forget():
+    kernels._library.cache_clear()
+    native_available.cache_clear()
+
+
+def compiler(path, body):
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return path
+
+
+def test_it_is_built_once(fresh, tmp_path, monkeypatch):
+    count = tmp_path / "calls"
+    monkeypatch.setenv(
+        "CC", str(compiler(tmp_path / "mycc", f'echo x >> {count}; touch "$(echo "$@" | sed "s/.*-o //; s/ -lm//")"'))
+    )
+    assert build.built() == build.built()
+    assert count.read_text() == "x\n"
+    assert [path.name for path in fresh.iterdir()] == [build.built().name]
+
+
+def test_two_build_at_once(fresh, tmp_path):
+    """Four threads of one process and a slow compiler: every one gets a whole library, and nothing is left over."""
+    slow = compiler(
+        tmp_path / "slowcc",
+        'out="$(echo "$@" | sed "s/.*-o //; s/ -lm//")"; echo half > $out; sleep 0.3; echo whole > $out',
+    )
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(4) as pool:
+        patch.setenv("CC", str(slow))
+        paths = list(pool.map(lambda _: (path := build.built(), path.read_text()), range(4)))
+    assert {text for _, text in paths} == {"whole\n"}
+    assert len(list(fresh.iterdir())) == 1
+
+
+def test_two_processes_build_and_load_at_once(fresh, tmp_path):
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    quick = compiler(tmp_path / "quickcc", 'exec cc "$@" -O0')
+    environment = {**os.environ, "XDG_CACHE_HOME": str(fresh.parent.parent), "CC": str(quick)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", REPORT], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [process.communicate()[0].strip() for process in started] == ["(True, '')"] * 2
+    assert [path.suffix for path in fresh.iterdir()] == [".so"]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_no_compiler_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    forget()
+    there, reason = native_available()
+    assert not there
+    assert "cc, gcc, clang" in reason
+    with pytest.raises(NativeUnavailable, match="no C compiler"):
+        call("fw_similarity_scratch", 1, 1, 1)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(compiler(tmp_path / "badcc", "echo 'omp.h: no such file' >&2; exit 3")))
+    with pytest.raises(NativeUnavailable, match=r"exit status 3.*OpenMP.*omp\.h: no such file"):
+        build.built()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_compiler_that_hangs_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(compiler(tmp_path / "slowcc", "exec sleep 20")))
+    monkeypatch.setattr(build, "_PATIENCE", 0.2)
+    with pytest.raises(NativeUnavailable, match="did not finish"):
+        build.built()
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(NativeUnavailable, match="XDG_CACHE_HOME"):
+        build.built()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_damaged_library_is_named():
+    path = build.cache_folder() / "x"
+    path.parent.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        path.write_text("not a library")
+        patch.setattr(kernels, "built", lambda: path)
+        forget()
+        there, reason = native_available()
+    assert not there
+    assert "built again" in reason
+
+
+def test_other_sources_make_another_library(fresh, tmp_path, monkeypatch):
+    before = build.SOURCES
+    for source in before.glob("*.[ch]"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "adam.c").write_text((before / "adam.c").read_text() + "\n")
+    monkeypatch.setattr(
+        build, "_compile", lambda _, path: (path.parent.mkdir(parents=True, exist_ok=True), path.touch())
+    )
+    first = build.built()
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    assert build.built() != first
+    assert first.parent == fresh
+
+
+def test_fast_math_is_never_asked_for():
+    assert not [flag for flag in build.flags() if "fast-math" in flag or "finite" in flag]
+
+
+def test_a_tensor_with_gaps_is_refused():
+    with pytest.raises(ValueError, match=r"the CPU, got \(3, 2\)"):
+        pointer(torch.zeros(3, 4)[:, :2])

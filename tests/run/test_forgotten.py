@@ -1,0 +1,300 @@
+"""What a run uses and does not keep is said at the start, and is a finding; a run that keeps all it uses is silent."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
+
+from fieldwatch import Outputs, ResumableLoader, Run, Saving, Shuffled, Terms, examine, read_history
+from fieldwatch.health import GENERAL
+from fieldwatch.health.rules.keeping import NotKept
+
+DATA = TensorDataset(torch.randn(12, 3))
+
+
+class Toy:
+    def __init__(self):
+        self.model = nn.Linear(3, 1)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+        self.order = Shuffled(12, 4)
+
+
+def learn(step, toy, batch=None):
+    inputs = torch.ones(2, 3) if batch is None else batch
+    terms = Terms(fit=(1.0, toy.model(inputs).square().mean()))
+    toy.optimizer.zero_grad()
+    terms.total.backward()
+    step.observe(terms)
+    step.update(toy.optimizer)
+
+
+def trained(folder, toy, kept, *, batches=None, steps=3, watch=True):
+    """Train some steps; the folder and what is kept are the caller's."""
+    with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
+        if watch:
+            run.track(groups={"model": toy.model})
+        if kept is not None:
+            run.track(**kept)
+            run.resume()
+        source = itertools.repeat(None) if batches is None else run.batches(batches)
+        for step, batch in zip(run.steps(steps), source, strict=False):
+            learn(step, toy, None if batch is None else DATA.tensors[0][:4])
+    return {event["subject"]: event for event in read_history(folder).events("not_kept")}
+
+
+def full(toy):
+    return {"model": toy.model, "optimizer": toy.optimizer}
+
+
+def test_what_is_forgotten_is_a_line_an_event_and_a_finding(tmp_path, capsys):
+    toy = Toy()
+    told = trained(tmp_path / "run", toy, {"model": toy.model})
+    assert list(told) == ["Adam"]
+    assert told["Adam"]["step"] == 0
+    err = capsys.readouterr().err
+    assert "Adam" in err
+    assert err.count("\n") == 1
+    (finding,) = examine(tmp_path / "run", (NotKept(),))
+    assert (finding.subject, finding.severity, finding.step) == ("Adam", "warning", 0)
+    assert any(isinstance(rule, NotKept) for rule in GENERAL)
+
+
+def test_a_run_that_keeps_all_it_uses_is_silent(tmp_path, capsys):
+    toy = Toy()
+    assert trained(tmp_path / "run", toy, {**full(toy), "order": toy.order}) == {}
+    assert capsys.readouterr().err == ""
+
+
+def test_no_keep_at_all_is_said_before_the_first_step(tmp_path, capsys):
+    toy = Toy()
+    with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
+        next(run.steps(3))
+        assert "run.track" in capsys.readouterr().err
+    assert list(trained(tmp_path / "other", toy, None)) == ["nothing"]
+
+
+def test_a_watched_model_that_is_not_kept_is_said_before_the_first_step(tmp_path, capsys):
+    toy = Toy()
+    with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
+        run.track(optimizer=toy.optimizer, groups={"model": toy.model})
+        run.resume()
+        next(run.steps(3))
+        assert "'model'" in capsys.readouterr().err
+
+
+def test_parameters_that_are_stepped_and_neither_watched_nor_kept_are_said(tmp_path):
+    toy = Toy()
+    assert list(trained(tmp_path / "run", toy, {"optimizer": toy.optimizer}, watch=False)) == ["parameters of Adam"]
+
+
+def test_an_optimizer_that_first_steps_later_is_said_then(tmp_path):
+    toy, late = Toy(), torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+    with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
+        run.track(**full(toy))
+        run.resume()
+        for step in run.steps(4):
+            toy.optimizer.zero_grad()
+            terms = Terms(fit=(1.0, toy.model(torch.ones(2, 3)).square().mean()))
+            terms.total.backward()
+            late.param_groups[0]["params"][0].grad = torch.ones(2)
+            step.update(toy.optimizer, *([late] if step.index >= 2 else []))
+    events = read_history(tmp_path / "run").events("not_kept")
+    assert [(event["subject"], event["step"]) for event in events] == [("SGD", 2), ("parameters of SGD", 2)]
+
+
+SCHEDULERS = {
+    "step": lambda optimizer: lr_scheduler.StepLR(optimizer, 2),
+    "plateau": lr_scheduler.ReduceLROnPlateau,
+    "chained": lambda optimizer: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.StepLR(optimizer, 2), lr_scheduler.ExponentialLR(optimizer, 0.9)]
+    ),
+    "sequential": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer, [lr_scheduler.StepLR(optimizer, 2), lr_scheduler.ExponentialLR(optimizer, 0.9)], [2]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_scheduler_of_a_kept_optimizer_is_said_unless_it_is_kept(tmp_path, kind, looked_at):
+    toy = Toy()
+    toy.schedule = SCHEDULERS[kind](toy.optimizer)
+    if looked_at:
+        toy.schedule.state_dict()  # its attributes lie in a dictionary from now on
+    assert list(trained(tmp_path / "run", toy, full(toy))) == ["LRScheduler"]
+    assert trained(tmp_path / "kept", toy, {**full(toy), "schedule": toy.schedule}) == {}
+
+
+def test_an_order_that_is_drawn_from_and_not_kept_is_said_in_the_first_step(tmp_path):
+    def subjects(folder, order, other, **kept):
+        toy = Toy()
+        with Run(folder, outputs=Outputs(sinks=())) as run:
+            run.track(**full(toy), **kept)
+            run.resume()
+            for step in run.steps(2):
+                next(order)
+                next(other)
+                learn(step, toy)
+        return [event["subject"] for event in read_history(folder).events("not_kept")]
+
+    first, second, before = Shuffled(12, 4), Shuffled(12, 4), Shuffled(12, 4)
+    next(before)
+    assert subjects(tmp_path / "run", first, first) == ["Shuffled"]
+    assert subjects(tmp_path / "kept", first, first, kept=first) == []
+    assert subjects(tmp_path / "read ahead", first, second, kept=first) == []
+
+
+def test_a_loader_that_is_not_given_to_the_run_is_said_in_the_first_step(tmp_path):
+    toy, loader = Toy(), ResumableLoader(DATA, 4)
+    with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
+        run.track(**full(toy))
+        run.resume()
+        for step, _ in zip(run.steps(2), loader, strict=False):
+            learn(step, toy)
+    assert [event["subject"] for event in read_history(tmp_path / "run").events("not_kept")] == ["ResumableLoader"]
+
+
+def test_a_scaler_that_is_an_attribute_of_a_kept_module_is_said_unless_it_is_switched_off(tmp_path):
+    toy = Toy()
+    toy.model.scaler = torch.amp.GradScaler("cpu")
+    toy.model.switched_off = torch.amp.GradScaler("cpu", enabled=False)
+    assert list(trained(tmp_path / "run", toy, full(toy))) == ["scaler"]
+    assert trained(tmp_path / "kept", toy, {**full(toy), "scaler": toy.model.scaler}) == {}
+
+
+def test_what_a_kept_module_has_beside_its_parameters_is_said(tmp_path):
+    toy = Toy()
+    toy.model.order = toy.order
+    assert list(trained(tmp_path / "run", toy, full(toy))) == ["order"]
+    assert trained(tmp_path / "kept", toy, {**full(toy), "order": toy.order}) == {}
+
+
+class Trainer:
+    """A state of its own, of everything."""
+
+    def __init__(self, toy):
+        self.toy_model, self.toy_optimizer = toy.model, toy.optimizer
+        self.schedule = lr_scheduler.StepLR(toy.optimizer, 2)
+
+    def state_dict(self):
+        return {"model": self.toy_model.state_dict(), "optimizer": self.toy_optimizer.state_dict()}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda toy: {"everything": Trainer(toy)},
+        lambda toy: {"parts": {"model": toy.model, "optimizer": toy.optimizer}},
+        lambda toy: {"weights": {"w": toy.model.weight.data, "b": toy.model.bias}, "optimizer": toy.optimizer},
+        lambda toy: {"model": nn.Sequential(toy.model), "optimizer": toy.optimizer},
+    ],
+    ids=["an object with a state", "a mapping", "tensors", "a wrapping module"],
+)
+def test_what_is_kept_in_another_form_is_kept(tmp_path, kept):
+    toy = Toy()
+    assert trained(tmp_path / "run", toy, kept(toy)) == {}
+
+
+class Places:
+    """Batches with a position."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        yield from range(9)
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def generator_over(order):
+    yield from order
+
+
+def sampled(sampler):
+    return DataLoader(DATA, batch_size=4, sampler=sampler, generator=torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("make", "subject"),
+    [
+        (lambda: DataLoader(DATA, batch_size=4), "DataLoader"),
+        (lambda: DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator()), "DataLoader"),
+        (lambda: iter(DataLoader(DATA, batch_size=4)), "DataLoader"),
+        (lambda: ResumableLoader(DATA, 4), "ResumableLoader"),
+        (Places, "Places"),
+        (lambda: [1, 2, 3], "list"),
+        (lambda: generator_over(range(9)), "generator"),
+    ],
+)
+def test_a_data_order_that_is_shown_and_not_kept_is_said_before_the_first_step(tmp_path, capsys, make, subject):
+    toy = Toy()
+    with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
+        run.track(**full(toy))
+        run.resume()
+        batches = run.batches(make())
+        next(zip(run.steps(3), batches, strict=False))
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert [event["subject"] for event in read_history(tmp_path / "run").events("not_kept")] == [subject]
+
+
+class Remembering(SequentialSampler):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_a_data_order_that_is_kept_is_silent(tmp_path):
+    toy = Toy()
+    order, places, sampler, loader = Shuffled(12, 4), Places(), Remembering(DATA), ResumableLoader(DATA, 4)
+    for number, (source, item) in enumerate(
+        [
+            (order, order),
+            (places, places),
+            (sampled(sampler), sampler),
+            (loader, loader),
+            (generator_over(order), order),
+            ([1], toy.optimizer),
+        ]
+    ):
+        assert trained(tmp_path / str(number), toy, {**full(toy), "order": item}, batches=source) == {}
+
+
+def test_a_kept_sampler_is_not_enough_where_workers_read_ahead(tmp_path):
+    toy, sampler = Toy(), Remembering(DATA)
+    ahead = DataLoader(DATA, batch_size=4, sampler=sampler, generator=torch.Generator(), num_workers=1)
+    with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
+        run.track(**full(toy), sampler=sampler)
+        run.resume()
+        run.batches(ahead)
+        next(run.steps(3))
+    assert [event["subject"] for event in read_history(tmp_path / "run").events("not_kept")] == ["DataLoader"]
+
+
+def test_a_batch_that_is_drawn_before_its_step_is_said(tmp_path):
+    toy, loader = Toy(), ResumableLoader(DATA, 4)
+    with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
+        run.track(**full(toy), loader=loader)
+        run.resume()
+        for _, step in zip(run.batches(loader), run.steps(3), strict=False):
+            learn(step, toy)
+    events = read_history(tmp_path / "run").events("not_kept")
+    assert [event["subject"] for event in events] == ["position of ResumableLoader"]
+
+
+def test_each_thing_is_told_once(tmp_path, capsys):
+    toy = Toy()
+    trained(tmp_path / "run", toy, {"model": toy.model}, steps=70)
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,121 @@
+"""Ranks that die, hang, fail or are stopped, under torchrun: the others name them, within a time, and end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from fieldwatch.run import RankLost
+from fieldwatch.run.rank_group import ANSWER, FAILED, POLL, STARTUP_COLLECTIVES
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 2.0
+"""Seconds that ranks wait here."""
+
+SCRIPT = """
+import json, os, signal, sys, time
+from pathlib import Path
+import torch
+from fieldwatch.run import Ranks
+
+how, folder = sys.argv[1], Path(sys.argv[2])
+ranks = Ranks.of_process()
+ranks.join(folder)
+(folder / f"pid-{ranks.rank}").write_text(str(os.getpid()))
+tensor = torch.ones(3)
+try:
+    for step in range(20):
+        ranks.at_step(step)
+        ranks.sum([tensor.fill_(1.0)])
+    if how == "evaluation":
+        ranks.only_first(lambda: time.sleep(2 * float(os.environ["FIELDWATCH_RANK_PATIENCE"])), how)
+    elif ranks.rank == 1:
+        began = time.time()
+        (folder / "began").write_text(str(began))
+        if how in ("SIGKILL", "SIGSTOP"):
+            os.kill(os.getpid(), getattr(signal, how))
+        if how == "failure":
+            raise ValueError("no such photo")
+        if how == "signal":
+            raise SystemExit(143)
+    ranks.sum([tensor.fill_(1.0)])
+except BaseException as error:
+    took = time.time() - float((folder / "began").read_text())
+    found = {"kind": type(error).__name__, "text": str(error), "rank": getattr(error, "rank", None), "took": took}
+    (folder / f"error-{ranks.rank}.json").write_text(json.dumps(found))
+    ranks.leave(error)
+    raise
+ranks.leave(None)
+(folder / f"sum-{ranks.rank}.json").write_text(json.dumps(tensor.tolist()))
+"""
+
+
+def torchrun(how, folder, *, processes=2):
+    """Run the script; returns torchrun's exit code, what it printed, and each rank's error."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "FIELDWATCH_RANK_PATIENCE": str(PATIENCE)}
+    process = subprocess.Popen(
+        [*command, str(script), how, str(folder)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if how == "SIGSTOP":
+        kill_stopped(process, folder)
+    printed, _ = process.communicate(timeout=120)
+    errors = {int(path.stem[-1]): json.loads(path.read_text()) for path in folder.glob("error-*.json")}
+    return process.returncode, printed, errors
+
+
+def kill_stopped(process, folder):
+    """Kill the stopped rank once the other one has given it up: torchrun would wait for it for 30 s."""
+    while not (folder / "error-0.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    os.kill(int((folder / "pid-1").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "within"),
+    [
+        ("SIGKILL", "died at step 19", PATIENCE),
+        ("SIGSTOP", "hangs at step 19", PATIENCE + 2 * POLL.total_seconds() + ANSWER + 1.0),
+        ("failure", "ValueError (no such photo)", PATIENCE + POLL.total_seconds()),
+    ],
+)
+def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, how, words, within):
+    assert STARTUP_COLLECTIVES < 20
+    code, printed, errors = torchrun(how, tmp_path)
+    assert code != 0
+    lost = errors[0]
+    assert lost["kind"] == RankLost.__name__, printed
+    assert lost["rank"] == 1
+    assert lost["text"].startswith("rank 1 on host ")
+    assert f"(pid {(tmp_path / 'pid-1').read_text()}) " in lost["text"]
+    assert words in lost["text"]
+    assert lost["took"] < within
+    assert f"exitcode  : {FAILED} " in printed
+
+
+def test_all_follow_a_rank_that_a_signal_has_stopped(tmp_path):
+    _, printed, errors = torchrun("signal", tmp_path, processes=3)
+    assert {rank: error["kind"] for rank, error in errors.items()} == {
+        0: "Interrupted",
+        1: "SystemExit",
+        2: "Interrupted",
+    }, printed
+    assert {error["text"] for error in errors.values()} == {"143"}
+
+
+def test_announced_work_of_the_first_rank_may_take_longer(tmp_path):
+    code, printed, errors = torchrun("evaluation", tmp_path)
+    assert (code, errors) == (0, {}), printed
+    assert json.loads((tmp_path / "sum-1.json").read_text()) == [2.0] * 3
