@@ -26,7 +26,7 @@ class Reserve:
 
     Args:
         folder: the run folder; this process alone writes into it.
-        rows: bytes that :meth:`give` gives up for rows.
+        rows: bytes that :meth:`give` gives up for rows; None for :data:`FOR_ROWS`.
         last_words: bytes that only :meth:`release` gives up.
 
     Raises:
@@ -34,9 +34,9 @@ class Reserve:
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, *, rows: int = FOR_ROWS, last_words: int = FOR_LAST_WORDS) -> None:
+    def __init__(self, folder: Path, *, rows: int | None = None, last_words: int = FOR_LAST_WORDS) -> None:
         self.path = folder / RESERVE
-        self._whole = rows + last_words
+        self._whole = (FOR_ROWS if rows is None else rows) + last_words
         self._floor = last_words
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(self.path.lstat().st_mode):
