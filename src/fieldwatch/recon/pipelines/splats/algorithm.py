@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import MicroBatches, Outcome, Run, RunChoices, Shuffled, Terms, read_history
-from fieldwatch.base import output_path
+from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import Lpips, find_lpips, flatness_error, opacity_entropy
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
 from fieldwatch.recon.pipelines.splats.beginning import first_model

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch import Catalogue, Chart, Layout, Metric, Tab
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
 from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.record import Catalogue, Chart, Layout, Metric, Tab
 
 REFINE_METRICS = Catalogue(
     (
