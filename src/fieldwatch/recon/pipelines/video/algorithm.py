@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch import MicroBatches, Outcome, Run, RunChoices, Shuffled, Step, StepOutput
+from fieldwatch import MicroBatches, Run, Shuffled, Step, StepOutput
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import Evaluation, evaluate
 from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model

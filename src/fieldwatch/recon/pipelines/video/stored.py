@@ -3,17 +3,14 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fieldwatch import Checkpoints, Retention
-from fieldwatch.base import InputError
-from fieldwatch.checkpoint import StoredStateError, Which, load_part
+from fieldwatch import Checkpoints, InputError, Retention
+from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, load_part, read_manifest
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.models import VideoModel, build_model
 from fieldwatch.recon.pipelines.video.scene import Scene
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import config_of_run, read_manifest
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True)
