@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
+from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.commands.normals.pmni import read_pmni
 from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
 from fieldwatch.recon.pipelines.normals import PRESETS
-from fieldwatch.registry import CommandLine
 
 BESIDE_CONF = "seeds"
 """Preset that a .conf file changes, unless another one is named: what the file does not say is as in this preset."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.commands.splats.sugar import in_our_words
-from fieldwatch.registry import CommandLine
 
 
 def read(words: Sequence[str]) -> CommandLine:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
-from fieldwatch.registry import Job
-from fieldwatch.run import Outcome, RunChoices
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),

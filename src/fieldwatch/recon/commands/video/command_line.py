@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fieldwatch.cli.kit import renamed
-from fieldwatch.registry import CommandLine
+from fieldwatch.pipeline import CommandLine
 
 ORIGINAL_FLAGS = {
     "--data-path": "--data",

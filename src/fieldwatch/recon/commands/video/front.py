@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from fieldwatch.pipeline import Job
 from fieldwatch.recon.pipelines.video import (
     Scene,
     VideoConfig,
@@ -11,7 +12,6 @@ from fieldwatch.recon.pipelines.video import (
     total_steps,
     train_video,
 )
-from fieldwatch.registry import Job
 
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
