@@ -7,10 +7,10 @@ import shutil
 import pytest
 import torch
 
-from fieldwatch import Block, Checkpoints, Row
+from fieldwatch import Block, Checkpoints
 from fieldwatch.recon.commands.video import VIDEO
 from fieldwatch.recon.pipelines.video import VideoConfig
-from fieldwatch.record import Journal
+from fieldwatch.record import Journal, Row
 from fieldwatch.run import Reach
 
 LAST, MIDDLE = 6, 3

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwatch import Pipeline
+from fieldwatch.pipeline import Pipeline
 from fieldwatch.registry import GROUP, PipelineError, UnknownPipeline, find_pipeline, installed, installed_pipelines
 
 PLAIN = Pipeline(name="plain", about="a test", config="a.b:C", prepare="a.b:c")

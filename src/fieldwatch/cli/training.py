@@ -40,6 +40,7 @@ _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "mlflow": lambda folder: MLflow(f"sqlite:///{output_path(folder, 'mlflow.db').absolute()}"),
 }
 EXTRA_SINKS = tuple(_EXTRA)
+"""Names of the sinks that flags add to the default ones."""
 FAILED = 3
 
 

@@ -81,6 +81,7 @@ def _loaded(offer: EntryPoint) -> Pipeline:
     if not isinstance(pipeline, Pipeline) or pipeline.name != offer.name:
         is_named = f"a pipeline named {pipeline.name!r}" if isinstance(pipeline, Pipeline) else repr(pipeline)
         raise PipelineError(
-            f"the entry point {offer.name!r} ({offer.value}) is {is_named}: expected a fieldwatch.Pipeline of that name"
+            f"the entry point {offer.name!r} ({offer.value}) is {is_named}: expected a fieldwatch.pipeline.Pipeline of "
+            "that name"
         )
     return pipeline

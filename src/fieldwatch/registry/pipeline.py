@@ -140,7 +140,7 @@ class Pipeline:
     export_options: Reference = ""
     rank: Reference = ""
     rank_options: Reference = ""
-    rules: Reference = "fieldwatch.health:GENERAL"
+    rules: Reference = "fieldwatch:GENERAL"
     metrics: Reference = ""
     measured: tuple[str, ...] = ("Eval/",)
     quality: Reference = ""
