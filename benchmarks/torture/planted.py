@@ -398,7 +398,7 @@ GUARDING = (
     Mutant(
         name="spikes are not seen",
         breaks="nobody reads the losses for spikes",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._spikes(block)\n", "            pass\n"),),
         trial="spikes",
         rows=("P9 a loss of 10,000 times its usual value for 12", "P9 a loss of 50 times", "P9 one gradient"),
@@ -641,7 +641,7 @@ SHRINKING = (
     Mutant(
         name="generators are not put back",
         breaks="a step that ran out of memory is done again with other random numbers",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(('        torch.set_rng_state(state["torch"])\n', ""),),
         trial="memory of splats",
         rows=("P13 splats: training",),
@@ -649,7 +649,7 @@ SHRINKING = (
     Mutant(
         name="what is named is not put back",
         breaks="a step that ran out of memory is done again with what the first attempt left",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("            item.load_state_dict(deepcopy(state))\n", "            deepcopy(state)\n"),),
         trial="memory of normals",
         rows=("P13 normals: training",),
@@ -689,7 +689,7 @@ SHRINKING = (
     Mutant(
         name="an evaluation draws",
         breaks="an evaluation moves the random states of the training",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("        self._generators.load_state_dict(self._random)\n", ""),),
         trial="validation",
         rows=("P14 evaluations that draw", "P14 evaluations that raise"),
@@ -697,7 +697,7 @@ SHRINKING = (
     Mutant(
         name="an evaluation leaves its mode",
         breaks="the model stays in the mode of the evaluation",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("            part.training = training\n", "            bool(training)\n"),),
         trial="validation",
         rows=("P14 evaluations that draw",),
@@ -705,7 +705,7 @@ SHRINKING = (
     Mutant(
         name="an evaluation changes buffers",
         breaks="buffers keep what an evaluation made of them",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("            buffer.copy_(copy)\n", "            copy.shape\n"),),
         trial="validation",
         rows=("P14 evaluations that draw",),
@@ -838,7 +838,7 @@ LOGS = (
     Mutant(
         name="later rows are not voided",
         breaks="a resumed run does not void the rows that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="histories",
         rows=("P19 journal of a run",),
@@ -846,7 +846,7 @@ LOGS = (
     Mutant(
         name="later rows are not voided, kills",
         breaks="a resumed run does not void the rows that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="kills",
         rows=("P19 journal after",),
@@ -854,7 +854,7 @@ LOGS = (
     Mutant(
         name="later events are not voided",
         breaks="a resumed run does not void the events that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._events.segment(step)\n", ""),),
         trial="histories",
         rows=("P19 events of a run",),
@@ -870,7 +870,7 @@ LOGS = (
     Mutant(
         name="sinks are not rewound",
         breaks="TensorBoard's files keep the steps that are made again",
-        file="run/outlets.py",
+        file="run/sink_group.py",
         edits=(
             (
                 "                sink.rewind(self._marks.get(_name(number, sink)))\n",

@@ -59,7 +59,7 @@ WIDE_HANDLERS = {
 HOT_ROOMS = ("measure/", "guard/", "run/")
 HOST_READS = {"item", "cpu"}
 ALLOWED_READS = {
-    ("run/recording.py", "histogram"): "an explicit call of the loop, not part of a step",
+    ("run/run_record.py", "histogram"): "an explicit call of the loop, not part of a step",
 }
 
 

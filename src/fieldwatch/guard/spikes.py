@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.guard.divergence import Rollback, Trouble
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
-from fieldwatch.guard.trouble import Rollback, Trouble
 from fieldwatch.record import Block, tags
 
 WINDOW = 64

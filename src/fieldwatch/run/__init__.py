@@ -3,6 +3,7 @@
 from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
 from fieldwatch.run.crash import leave_crash_outside
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.external_targets import Reach
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.outcome import Measured, Outcome
@@ -10,7 +11,6 @@ from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.rank_group import RankLost
 from fieldwatch.run.ranks import Ranks, Share
-from fieldwatch.run.reach import Reach
 from fieldwatch.run.retry import shortage_of
 from fieldwatch.run.run import Run
 from fieldwatch.run.sinks import Sinks, default_sinks

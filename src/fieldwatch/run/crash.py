@@ -19,7 +19,7 @@ from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
 from fieldwatch.run.full_disk import say
 from fieldwatch.run.memory import RunMemory
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 
 ROWS = 512
 """Values kept per metric."""

@@ -13,10 +13,10 @@ from fieldwatch.checkpoint import RandomState, Stateful
 from fieldwatch.guard import Diverged
 from fieldwatch.record import WriterFailed
 from fieldwatch.run.log import RunLog
-from fieldwatch.run.preserved import Preserved
-from fieldwatch.run.recording import Recording
 from fieldwatch.run.retry import release_memory, shortage_of
-from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.run_record import Recording
+from fieldwatch.run.state_backup import Preserved
+from fieldwatch.run.tracked_objects import Tracked
 
 FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
 """Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwatch.checkpoint import Incident
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 from fieldwatch.run.start import refuse_step_0
 
 

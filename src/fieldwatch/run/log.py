@@ -6,7 +6,7 @@ from typing import Any
 
 from fieldwatch.measure import Heading
 from fieldwatch.record import Axis
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 
 
 class RunLog:

@@ -11,7 +11,7 @@ from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watch
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
 from fieldwatch.record import Waiting, attempt
-from fieldwatch.run.capture import Capture
+from fieldwatch.run.nsight_capture import Capture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile

@@ -12,7 +12,7 @@ from fieldwatch.health import parse_out_of_memory
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.preserved import Preserved, TorchGenerators
+from fieldwatch.run.state_backup import Preserved, TorchGenerators
 
 Result = TypeVar("Result")
 

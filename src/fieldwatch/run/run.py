@@ -18,18 +18,18 @@ from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
 from fieldwatch.monitor import says_why_it_fails
 from fieldwatch.record import Axis, plain
-from fieldwatch.run.declared import Declarations
+from fieldwatch.run.description import Declarations
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.external_targets import reach_of
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.reach import reach_of
 from fieldwatch.run.session import RunPlan, Session
 from fieldwatch.run.start import check_folder
 from fieldwatch.run.step import Step
 from fieldwatch.run.stopping import StopPoint, Waited
-from fieldwatch.run.tracked import refuse_non_mapping
+from fieldwatch.run.tracked_objects import refuse_non_mapping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -32,8 +32,8 @@ from fieldwatch.checkpoint import (
 from fieldwatch.measure import process_capacity
 from fieldwatch.record import Manifest, refuse_mismatch
 from fieldwatch.run.incidents import Incidents
-from fieldwatch.run.promised import Promised
-from fieldwatch.run.recording import Mark, Recording
+from fieldwatch.run.record_status import Promised
+from fieldwatch.run.run_record import Mark, Recording
 from fieldwatch.run.saves import Failed, PendingSave, Refused, Written, free_bytes
 
 SMALL = 16 * 2**20

@@ -14,28 +14,28 @@ from fieldwatch.checkpoint import CheckpointError, OneWriter, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, forget_steps, name_poisoned
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
+from fieldwatch.run.checkpoint_coverage import Forgotten
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
-from fieldwatch.run.declared import Declarations
-from fieldwatch.run.forgotten import Forgotten
+from fieldwatch.run.description import Declarations
 from fieldwatch.run.full_disk import through_full_disk
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Guard, Outputs, Saving
-from fieldwatch.run.outlets import close_sinks
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks, Will
-from fieldwatch.run.recording import Recording
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.rollback import EVENT, RollbackState, answer_to, no_way_back
+from fieldwatch.run.run_record import Recording
 from fieldwatch.run.shared_saving import saving_of
+from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.sinks import own_log
 from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, note_end, refuse_links, warn_of
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.tracked_objects import Tracked
 from fieldwatch.run.watchdog import AFTER, Watchdog
 
 Result = TypeVar("Result")

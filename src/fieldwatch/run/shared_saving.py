@@ -6,7 +6,7 @@ from typing import Any
 
 from fieldwatch.checkpoint import Restored, Which
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 from fieldwatch.run.saving import RunCheckpoints
 
 

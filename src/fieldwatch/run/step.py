@@ -37,15 +37,15 @@ from fieldwatch.measure import (
     parameter_statistics,
 )
 from fieldwatch.record import Axis, ShowsText, tags
-from fieldwatch.run.forgotten import Forgotten
+from fieldwatch.run.checkpoint_coverage import Forgotten
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.ranks import Ranks, Share
-from fieldwatch.run.recording import Recording
 from fieldwatch.run.retry import Retry
+from fieldwatch.run.run_record import Recording
 from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
-from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.tracked_objects import Tracked
 from fieldwatch.run.watchdog import Watchdog
 
 Batch = TypeVar("Batch")

@@ -23,7 +23,7 @@ from fieldwatch.measure import (
 )
 from fieldwatch.measure.census import Census, SavedTensors, take_census
 from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog, Waiting, attempt
-from fieldwatch.run.account import Account
+from fieldwatch.run.memory_account import Account
 from fieldwatch.run.profile import Profile
 
 

@@ -26,7 +26,7 @@ from fieldwatch.monitor import (
     supervised,
 )
 from fieldwatch.record import attempt
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 from fieldwatch.run.start import end_state
 
 HangTimeout = float | Literal["auto"] | None

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_drawn
 from fieldwatch.measure import Watched
-from fieldwatch.run.held import Held, stores_more
+from fieldwatch.run.checkpoint_contents import Held, stores_more
 
 _NOTHING = (
     "nothing is kept: no checkpoint will be written, and whatever ends this process loses the whole run. "

@@ -1,6 +1,6 @@
 import pytest
 
-from fieldwatch.run.capture import CAPTURED, Capture
+from fieldwatch.run.nsight_capture import CAPTURED, Capture
 
 
 def switched(environment, steps=100, found_at=None):

@@ -35,9 +35,9 @@ from fieldwatch.record import (
     same_damage,
 )
 from fieldwatch.run.full_disk import PauseTeller
-from fieldwatch.run.outlets import Outlets
 from fieldwatch.run.pictures import encode_png
-from fieldwatch.run.promised import Promised, Standing
+from fieldwatch.run.record_status import Promised, Standing
+from fieldwatch.run.sink_group import Outlets
 
 Mark = Mapping[str, Any]
 HISTORY = 4096

@@ -26,7 +26,7 @@ from fieldwatch.record import (
     versions,
 )
 from fieldwatch.run.options import Declared
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import Recording
 
 FOREVER = 2**31 - 1
 """The last step of a window that ends with the run."""
