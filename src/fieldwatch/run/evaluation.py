@@ -14,7 +14,7 @@ from fieldwatch.guard import Diverged
 from fieldwatch.record import WriterFailed
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.retry import release_memory, shortage_of
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.state_backup import Preserved
 from fieldwatch.run.tracked_objects import Tracked
 
@@ -32,7 +32,7 @@ class EvaluationBlock:
     Args:
         name: for the event and the finding.
         tracked: whose modules and gradients are restored.
-        recording: where a failure is recorded.
+        record: where a failure is recorded.
         log: the current step.
         failures: the errors that training survives; out of memory always is one.
         undo: what else is restored, besides the tracked modules' modes and buffers.
@@ -45,7 +45,7 @@ class EvaluationBlock:
         self,
         name: str,
         tracked: Tracked,
-        recording: Recording,
+        record: RunRecord,
         log: RunLog,
         *,
         failures: tuple[type[Exception], ...],
@@ -53,7 +53,7 @@ class EvaluationBlock:
     ) -> None:
         self._name = name
         self._tracked = tracked
-        self._recording = recording
+        self._record = record
         self._log = log
         self._failures = failures
         self._undo = undo
@@ -85,7 +85,7 @@ class EvaluationBlock:
         return isinstance(error, self._failures) or shortage_of(error) is not None
 
     def _report(self, reason: str, text: str) -> None:
-        folder = self._recording.folder
+        folder = self._record.folder
         done = self._log.step_index + 1
         path = output_path(folder, FOLDER, f"step_{done:08d}_{re.sub(r'[^0-9A-Za-z]+', '-', self._name)}.txt")
         file = str(path.relative_to(folder))

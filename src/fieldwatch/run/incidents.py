@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwatch.checkpoint import Incident
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.start import refuse_step_0
 
 
@@ -52,11 +52,11 @@ class Incidents:
         if not self._may_start:
             refuse_step_0(self._folder)
 
-    def tell(self, recording: Recording) -> list[str]:
+    def tell(self, record: RunRecord) -> list[str]:
         """Record what was noted; a sentence about each, for the terminal."""
         told = list[str]()
         while self._untold:
             step, facts = self._untold.pop(0)
-            recording.event("incident", step, **facts)
+            record.event("incident", step, **facts)
             told.append(str(facts["message"]))
         return told

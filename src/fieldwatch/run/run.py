@@ -348,7 +348,7 @@ class Run:
     @property
     def findings(self) -> Sequence[Finding]:
         """The findings of the rules so far."""
-        return self._session.recording.findings
+        return self._session.record.findings
 
     @property
     def exit_code(self) -> int:
@@ -380,15 +380,15 @@ class Run:
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
-        self._session.recording.image(name, pixels, position)
+        self._session.record.image(name, pixels, position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._session.recording.histogram(name, values, position)
+        self._session.record.histogram(name, values, position)
 
     def flush(self) -> None:
         """Wait until every row so far has been processed by journal, rules and sinks."""
-        self._session.recording.flush()
+        self._session.record.flush()
 
     @property
     def _session(self) -> Session:
@@ -400,7 +400,7 @@ class Run:
         self, name: str, *, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]
     ) -> EvaluationBlock:
         session = self._session
-        return EvaluationBlock(name, session.tracked, session.recording, session.log, failures=failures, undo=undo)
+        return EvaluationBlock(name, session.tracked, session.record, session.log, failures=failures, undo=undo)
 
     def _evaluated(
         self,

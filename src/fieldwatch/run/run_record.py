@@ -48,7 +48,7 @@ MEMORY_RULES = (OutOfMemoryAhead.__name__, MemoryLeak.__name__)
 """Rules whose findings deserve a snapshot of the allocator, where its history is recorded."""
 
 
-class Recording:
+class RunRecord:
     """Journal, events, sinks, history and rules of one run, fed by one thread.
 
     Args:

@@ -33,7 +33,7 @@ from fieldwatch.measure import process_capacity
 from fieldwatch.record import Manifest, refuse_mismatch
 from fieldwatch.run.incidents import Incidents
 from fieldwatch.run.record_status import Promised
-from fieldwatch.run.run_record import Mark, Recording
+from fieldwatch.run.run_record import Mark, RunRecord
 from fieldwatch.run.saves import Failed, PendingSave, Refused, Written, free_bytes
 
 SMALL = 16 * 2**20
@@ -123,13 +123,11 @@ class RunCheckpoints:
         """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
         self._run = run.text()
 
-    def resume(
-        self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
-    ) -> Restored | None:
+    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
         """Put back what the run's folder, or else its mirror, has.
 
         Args:
-            recording: where it is recorded.
+            record: where it is recorded.
             config: the run's, which has to be that of the mirror.
             found: whether the folder holds a run.
             may: whether a run may be continued at all.
@@ -139,29 +137,29 @@ class RunCheckpoints:
             NoWayBackError: there were checkpoints, and none is left.
             ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
         """
-        restored = self._put_back(recording, config, found=found, may=may)
+        restored = self._put_back(record, config, found=found, may=may)
         if restored is None and found:
             self.incidents.refuse_step_0()
         return restored
 
-    def _put_back(self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool) -> Restored | None:
+    def _put_back(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool) -> Restored | None:
         if self._mirror is None:
-            return self.restore(recording) if found else None
+            return self.restore(record) if found else None
         if found and self._checkpoints.steps():
             try:
-                return self.restore(recording)
+                return self.restore(record)
             except NoWayBackError as error:
                 if not self._mirror.names():
                     raise
                 self._checkpoints.set_aside_all(str(error))
                 self.incidents.lost(str(error))
-        restored = self._fetch(self._mirror, recording, config, may=may)
+        restored = self._fetch(self._mirror, record, config, may=may)
         if restored is None or found:
             return restored
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
-    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
+    def restore(self, record: RunRecord, step: Which = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
         """Put the last good checkpoint back, and note which damaged ones were passed over; None without any.
 
         Raises:
@@ -177,7 +175,7 @@ class RunCheckpoints:
             self.incidents.passed_over(incident, restored.step)
         return restored
 
-    def begin(self, step: int, recording: Recording) -> None:
+    def begin(self, step: int, record: RunRecord) -> None:
         """Write a checkpoint of the real size to the disk and read it back, before any training.
 
         Raises:
@@ -188,14 +186,14 @@ class RunCheckpoints:
             ahead = growth_ahead(self._items)
             rehearse(self._checkpoints.folder, draft, ahead=ahead)
             self._nbytes = draft.nbytes
-            recording.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
+            record.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
         self._interval.begin()
 
     def after_step(self, metrics: Mapping[str, float] | None) -> None:
         """Save at the end of this step, ranked by ``metrics``."""
         self._with = metrics or {}
 
-    def due(self, done: int, recording: Recording) -> bool:
+    def due(self, done: int, record: RunRecord) -> bool:
         """Whether to save now that so many steps are done; what became of the saves before is recorded as well.
 
         A save that only its time asks for is put off while another is in flight.
@@ -203,98 +201,98 @@ class RunCheckpoints:
         Raises:
             CheckpointError: the thread that writes met a surprise.
         """
-        self.tell(recording)
-        self._due = self._interval.due(done) or recording.asked("checkpoint") or self._due
+        self.tell(record)
+        self._due = self._interval.due(done) or record.asked("checkpoint") or self._due
         put_off = self._with is None and self._saver.busy and self._nbytes > SMALL
         return bool(self._items) and (self._due or self._with is not None) and not put_off
 
-    def save_behind(self, done: int, recording: Recording, seconds: float) -> None:
+    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and go on; a thread writes it. Not while updates are being refused.
 
         Args:
             done: how many steps are finished.
-            recording: where it is recorded.
+            record: where it is recorded.
             seconds: training time so far.
 
         Raises:
             CheckpointError: the items hold what cannot be stored, or the thread that writes met a surprise.
         """
-        self._settle(recording)
+        self._settle(record)
         metrics, self._with, self._due = self._with, None, False
-        if recording.troubled:
+        if record.troubled:
             self._interval.put_off(PAUSE)
             return
-        self._snapshot(done, recording, seconds, metrics)
+        self._snapshot(done, record, seconds, metrics)
 
-    def save(self, done: int, recording: Recording, seconds: float) -> None:
+    def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Save now, and return when that is on the disk.
 
         Args:
             done: how many steps are finished.
-            recording: where it is recorded.
+            record: where it is recorded.
             seconds: training time so far.
 
         Raises:
             Diverged: the rows up to here say so: a run is never saved past it.
             CheckpointError: it could not be saved.
         """
-        self._settle(recording)
+        self._settle(record)
         metrics, self._with, self._due = self._with, None, False
         if not self._items:
             return
         began = time.monotonic()
-        mark = self._marked(done, recording, seconds)
-        recording.raise_divergence(self.how_to_resume)  # all rows are read now
+        mark = self._marked(done, record, seconds)
+        record.raise_divergence(self.how_to_resume)  # all rows are read now
         draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._run)
         path = self._checkpoints.write(draft)
         took = _milliseconds(began)
         self._acknowledge(
-            PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, recording
+            PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, record
         )
         self._interval.saved()
 
-    def finish(self, done: int, recording: Recording, seconds: float) -> None:
+    def finish(self, done: int, record: RunRecord, seconds: float) -> None:
         """Save what is not saved yet, and return when it is on the disk.
 
         Raises:
             CheckpointError: it could not be saved.
         """
-        self._settle(recording)
+        self._settle(record)
         if self._saved_at < done:
-            self.save(done, recording, seconds)
+            self.save(done, record, seconds)
 
-    def close(self, recording: Recording) -> None:
+    def close(self, record: RunRecord) -> None:
         """Let what is under way end, for some time at most, and record what came of it; no matter how the run ends."""
         ended = self._saver.close(LAST_WAIT)
         if self._mirror is not None:
             self._mirror.close(MIRROR_WAIT if ended else 0.0)
-        if recording.failure is None:
-            self._tell_outcomes(recording)
+        if record.failure is None:
+            self._tell_outcomes(record)
 
     def how_to_resume(self) -> str:
         """One sentence for who reads an error."""
         last = max(self.checkpoints.steps(), default=0)
         return f"Resume from step {last} with `fieldwatch resume {self._folder}`, after mending the cause"
 
-    def tell(self, recording: Recording) -> None:
+    def tell(self, record: RunRecord) -> None:
         """Record what became of the saves that have ended.
 
         Raises:
             CheckpointError: the thread that writes met a surprise.
         """
         if self._ended or (self._mirror is not None and self._mirror.copied):
-            self._tell_outcomes(recording)
+            self._tell_outcomes(record)
         self._saver.raise_surprise()
 
-    def _settle(self, recording: Recording) -> None:
+    def _settle(self, record: RunRecord) -> None:
         self._saver.wait()
-        self.tell(recording)
+        self.tell(record)
 
-    def _marked(self, done: int, recording: Recording, seconds: float) -> Mark:
+    def _marked(self, done: int, record: RunRecord, seconds: float) -> Mark:
         try:
-            return recording.mark(seconds)
+            return record.mark(seconds)
         except OSError as error:
             raise CheckpointError(
                 f"step {done} was not saved: the record up to it cannot be written: {error}; {self.how_to_resume()}"
@@ -308,40 +306,40 @@ class RunCheckpoints:
             draft = self._checkpoints.take(step, self._items, shared)
         return draft
 
-    def _snapshot(self, done: int, recording: Recording, seconds: float, metrics: Mapping[str, float] | None) -> None:
+    def _snapshot(self, done: int, record: RunRecord, seconds: float, metrics: Mapping[str, float] | None) -> None:
         began = time.monotonic()
-        promised = recording.promise(seconds)
+        promised = record.promise(seconds)
         try:
             draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
         except ShortOfMemoryError as error:
-            recording.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
+            record.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
             self._with = metrics
-            self._save_or_fail(done, recording, seconds)
+            self._save_or_fail(done, record, seconds)
             return
         self._nbytes = draft.nbytes
         self._interval.taken(time.monotonic() - began)
         conflict = self._interval.conflict()
         if conflict is not None:
-            recording.event("saving_over_budget", max(done - 1, 0), **conflict)
+            record.event("saving_over_budget", max(done - 1, 0), **conflict)
         save = PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
-        self._saver.begin(partial(self._write, draft, promised, save, recording))
+        self._saver.begin(partial(self._write, draft, promised, save, record))
 
-    def _save_or_fail(self, done: int, recording: Recording, seconds: float) -> None:
+    def _save_or_fail(self, done: int, record: RunRecord, seconds: float) -> None:
         save = PendingSave(done=done, seconds=seconds, metrics={}, stall=0.0)
         try:
-            self.save(done, recording, seconds)
+            self.save(done, record, seconds)
         except CheckpointError as error:
             self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
-            self._tell_outcomes(recording)
+            self._tell_outcomes(record)
 
-    def _write(self, draft: Draft, promised: Promised, save: PendingSave, recording: Recording) -> None:
+    def _write(self, draft: Draft, promised: Promised, save: PendingSave, record: RunRecord) -> None:
         """Write a snapshot; on the saver's thread."""
         began, standing = time.monotonic(), promised.wait()
         if standing is None or not standing.sound:  # a record that stopped is met by the training's thread itself
             self._ended.append(Refused(save=save))
             return
         try:
-            recording.sync()
+            record.sync()
             self._buffers.wait()
             draft.put_note(standing.mark)
             draft.put_run(self._run)
@@ -353,38 +351,38 @@ class RunCheckpoints:
         draft.release()
         self._buffers.make_room_ahead()
 
-    def _tell_outcomes(self, recording: Recording) -> None:
+    def _tell_outcomes(self, record: RunRecord) -> None:
         while self._ended:
             match self._ended.popleft():
                 case Written(save=save, path=path, took=took):
                     self._interval.written(took / 1e3)
-                    self._acknowledge(save, path, took, recording)
+                    self._acknowledge(save, path, took, record)
                 case Failed() as failed:
                     self._failures += 1
                     again = self._interval.failed()
                     facts = {"reason": failed.reason, "free_bytes": failed.free, "failures": self._failures}
-                    recording.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
+                    record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
                 case Refused():
                     self._interval.put_off(PAUSE)
         while self._mirror is not None and self._mirror.copied:
             copied, url = self._mirror.copied.popleft(), self._mirror.url
             if copied.error is None:
-                recording.event("mirrored", max(copied.step - 1, 0), url=url, name=copied.name)
+                record.event("mirrored", max(copied.step - 1, 0), url=url, name=copied.name)
             else:
                 reason = f"{url}: {type(copied.error).__name__}: {copied.error}"
-                recording.event("mirror_failed", max(copied.step - 1, 0), reason=reason)
+                record.event("mirror_failed", max(copied.step - 1, 0), reason=reason)
 
-    def _acknowledge(self, save: PendingSave, path: Path, took: float, recording: Recording) -> None:
+    def _acknowledge(self, save: PendingSave, path: Path, took: float, record: RunRecord) -> None:
         self._saved_at = save.done
         where, times = str(path.relative_to(self._folder)), {"stall_ms": save.stall, "took_ms": took}
-        recording.event("checkpoint", save.step, seconds=save.seconds, path=where, metrics=dict(save.metrics), **times)
+        record.event("checkpoint", save.step, seconds=save.seconds, path=where, metrics=dict(save.metrics), **times)
         if self._failures:
-            recording.event("checkpoints_recovered", save.step, failures=self._failures)
+            record.event("checkpoints_recovered", save.step, failures=self._failures)
             self._failures = 0
         if self._mirror is not None:
             self._mirror.offer(path)
 
-    def _fetch(self, mirror: Mirror, recording: Recording, config: Mapping[str, Any], *, may: bool) -> Restored | None:
+    def _fetch(self, mirror: Mirror, record: RunRecord, config: Mapping[str, Any], *, may: bool) -> Restored | None:
         stored = mirror.config() if mirror.names() else None
         if stored is None:
             return None
@@ -392,11 +390,11 @@ class RunCheckpoints:
             raise ExistingPathError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)
-        restored = self.restore(recording)
+        restored = self.restore(record)
         before = max(restored.step - 1, 0) if restored is not None else 0
         for incident in passed_over:
             self.incidents.passed_over(incident, restored.step if restored is not None else 0)
-        recording.event("restored_from_mirror", before, url=mirror.url)
+        record.event("restored_from_mirror", before, url=mirror.url)
         return restored
 
 

@@ -27,7 +27,7 @@ from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks, Will
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.rollback import EVENT, RollbackState, answer_to, no_way_back
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import saving_of
 from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.sinks import own_log
@@ -89,8 +89,8 @@ class Session:
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
         self._take_folder(undo)
-        self.recording = self._open_recording(undo)
-        self.log = RunLog(self.recording)
+        self.record = self._open_record(undo)
+        self.log = RunLog(self.record)
         self.tracked = Tracked()
         self.clock = Clock()
         self.memory = RunMemory(plan.folder, self.tracked.watched, self.clock, plan.profile, self.tracked.data)
@@ -115,7 +115,7 @@ class Session:
             clock=self.clock,
             watchdog=self.watchdog,
             memory=self.memory,
-            recording=self.recording,
+            record=self.record,
             log=self.log,
             forgotten=self.forgotten,
             retry=self._retry,
@@ -145,16 +145,16 @@ class Session:
             with self.watchdog.ending(error):
                 self._close_step()
                 if error is None:
-                    self.recording.finish()
+                    self.record.finish()
                     self.finish_saving()
-                    self._with_room(self.recording.waiting.settle)
+                    self._with_room(self.record.waiting.settle)
                 elif not isinstance(error, Interrupted):
                     how = self.checkpoints.how_to_resume()
-                    leave_crash(error, self.log.step_index, self.recording, self.memory, how)
+                    leave_crash(error, self.log.step_index, self.record, self.memory, how)
                 self._note_end(error)
         finally:
-            self.checkpoints.close(self.recording)
-            self.recording.close()
+            self.checkpoints.close(self.record)
+            self.record.close()
             self.memory.close()  # after what waited for its files is written
             self.stop_point.__exit__(None, None, None)
             self._lock.__exit__(None, None, None)
@@ -171,7 +171,7 @@ class Session:
         self._resumed = True
         plan = self._plan
         may = plan.saving.resume not in ("never", "start-over")
-        restored = self.checkpoints.resume(self.recording, plan.config, found=plan.found, may=may)
+        restored = self.checkpoints.resume(self.record, plan.config, found=plan.found, may=may)
         if restored is None:
             return None
         self._start = restored.step
@@ -196,8 +196,8 @@ class Session:
         self.checkpoints.incidents.refuse_step_0()
         self._start = max(self._start, first)
         self._rewind()
-        self.checkpoints.begin(self._start, self.recording)
-        self.watchdog.begin(self._start, self.recording)
+        self.checkpoints.begin(self._start, self.record)
+        self.watchdog.begin(self._start, self.record)
         self.forgotten.keeps(self.tracked.items or None)
         self.forgotten.begin()
         self._began = True
@@ -255,11 +255,11 @@ class Session:
 
     def save(self) -> None:
         """Save a checkpoint now, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.save, self.log.step_index + 1, self.recording, self.log.seconds)
+        self._with_room(self.checkpoints.save, self.log.step_index + 1, self.record, self.log.seconds)
 
     def finish_saving(self) -> None:
         """Save what is not saved yet, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.finish, self.log.step_index + 1, self.recording, self.log.seconds)
+        self._with_room(self.checkpoints.finish, self.log.step_index + 1, self.record, self.log.seconds)
 
     def retry(self, work: Callable[[], Result], micro_batches: MicroBatches, undo: Sequence[Stateful]) -> Result:
         """Return what ``work`` returns, repeated in more micro-batches while it runs out of memory."""
@@ -272,7 +272,7 @@ class Session:
     @property
     def growth_cap(self) -> float | None:
         """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
-        return self.recording.growth_cap if self.ranks.alone else self._agreed.growth_cap
+        return self.record.growth_cap if self.ranks.alone else self._agreed.growth_cap
 
     def _take_folder(self, undo: ExitStack) -> None:
         plan = self._plan
@@ -294,22 +294,22 @@ class Session:
     def _leave_ranks(self, _kind: object, error: BaseException | None, _at: object) -> None:
         self.ranks.leave(error)
 
-    def _open_recording(self, undo: ExitStack) -> Recording:
+    def _open_record(self, undo: ExitStack) -> RunRecord:
         """Start the record; ranks after the first have a plain log, and no rules."""
         plan = self._plan
         outputs = plan.outputs
         wanted = outputs.sinks if self.ranks.is_first else own_log
         sinks = wanted(plan.folder) if callable(wanted) else wanted
         undo.callback(close_sinks, sinks)
-        recording = Recording(
+        record = RunRecord(
             plan.folder,
             sinks=sinks,
             rules=outputs.rules if self.ranks.is_first else (),
             metrics=plan.declarations.metrics,
             max_refusals=plan.guard.max_refusals,
         )
-        undo.callback(recording.close)
-        return recording
+        undo.callback(record.close)
+        return record
 
     def _settle_items(self, call: str, renamed: Mapping[str, str]) -> None:
         items = self.tracked.seal(call)
@@ -322,13 +322,13 @@ class Session:
         plan = self._plan
         start = self._start
         self.log.step_index = start - 1
-        self.recording.carried = self._carried()
-        self.log.count_from(self.recording.begin(start, self._mark, self._rollback_options))
-        self._manifest = plan.declarations.begin(plan.folder, self.recording, start, self._total)
+        self.record.carried = self._carried()
+        self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
+        self._manifest = plan.declarations.begin(plan.folder, self.record, start, self._total)
         self.checkpoints.describe(self._manifest)
-        warn_of([*self.checkpoints.incidents.tell(self.recording), *self.recording.damage])
-        self.recording.damage.clear()
-        self.memory.start(start, self.recording.asked, self.recording.waiting)
+        warn_of([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
+        self.record.damage.clear()
+        self.memory.start(start, self.record.asked, self.record.waiting)
         self._random.apply()
 
     def _close_step(self) -> None:
@@ -340,7 +340,7 @@ class Session:
         values = step.host_values | self.clock.take() | self.memory.end(step.index)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
-        self.recording.write(heading, step.device_values, values)
+        self.record.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
 
     def _decision(self) -> Decision:
@@ -349,17 +349,17 @@ class Session:
         Raises:
             Diverged: the run has diverged, and may not go back.
         """
-        due = self.checkpoints.due(self.log.step_index + 1, self.recording)
-        own = Will(self.stop_point.signal, due, self.recording.trouble is not None, self.recording.growth_cap)
+        due = self.checkpoints.due(self.log.step_index + 1, self.record)
+        own = Will(self.stop_point.signal, due, self.record.trouble is not None, self.record.growth_cap)
         self._agreed = self.ranks.agree(own)
         if self._agreed.diverged:
-            self.checkpoints.meet(self.recording)
+            self.checkpoints.meet(self.record)
             return self._way_back()
         # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
         last = self.ended and self._rollback_options is not None
         if last or (self._agreed.signal and self.ranks.alone):
-            self.recording.flush()
-            if self.recording.trouble is not None:
+            self.record.flush()
+            if self.record.trouble is not None:
                 return self._way_back()
         if self._agreed.signal:
             return Stop(self._agreed.signal)
@@ -368,7 +368,7 @@ class Session:
     def _save_behind(self) -> None:
         self.watchdog.alive("checkpoint")
         try:
-            self.checkpoints.save_behind(self.log.step_index + 1, self.recording, self.log.seconds)
+            self.checkpoints.save_behind(self.log.step_index + 1, self.record, self.log.seconds)
         except Diverged:  # where memory is short a save waits for all rows, and may be the first to see it
             self._go_back(self._way_back())
 
@@ -395,10 +395,10 @@ class Session:
             Diverged: nowhere; the message says what was tried.
         """
         there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
-        self.checkpoints.tell(self.recording)
-        self.recording.flush()
+        self.checkpoints.tell(self.record)
+        self.record.flush()
         diverged = self._diverged(self._poisoned())
-        trouble = self.recording.trouble
+        trouble = self.record.trouble
         options = self._rollback_options
         if options is None or trouble is None:
             raise diverged
@@ -411,7 +411,7 @@ class Session:
 
     def _diverged(self, poisoned: Sequence[str]) -> Diverged:
         """Return the error of this divergence, with what is not finite now."""
-        found = self.recording.divergence(self.checkpoints.how_to_resume)
+        found = self.record.divergence(self.checkpoints.how_to_resume)
         return Diverged(f"{found}" + (f". Not finite: {'; '.join(poisoned)}" if poisoned else ""), found.step)
 
     def _poisoned(self) -> list[str]:
@@ -420,7 +420,7 @@ class Session:
 
     def _go_back(self, back: GoBack) -> None:
         """Restore the first of the named checkpoints that can be read, and begin anew from there."""
-        trouble = self.recording.trouble
+        trouble = self.record.trouble
         if trouble is None:
             raise RuntimeError("a run goes back only after a divergence, and the record holds none")
         poisoned = self._poisoned()  # before they are restored
@@ -439,7 +439,7 @@ class Session:
         for step in back.to:
             try:
                 metrics = self.checkpoints.checkpoints.find(step).metrics
-                restored = self.checkpoints.restore(self.recording, step=step)
+                restored = self.checkpoints.restore(self.record, step=step)
             except CheckpointError as error:
                 reasons.append(str(error))
                 continue
@@ -452,16 +452,16 @@ class Session:
 
     def _tell_rollbacks(self) -> None:
         """Record this return, and every earlier one whose event was lost by going back further."""
-        known = {event.get("number") for event in self.recording.history.events(EVENT)}
+        known = {event.get("number") for event in self.record.history.events(EVENT)}
         for event in self._rollback.told:
             if event["number"] not in known:
-                self.recording.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
+                self.record.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
 
     def _say_not_kept(self, subject: str, reason: str) -> None:
         """Record what no checkpoint holds, and say so in the terminal: hours later it is too late."""
         if self.ranks.is_first:
             step = max(self.log.step_index, self._start)
-            self.recording.event("not_kept", step, seconds=self.log.seconds, subject=subject, reason=reason)
+            self.record.event("not_kept", step, seconds=self.log.seconds, subject=subject, reason=reason)
             sys.stderr.write(f"fieldwatch: {reason}\n")
             sys.stderr.flush()
 
@@ -471,7 +471,7 @@ class Session:
 
     def _note_end(self, error: BaseException | None) -> None:
         note = partial(note_end, self._plan.folder, self._manifest, end_state(error))
-        write = partial(self.recording.waiting.insist, note)
+        write = partial(self.record.waiting.insist, note)
         if error is None:
             self._with_room(write)
             return

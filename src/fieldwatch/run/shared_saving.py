@@ -6,7 +6,7 @@ from typing import Any
 
 from fieldwatch.checkpoint import Restored, Which
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.saving import RunCheckpoints
 
 
@@ -23,36 +23,34 @@ class SharedSaving(RunCheckpoints):
         super().__init__(folder, **options)
         self._ranks = ranks
 
-    def meet(self, recording: Recording) -> None:
+    def meet(self, record: RunRecord) -> None:
         """Let every rank read its record up to here, and see the same checkpoints on the disk."""
         if not self._ranks.alone:
-            recording.flush()
+            record.flush()
             self._saver.wait()
             self._ranks.told(None)
 
-    def resume(
-        self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
-    ) -> Restored | None:
+    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
         """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
         with self._ranks.announced("a checkpoint"):
-            restored = super().resume(recording, config, found=found, may=may)
+            restored = super().resume(record, config, found=found, may=may)
         self._ranks.told(None if restored is None else restored.step)
         return restored
 
-    def save_behind(self, done: int, recording: Recording, seconds: float) -> None:
+    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and go on."""
         with self._ranks.announced("a checkpoint"):
-            super().save_behind(done, recording, seconds)
+            super().save_behind(done, record, seconds)
 
-    def begin(self, step: int, recording: Recording) -> None:
+    def begin(self, step: int, record: RunRecord) -> None:
         """Write a checkpoint of the real size to the disk and read it back, before any training."""
         with self._ranks.announced("a checkpoint"):
-            super().begin(step, recording)
+            super().begin(step, record)
 
-    def save(self, done: int, recording: Recording, seconds: float) -> None:
+    def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Save now, and return when that is on the disk."""
         with self._ranks.announced("a checkpoint"):
-            super().save(done, recording, seconds)
+            super().save(done, record, seconds)
 
 
 class FollowingSaving(SharedSaving):
@@ -74,18 +72,16 @@ class FollowingSaving(SharedSaving):
         super().keep({}, renamed=renamed, optional=optional)
         self._to_restore = dict(items)
 
-    def resume(
-        self, recording: Recording, config: Mapping[str, Any], *, found: bool, may: bool = True
-    ) -> Restored | None:
+    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
         """Restore what the first rank did.
 
         Raises:
             CheckpointError: it cannot be read from here.
         """
         self._chosen = self._ranks.told(None)
-        return RunCheckpoints.resume(self, recording, config, found=found or self._chosen is not None, may=may)
+        return RunCheckpoints.resume(self, record, config, found=found or self._chosen is not None, may=may)
 
-    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:
+    def restore(self, record: RunRecord, step: Which = "last") -> Restored | None:
         """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
         which = self._chosen if step == "last" else step
         if which is None:
@@ -93,17 +89,17 @@ class FollowingSaving(SharedSaving):
         restored = self._checkpoints.restore(
             self._to_restore, step=which, renamed=self._renamed, optional=self._optional
         )
-        recording.event("restored", restored.step)
+        record.event("restored", restored.step)
         return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
-    def save_behind(self, done: int, recording: Recording, seconds: float) -> None:
+    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
         """Leave it to the first rank."""
-        self.save(done, recording, seconds)
+        self.save(done, record, seconds)
 
-    def save(self, done: int, recording: Recording, seconds: float) -> None:
+    def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Leave it to the first rank, and write this rank's record as far as that checkpoint."""
-        recording.flush()  # a rank that is killed later goes on from there, and must not miss rows before it
-        super().save(done, recording, seconds)  # there are no items to save
+        record.flush()  # a rank that is killed later goes on from there, and must not miss rows before it
+        super().save(done, record, seconds)  # there are no items to save
 
 
 def saving_of(ranks: Ranks, folder: Path, **options: Any) -> SharedSaving:

@@ -43,7 +43,7 @@ from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.ranks import Ranks, Share
 from fieldwatch.run.retry import Retry
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
 from fieldwatch.run.tracked_objects import Tracked
 from fieldwatch.run.watchdog import Watchdog
@@ -90,7 +90,7 @@ class StepContext:
         clock: measures spans.
         watchdog: receives signs of life.
         memory: measures memory.
-        recording: the record.
+        record: the record.
         log: events, and the training time.
         forgotten: notices what no checkpoint holds.
         retry: repeats work that ran out of memory.
@@ -103,7 +103,7 @@ class StepContext:
     clock: Clock
     watchdog: Watchdog
     memory: RunMemory
-    recording: Recording
+    record: RunRecord
     log: RunLog
     forgotten: Forgotten
     retry: Retry
@@ -446,7 +446,7 @@ class Step:
         host_values: dict[str, float] = {}
         _sort_out(values, device_values, host_values)
         where = self.index if position is None else position
-        self._context.recording.write(
+        self._context.record.write(
             Heading(axis, self.index, where, self._context.log.seconds), device_values, host_values
         )
 
@@ -456,15 +456,15 @@ class Step:
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
-        self._context.recording.image(name, pixels, self.index if position is None else position)
+        self._context.record.image(name, pixels, self.index if position is None else position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._context.recording.histogram(name, values, self.index if position is None else position)
+        self._context.record.histogram(name, values, self.index if position is None else position)
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Show a text (Markdown) in every sink that can."""
-        self._context.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
+        self._context.record.show(ShowsText, "text", name, self.index if position is None else position, markdown)
 
     @property
     def updated(self) -> bool:

@@ -26,7 +26,7 @@ from fieldwatch.monitor import (
     supervised,
 )
 from fieldwatch.record import attempt
-from fieldwatch.run.run_record import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.start import end_state
 
 HangTimeout = float | Literal["auto"] | None
@@ -107,7 +107,7 @@ class Watchdog:
         self._box: BlackBox | None = None
         self._stacks: FileIO | None = None
         self._owns_faults = False
-        self._recording: Recording | None = None
+        self._record: RunRecord | None = None
         self._before: tuple[Death, Heartbeat, Path] | None = None
 
     @property
@@ -134,14 +134,14 @@ class Watchdog:
         if self._supervisor:
             self._supervisor.say_folder(self._folder)
 
-    def begin(self, step: int, recording: Recording) -> None:
+    def begin(self, step: int, record: RunRecord) -> None:
         """Begin the loop at ``step``: from now on there are events; how this process came to be started is the first.
 
         Args:
             step: the first one, which the run's last good checkpoint is of.
-            recording: where hangs are recorded.
+            record: where hangs are recorded.
         """
-        self._recording = recording
+        self._record = record
         at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
         if step:
             self.saved(step)
@@ -149,11 +149,11 @@ class Watchdog:
             death, beat, place = self._before
             facts = {"cause": death.cause, "died_in": beat.step, "resumed_from": step}
             message = f"the process before died in step {beat.step} ({death.detail}); resumed from step {step}"
-            recording.event("died", at, message=message, post_mortem=str(place.relative_to(self._folder)), **facts)
+            record.event("died", at, message=message, post_mortem=str(place.relative_to(self._folder)), **facts)
         if self._supervisor and self._supervisor.attempt > 1:
             told = self._supervisor
             message = f"attempt {told.attempt}, after: {told.cause}"
-            recording.event("restarted", at, message=message, attempt=told.attempt, cause=told.cause)
+            record.event("restarted", at, message=message, attempt=told.attempt, cause=told.cause)
 
     def alive(self, phase: str | None = None, step: int | None = None) -> None:
         """Give a sign of life: about a microsecond, and 80 once a second.
@@ -262,10 +262,10 @@ class Watchdog:
         message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
         if self._stacks is not None:
             write = partial(self._stacks.write, f"\nIt went on: {message}\n".encode())
-            attempt(None if self._recording is None else self._recording.waiting, write)
-        if self._recording is not None:
+            attempt(None if self._record is None else self._record.waiting, write)
+        if self._record is not None:
             facts = {"phase": self._phase, "hung_seconds": seconds, "stacks": f"{BLACK_BOX}/{STACKS}"}
-            self._recording.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)
+            self._record.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)
 
 
 os.register_at_fork(
