@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from fieldwatch.guard import Diverged, Rollback, Trouble
+from fieldwatch.guard import Diverged, Divergence, Rollback
 from fieldwatch.run.decision import GoBack
 
 EVENT = "rolled_back"
@@ -16,8 +16,8 @@ class RollbackState:
 
     Attributes:
         skips: stretches of steps whose updates are skipped, first and last.
-        tries: how often the run has gone back for the trouble at hand.
-        span: first and last suspected step of that trouble, over all tries; None before the first.
+        tries: how often the run has gone back for the current divergence.
+        span: first and last suspected step of that divergence, over all tries; None before the first.
         told: the events of all times that the run went back.
     """
 
@@ -52,32 +52,32 @@ class RollbackState:
         """Whether the update of a step is skipped."""
         return any(first <= step <= last for first, last in self.skips)
 
-    def joined(self, trouble: Trouble, options: Rollback) -> Self:
-        """Count a trouble to the one before, unless the run got well past that."""
-        first, last = trouble.first, trouble.last
+    def joined(self, divergence: Divergence, options: Rollback) -> Self:
+        """Merge a divergence into the one before, unless the run got well past that."""
+        first, last = divergence.first, divergence.last
         if self.span is None or first > max(self.span) + options.settled:
             return replace(self, tries=0, span=(first, last))
         if last < first:  # no batch is suspected
             return self
         return replace(self, span=(min(self.span[0], first), max(self.span[1], last)))
 
-    def gone_back(self, trouble: Trouble, back: GoBack, step: int, not_finite: Sequence[str]) -> Self:
+    def gone_back(self, divergence: Divergence, back: GoBack, step: int, not_finite: Sequence[str]) -> Self:
         """Return the state after the run went back.
 
         Args:
-            trouble: why.
+            divergence: why.
             back: what was decided.
             step: the checkpoint that was restored.
             not_finite: parameters, moments and buffers that were not finite before.
         """
         skip = (max(back.skip[0], step), back.skip[1])
         skips = (skip,) if skip[0] <= skip[1] else ()
-        event = {"number": len(self.told) + 1, "try": self.tries + 1, "from": trouble.seen + 1, "to": step}
-        event |= {"skipped": [*skip] if skips else [], "cause": trouble.cause, "not_finite": list(not_finite)}
+        event = {"number": len(self.told) + 1, "try": self.tries + 1, "from": divergence.noticed_at + 1, "to": step}
+        event |= {"skipped": [*skip] if skips else [], "cause": divergence.cause, "not_finite": list(not_finite)}
         return replace(self, tries=self.tries + 1, skips=(*self.skips, *skips), told=(*self.told, event))
 
     def story(self) -> str:
-        """Say in one sentence what was tried for the trouble at hand."""
+        """Say in one sentence what was tried for the current divergence."""
         tried = self.told[len(self.told) - self.tries :]
         if not tried:
             return "The run has not gone back before"
@@ -86,13 +86,13 @@ class RollbackState:
 
 
 def answer_to(
-    trouble: Trouble, state: RollbackState, options: Rollback, checkpoints: Sequence[int], *, total: int | None
+    divergence: Divergence, state: RollbackState, options: Rollback, checkpoints: Sequence[int], *, total: int | None
 ) -> GoBack | Diverged:
     """Decide what to do about a divergence.
 
     Args:
-        trouble: what was seen.
-        state: what was decided before, with this trouble counted in (:meth:`RollbackState.joined`).
+        divergence: what was seen.
+        state: what was decided before, with this divergence counted in (:meth:`RollbackState.joined`).
         options: how often the run may go back, and how much it skips.
         checkpoints: the steps of those on the disk, in rising order.
         total: planned steps; None where that is not known.
@@ -100,16 +100,16 @@ def answer_to(
     Returns:
         Where to go back to, or the error that ends the run; its text begins with the reason.
     """
-    span = state.span or (trouble.first, trouble.last)
+    span = state.span or (divergence.first, divergence.last)
     first, last = options.skipped(span, state.tries)
     past_the_end = total is not None and bool(state.tries) and last >= total - 1
     if state.tries >= options.at_most or past_the_end:
-        return Diverged(f"It may not go back again. {state.story()}", trouble.first)
-    before = min(first, trouble.first)
+        return Diverged(f"It may not go back again. {state.story()}", divergence.first)
+    before = min(first, divergence.first)
     wanted = [step for step in reversed(checkpoints) if step <= before]
-    wanted += [step for step in checkpoints if before < step <= trouble.first]
+    wanted += [step for step in checkpoints if before < step <= divergence.first]
     if not wanted:
-        return Diverged(no_way_back(checkpoints, state), trouble.first)
+        return Diverged(no_way_back(checkpoints, state), divergence.first)
     return GoBack(to=tuple(wanted), skip=(first, last))
 
 

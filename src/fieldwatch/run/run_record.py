@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, Trouble
+from fieldwatch.guard import Diverged, Divergence, Refusals, Rollback, Spikes
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
@@ -190,39 +190,39 @@ class RunRecord:
         return self._writer.failure
 
     @property
-    def troubled(self) -> bool:
-        """Whether the last row that was read tells of trouble: a state that is not to be saved."""
+    def unsafe_to_save(self) -> bool:
+        """Whether the last row that was read shows a refused update or a high loss: a state that is not to be saved."""
         return self.refusals.ongoing or (self._spikes is not None and self._spikes.ongoing)
 
     @property
-    def trouble(self) -> Trouble | None:
+    def divergence(self) -> Divergence | None:
         """Why the run has diverged, of two reasons the one that was seen first; None while it has not."""
-        found = [] if self._spikes is None or self._spikes.trouble is None else [self._spikes.trouble]
+        divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
             last = streak.first + streak.length - 1
             cause = f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
-            found.append(Trouble(streak.first, last, last, cause + streak.culprit))
-        return min(found, key=lambda one: one.seen, default=None)
+            divergences.append(Divergence(streak.first, last, last, cause + streak.culprit))
+        return min(divergences, key=lambda divergence: divergence.noticed_at, default=None)
 
-    def raise_divergence(self, how_to_resume: Callable[[], str]) -> None:
+    def raise_if_diverged(self, how_to_resume: Callable[[], str]) -> None:
         """Stop a run that has diverged.
 
         Raises:
             Diverged: names the first bad step, the culprit, and how to resume.
         """
-        if self.trouble is not None:
-            raise self.divergence(how_to_resume)
+        if self.divergence is not None:
+            raise self.divergence_error(how_to_resume)
 
-    def divergence(self, how_to_resume: Callable[[], str]) -> Diverged:
+    def divergence_error(self, how_to_resume: Callable[[], str]) -> Diverged:
         """Return the error of a run that has diverged; on a rank that saw nothing of it, one that says so."""
-        trouble = self.trouble
-        if trouble is None:
+        divergence = self.divergence
+        if divergence is None:
             return Diverged("another rank has seen that the run diverged", max(self.history.step, 0))
         return Diverged(
-            f"{trouble.cause}; the state from before step {trouble.first} is the last that nothing speaks against. "
-            f"{how_to_resume()}",
-            trouble.first,
+            f"{divergence.cause}; the state from before step {divergence.first} is the last that nothing speaks "
+            f"against. {how_to_resume()}",
+            divergence.first,
         )
 
     def asked(self, action: str) -> bool:
@@ -262,7 +262,7 @@ class RunRecord:
 
     def _stand(self, seconds: float) -> Standing:
         self._outlets.flush()
-        return Standing(mark=self._mark(seconds), sound=not self.troubled and self.trouble is None)
+        return Standing(mark=self._mark(seconds), sound=not self.unsafe_to_save and self.divergence is None)
 
     def _mark(self, seconds: float) -> Mark:
         marks = self._outlets.mark()

@@ -119,7 +119,7 @@ class RunCheckpoints:
                 "choose another mirror"
             )
 
-    def describe(self, run: Manifest) -> None:
+    def set_manifest(self, run: Manifest) -> None:
         """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
         self._run = run.text()
 
@@ -219,7 +219,7 @@ class RunCheckpoints:
         """
         self._settle(record)
         metrics, self._with, self._due = self._with, None, False
-        if record.troubled:
+        if record.unsafe_to_save:
             self._interval.put_off(PAUSE)
             return
         self._snapshot(done, record, seconds, metrics)
@@ -242,7 +242,7 @@ class RunCheckpoints:
             return
         began = time.monotonic()
         mark = self._marked(done, record, seconds)
-        record.raise_divergence(self.how_to_resume)  # all rows are read now
+        record.raise_if_diverged(self.how_to_resume)  # all rows are read now
         draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._run)

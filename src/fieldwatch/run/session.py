@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, OneWriter, Restored, Stateful
-from fieldwatch.guard import Diverged, Rollback, forget_steps, name_poisoned
+from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
 from fieldwatch.run.checkpoint_coverage import Forgotten
@@ -325,7 +325,7 @@ class Session:
         self.record.carried = self._carried()
         self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
         self._manifest = plan.declarations.begin(plan.folder, self.record, start, self._total)
-        self.checkpoints.describe(self._manifest)
+        self.checkpoints.set_manifest(self._manifest)
         warn_of([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.asked, self.record.waiting)
@@ -350,7 +350,7 @@ class Session:
             Diverged: the run has diverged, and may not go back.
         """
         due = self.checkpoints.due(self.log.step_index + 1, self.record)
-        own = Will(self.stop_point.signal, due, self.record.trouble is not None, self.record.growth_cap)
+        own = Will(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
         self._agreed = self.ranks.agree(own)
         if self._agreed.diverged:
             self.checkpoints.meet(self.record)
@@ -359,7 +359,7 @@ class Session:
         last = self.ended and self._rollback_options is not None
         if last or (self._agreed.signal and self.ranks.alone):
             self.record.flush()
-            if self.record.trouble is not None:
+            if self.record.divergence is not None:
                 return self._way_back()
         if self._agreed.signal:
             return Stop(self._agreed.signal)
@@ -397,36 +397,36 @@ class Session:
         there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
         self.checkpoints.tell(self.record)
         self.record.flush()
-        diverged = self._diverged(self._poisoned())
-        trouble = self.record.trouble
+        diverged = self._divergence_error(self._non_finite())
+        divergence = self.record.divergence
         options = self._rollback_options
-        if options is None or trouble is None:
+        if options is None or divergence is None:
             raise diverged
-        self._rollback = self._rollback.joined(trouble, options)
-        answer = answer_to(trouble, self._rollback, options, there, total=self._total)
+        self._rollback = self._rollback.joined(divergence, options)
+        answer = answer_to(divergence, self._rollback, options, there, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"
             raise Diverged(message, diverged.step)
         return answer
 
-    def _diverged(self, poisoned: Sequence[str]) -> Diverged:
+    def _divergence_error(self, non_finite: Sequence[str]) -> Diverged:
         """Return the error of this divergence, with what is not finite now."""
-        found = self.record.divergence(self.checkpoints.how_to_resume)
-        return Diverged(f"{found}" + (f". Not finite: {'; '.join(poisoned)}" if poisoned else ""), found.step)
+        found = self.record.divergence_error(self.checkpoints.how_to_resume)
+        return Diverged(f"{found}" + (f". Not finite: {'; '.join(non_finite)}" if non_finite else ""), found.step)
 
-    def _poisoned(self) -> list[str]:
+    def _non_finite(self) -> list[str]:
         watched = self.tracked.watched
-        return name_poisoned(watched.owners(), watched.optimizers())
+        return describe_non_finite(watched.owners(), watched.optimizers())
 
     def _go_back(self, back: GoBack) -> None:
         """Restore the first of the named checkpoints that can be read, and begin anew from there."""
-        trouble = self.record.trouble
-        if trouble is None:
+        divergence = self.record.divergence
+        if divergence is None:
             raise RuntimeError("a run goes back only after a divergence, and the record holds none")
-        poisoned = self._poisoned()  # before they are restored
-        restored = self._restored(back, self._diverged(poisoned))
+        non_finite = self._non_finite()  # before they are restored
+        restored = self._restored(back, self._divergence_error(non_finite))
         forget_steps()
-        self._rollback = self._rollback.gone_back(trouble, back, restored.step, poisoned)
+        self._rollback = self._rollback.gone_back(divergence, back, restored.step, non_finite)
         self._start = restored.step
         self._mark = restored.note
         self._with_room(self._rewind)

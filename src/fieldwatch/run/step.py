@@ -22,8 +22,8 @@ from fieldwatch.guard import (
     guarded_step,
     prefer_fused,
     rate_tensors,
-    state_sizes,
-    usable,
+    settings_finite,
+    state_norms,
 )
 from fieldwatch.measure import (
     Clock,
@@ -536,7 +536,7 @@ class Step:
         refused = (self._verdict or Verdict(norm)).refused(norm)
         if self._context.skips(self.index):
             self.host_values[SKIPPED] = 1.0
-        elif usable(optimizers):
+        elif settings_finite(optimizers):
             return refused
         return torch.ones_like(refused)
 
@@ -549,7 +549,7 @@ class Step:
             values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._context.tracked.watched)
         if self.index == 0 or self.every(self._context.detail_every):
-            values |= state_sizes(self._context.tracked.watched.owners().values(), optimizers)
+            values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
         _sort_out(rates, values, self.host_values)
