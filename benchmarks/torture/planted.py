@@ -352,7 +352,7 @@ GUARDING = (
         name="the old values are not chosen",
         breaks="on a GPU the choice between old and new values always takes the new ones",
         file="guard/update.py",
-        edits=(("torch.where(restore, old, container[key])", "torch.where(keep, container[key], container[key])"),),
+        edits=(("torch.where(restore, old, container[key])", "torch.where(restore, container[key], container[key])"),),
         trial="optimizers",
         rows=("P8 chosen on the device",),
     ),
@@ -875,8 +875,8 @@ LOGS = (
         file="run/sink_group.py",
         edits=(
             (
-                "                sink.rewind(self._marks.get(_name(number, sink)))\n",
-                "                _name(number, sink)\n",
+                "                sink.rewind(self._marks.get(_sink_key(number, sink)))\n",
+                "                _sink_key(number, sink)\n",
             ),
         ),
         trial="histories",

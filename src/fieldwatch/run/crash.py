@@ -17,7 +17,7 @@ from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, OneWriter
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
-from fieldwatch.run.full_disk import say
+from fieldwatch.run.full_disk import print_error
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.run_record import RunRecord
 
@@ -52,7 +52,7 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
         told = f"{KEPT} could not be kept ({trouble}); the black box names the step"
         error.add_note(told)
         if lacks_space(trouble):
-            say(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
+            print_error(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
         return
     error.add_note(f"{KEPT}: {place}")
     if lacks_space(error):

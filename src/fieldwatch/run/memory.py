@@ -49,12 +49,12 @@ class RunMemory:
         self._data = data
         self._parts: _Parts | None = None
 
-    def start(self, step: int, asked: Callable[[str], bool], waiting: Waiting | None = None) -> None:
+    def start(self, step: int, take_request: Callable[[str], bool], waiting: Waiting | None = None) -> None:
         """Begin a stretch of training at ``step``; the model lies on its device by now.
 
         Args:
             step: its first one.
-            asked: whether a rule has asked for something since the last time.
+            take_request: whether a rule has asked for something since the last time.
             waiting: where writes wait that a full disk refuses; without it, such an error is raised.
 
         Raises:
@@ -62,7 +62,7 @@ class RunMemory:
         """
         self.close()  # of the stretch before, if the run goes back
         TensorProfile.rewind(self._folder, step)
-        self._parts = _Parts(self._folder, self._watched, self._clock, self._data, self._profile, asked, waiting)
+        self._parts = _Parts(self._folder, self._watched, self._clock, self._data, self._profile, take_request, waiting)
 
     def begin(self, step: int) -> None:
         """Begin a step."""
@@ -108,16 +108,16 @@ class _Parts:
         clock: Clock,
         data: dict[str, Any],
         profile: Profile | None,
-        asked: Callable[[str], bool],
+        take_request: Callable[[str], bool],
         waiting: Waiting | None,
     ) -> None:
-        self._folder, self._watched, self._asked, self._waiting = folder, watched, asked, waiting
+        self._folder, self._watched, self._take_request, self._waiting = folder, watched, take_request, waiting
         device = device_of(watched)
         self.counters, self._machine = AllocatorCounters(device), MachineSampler()
         self._cuda, self._looked = device.type == "cuda", dict[str, float]()
         self._history = AllocatorHistory(device)
         self._snapshot_at = profile.snapshot_at if profile is not None else ()
-        self._capture = Capture(lambda: asked("capture"))
+        self._capture = Capture(lambda: take_request("capture"))
         self._tensors: TensorProfile | None = None
         if self._snapshot_at:
             if self._history.refusal:
@@ -157,7 +157,7 @@ class _Parts:
             values["Memory/capacity_MB"] = capacity / MB
         if self._machine.due():
             values |= self._machine.sample()
-        if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
+        if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
             kept = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
             attempt(self._waiting, lambda: self._history.dump(path, keep=kept))

@@ -9,39 +9,39 @@ _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RecordStatus:
     """How a run stood at the end of a step.
 
     Attributes:
         mark: where each sink stood, for a resumed run to rewind it to.
-        sound: whether the last update was made, and the run has not diverged.
+        safe_to_save: whether the last update was made, and the run has not diverged.
     """
 
     mark: Mapping[str, Any]
-    sound: bool
+    safe_to_save: bool
 
 
-class Promised:
-    """A :class:`Standing` that is known once all rows before it are read.
+class PendingStatus:
+    """A :class:`RecordStatus` that is known once all rows before it are read.
 
     Args:
-        look: says how the run stands; called on the record's thread, in order with the rows.
-        broken: whether that thread has stopped.
+        read_status: says how the run stands; called on the record's thread, in order with the rows.
+        has_stopped: whether that thread has stopped.
     """
 
-    def __init__(self, look: Callable[[], Standing], broken: Callable[[], bool]) -> None:
-        self._look, self._broken = look, broken
-        self._kept = threading.Event()
-        self._standing: Standing | None = None
+    def __init__(self, read_status: Callable[[], RecordStatus], has_stopped: Callable[[], bool]) -> None:
+        self._read_status, self._has_stopped = read_status, has_stopped
+        self._resolved = threading.Event()
+        self._status: RecordStatus | None = None
 
-    def keep(self) -> None:
+    def resolve(self) -> None:
         """Look now; on the record's thread."""
-        self._standing = self._look()
-        self._kept.set()
+        self._status = self._read_status()
+        self._resolved.set()
 
-    def wait(self) -> Standing | None:
+    def wait(self) -> RecordStatus | None:
         """Wait for it; None if the record stopped before."""
-        while not self._kept.wait(_POLL_SECONDS):
-            if self._broken():
-                return self._standing
-        return self._standing
+        while not self._resolved.wait(_POLL_SECONDS):
+            if self._has_stopped():
+                return self._status
+        return self._status

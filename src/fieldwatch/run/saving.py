@@ -32,7 +32,7 @@ from fieldwatch.checkpoint import (
 from fieldwatch.measure import process_capacity
 from fieldwatch.record import Manifest, refuse_mismatch
 from fieldwatch.run.incidents import Incidents
-from fieldwatch.run.record_status import Promised
+from fieldwatch.run.record_status import PendingStatus
 from fieldwatch.run.run_record import Mark, RunRecord
 from fieldwatch.run.saves import Failed, PendingSave, Refused, Written, free_bytes
 
@@ -202,7 +202,7 @@ class RunCheckpoints:
             CheckpointError: the thread that writes met a surprise.
         """
         self.tell(record)
-        self._due = self._interval.due(done) or record.asked("checkpoint") or self._due
+        self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
         put_off = self._with is None and self._saver.busy and self._nbytes > SMALL
         return bool(self._items) and (self._due or self._with is not None) and not put_off
 
@@ -308,7 +308,7 @@ class RunCheckpoints:
 
     def _snapshot(self, done: int, record: RunRecord, seconds: float, metrics: Mapping[str, float] | None) -> None:
         began = time.monotonic()
-        promised = record.promise(seconds)
+        pending = record.request_status(seconds)
         try:
             draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
         except ShortOfMemoryError as error:
@@ -322,7 +322,7 @@ class RunCheckpoints:
         if conflict is not None:
             record.event("saving_over_budget", max(done - 1, 0), **conflict)
         save = PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
-        self._saver.begin(partial(self._write, draft, promised, save, record))
+        self._saver.begin(partial(self._write, draft, pending, save, record))
 
     def _save_or_fail(self, done: int, record: RunRecord, seconds: float) -> None:
         save = PendingSave(done=done, seconds=seconds, metrics={}, stall=0.0)
@@ -332,16 +332,16 @@ class RunCheckpoints:
             self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
             self._tell_outcomes(record)
 
-    def _write(self, draft: Draft, promised: Promised, save: PendingSave, record: RunRecord) -> None:
+    def _write(self, draft: Draft, pending: PendingStatus, save: PendingSave, record: RunRecord) -> None:
         """Write a snapshot; on the saver's thread."""
-        began, standing = time.monotonic(), promised.wait()
-        if standing is None or not standing.sound:  # a record that stopped is met by the training's thread itself
+        began, status = time.monotonic(), pending.wait()
+        if status is None or not status.safe_to_save:  # a record that stopped is met by the training's thread itself
             self._ended.append(Refused(save=save))
             return
         try:
             record.sync()
             self._buffers.wait()
-            draft.put_note(standing.mark)
+            draft.put_note(status.mark)
             draft.put_run(self._run)
             path = self._checkpoints.write(draft, threads=1)
         except (CheckpointError, OSError) as error:

@@ -18,7 +18,7 @@ from fieldwatch.run.checkpoint_coverage import Forgotten
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
 from fieldwatch.run.description import Declarations
-from fieldwatch.run.full_disk import through_full_disk
+from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
@@ -328,7 +328,7 @@ class Session:
         self.checkpoints.set_manifest(self._manifest)
         warn_of([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
         self.record.damage.clear()
-        self.memory.start(start, self.record.asked, self.record.waiting)
+        self.memory.start(start, self.record.take_request, self.record.waiting)
         self._random.apply()
 
     def _close_step(self) -> None:
@@ -467,7 +467,7 @@ class Session:
 
     def _with_room(self, work: Callable[..., None], *arguments: Any) -> None:
         what = f"the run in {self._plan.folder}"
-        through_full_disk(partial(work, *arguments), what=what, stop=self.stop_point, alive=self.watchdog.alive)
+        retry_while_disk_full(partial(work, *arguments), what=what, stop=self.stop_point, alive=self.watchdog.alive)
 
     def _note_end(self, error: BaseException | None) -> None:
         note = partial(note_end, self._plan.folder, self._manifest, end_state(error))
