@@ -700,7 +700,7 @@ SHRINKING = (
         name="an evaluation leaves its mode",
         breaks="the model stays in the mode of the evaluation",
         file="run/state_backup.py",
-        edits=(("            part.training = training\n", "            bool(training)\n"),),
+        edits=(("            submodule.training = training\n", "            bool(training)\n"),),
         trial="validation",
         rows=("P14 evaluations that draw",),
     ),

@@ -171,7 +171,7 @@ RESUMING = (
         name="a plain loader is not named",
         breaks="nothing is said of a data loader that cannot be resumed",
         file="run/checkpoint_coverage.py",
-        edits=(('            self._say("DataLoader", _PLAIN_LOADER)\n', "            str(_PLAIN_LOADER)\n"),),
+        edits=(('            self._warn_once("DataLoader", _PLAIN_LOADER)\n', "            str(_PLAIN_LOADER)\n"),),
         trial="loaders",
         rows=("P4 torch's DataLoader as it is",),
     ),

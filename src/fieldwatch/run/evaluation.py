@@ -15,8 +15,8 @@ from fieldwatch.record import WriterFailed
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.retry import release_memory, shortage_of
 from fieldwatch.run.run_record import RunRecord
-from fieldwatch.run.state_backup import Preserved
-from fieldwatch.run.tracked_objects import Tracked
+from fieldwatch.run.state_backup import StateBackup
+from fieldwatch.run.tracked_objects import TrackedObjects
 
 FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
 """Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""
@@ -44,7 +44,7 @@ class EvaluationBlock:
     def __init__(  # noqa: PLR0913  what is evaluated, where a failure goes, and what it may be
         self,
         name: str,
-        tracked: Tracked,
+        tracked: TrackedObjects,
         record: RunRecord,
         log: RunLog,
         *,
@@ -61,7 +61,7 @@ class EvaluationBlock:
 
     def __enter__(self) -> Self:
         """Copy what the block may change, put the gradients away, and switch autograd off."""
-        self._before = Preserved(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
+        self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
         self._no_grad = torch.no_grad()
         self._no_grad.__enter__()
         return self
@@ -70,7 +70,7 @@ class EvaluationBlock:
         """Restore everything; record an error that training survives, and suppress it."""
         self._no_grad.__exit__(kind, error, at)
         text = None if error is None or not self._is_survived(error) else _text_of(error)
-        self._before.put_back()
+        self._before.restore()
         if error is None or text is None:
             return False
         self.failed = True
@@ -104,16 +104,16 @@ def _text_of(error: BaseException) -> tuple[str, str]:
 
 def _clear_frames(error: BaseException) -> None:
     """Drop the local variables of the frames of an error and its causes; frames that still run are left alone."""
-    for one in _chain(error):
-        traceback.clear_frames(one.__traceback__)
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            waiting += [one.__cause__, one.__context__]
-            yield one
+    visited: set[int] = set()
+    pending = [error]
+    while pending:
+        link = pending.pop()
+        if link is not None and id(link) not in visited:
+            visited.add(id(link))
+            pending += [link.__cause__, link.__context__]
+            yield link

@@ -125,9 +125,8 @@ def retry_while_disk_full(
             if not lacks_space(error) or stop.overdue or time.monotonic() >= until:
                 raise
             if not reported:
-                print_error(
-                    f@@
-                )
+                left = until - time.monotonic()
+                print_error(f"fieldwatch: the disk is full: {what} waits for room, {left:.0f} s at most")
                 reported = True
         alive()
         time.sleep(_PAUSE)

@@ -12,7 +12,7 @@ from fieldwatch.health import parse_out_of_memory
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.state_backup import Preserved, TorchGenerators
+from fieldwatch.run.state_backup import StateBackup, TorchGenerators
 
 Result = TypeVar("Result")
 
@@ -103,7 +103,7 @@ class Retry:
             undo: what else the work changes.
             most: micro-batches that the work can be divided into, where that is fewer than ``micro_batches.most``.
         """
-        before = Preserved(TorchGenerators(), undo)
+        before = StateBackup(TorchGenerators(), undo)
         noted = None if step is None else step.noted()
         updated = step is not None and step.updated
         limit = micro_batches.most if most is None else min(most, micro_batches.most)
@@ -122,7 +122,7 @@ class Retry:
             # The retry begins outside of the except clause: here the error is gone, and with it the frames whose
             # tensors filled the memory.
             release_memory()
-            before.put_back()
+            before.restore()
             if step is not None:
                 step.back_to(noted)
             count = micro_batches.count

@@ -28,7 +28,7 @@ from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.session import RunPlan, Session
 from fieldwatch.run.start import check_folder
 from fieldwatch.run.step import Step
-from fieldwatch.run.stopping import StopPoint, Waited
+from fieldwatch.run.stopping import InterruptibleSource, StopPoint
 from fieldwatch.run.tracked_objects import refuse_non_mapping
 
 Item = TypeVar("Item")
@@ -225,9 +225,9 @@ class Run:
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
         session = self._session
-        waited = Waited(source, session.stop_point)
-        session.forgotten.draws(source, waited)
-        return session.clock.timed(waited)
+        interruptible = InterruptibleSource(source, session.stop_point)
+        session.coverage.add_source(source, interruptible)
+        return session.clock.timed(interruptible)
 
     # Evaluation, and work that may run out of memory
 

@@ -14,7 +14,7 @@ from fieldwatch.checkpoint import CheckpointError, OneWriter, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
-from fieldwatch.run.checkpoint_coverage import Forgotten
+from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
 from fieldwatch.run.description import Declarations
@@ -35,7 +35,7 @@ from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, no
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.tracked_objects import Tracked
+from fieldwatch.run.tracked_objects import TrackedObjects
 from fieldwatch.run.watchdog import AFTER, Watchdog
 
 Result = TypeVar("Result")
@@ -91,10 +91,10 @@ class Session:
         self._take_folder(undo)
         self.record = self._open_record(undo)
         self.log = RunLog(self.record)
-        self.tracked = Tracked()
+        self.tracked = TrackedObjects()
         self.clock = Clock()
         self.memory = RunMemory(plan.folder, self.tracked.watched, self.clock, plan.profile, self.tracked.data)
-        self.forgotten = Forgotten(self.tracked.watched, self._say_not_kept)
+        self.coverage = CheckpointCoverage(self.tracked.watched, self._say_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
         undo.enter_context(self.stop_point)
@@ -117,7 +117,7 @@ class Session:
             memory=self.memory,
             record=self.record,
             log=self.log,
-            forgotten=self.forgotten,
+            coverage=self.coverage,
             retry=self._retry,
             detail_every=plan.outputs.detail_every,
             skips=self._skips,
@@ -198,8 +198,8 @@ class Session:
         self._rewind()
         self.checkpoints.begin(self._start, self.record)
         self.watchdog.begin(self._start, self.record)
-        self.forgotten.keeps(self.tracked.items or None)
-        self.forgotten.begin()
+        self.coverage.set_items(self.tracked.items or None)
+        self.coverage.check_at_start()
         self._began = True
         if self.stop_point.signal:
             self._stop(self.stop_point.signal)

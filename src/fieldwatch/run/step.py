@@ -37,7 +37,7 @@ from fieldwatch.measure import (
     parameter_statistics,
 )
 from fieldwatch.record import Axis, ShowsText, tags
-from fieldwatch.run.checkpoint_coverage import Forgotten
+from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
@@ -45,7 +45,7 @@ from fieldwatch.run.ranks import Ranks, Share
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
-from fieldwatch.run.tracked_objects import Tracked
+from fieldwatch.run.tracked_objects import TrackedObjects
 from fieldwatch.run.watchdog import Watchdog
 
 Batch = TypeVar("Batch")
@@ -92,20 +92,20 @@ class StepContext:
         memory: measures memory.
         record: the record.
         log: events, and the training time.
-        forgotten: notices what no checkpoint holds.
+        coverage: notices what no checkpoint holds.
         retry: repeats work that ran out of memory.
         detail_every: steps between two records of what costs more.
         skips: whether the update of a step is skipped, because the run went back for it.
     """
 
-    tracked: Tracked
+    tracked: TrackedObjects
     ranks: Ranks
     clock: Clock
     watchdog: Watchdog
     memory: RunMemory
     record: RunRecord
     log: RunLog
-    forgotten: Forgotten
+    coverage: CheckpointCoverage
     retry: Retry
     detail_every: int
     skips: Callable[[int], bool]
@@ -424,7 +424,7 @@ class Step:
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
-        self._context.forgotten.stepped(optimizers)
+        self._context.coverage.check_optimizers(optimizers)
         if sizes is not None:
             self.device_values |= sizes.ratios()
 

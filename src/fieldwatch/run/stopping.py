@@ -125,7 +125,7 @@ class StopPoint:
         raise Interrupted(request.exit_code)
 
 
-class Waited(Iterable[Item]):
+class InterruptibleSource(Iterable[Item]):
     """An iterable whose every wait may be given up: a loader may be slow, or its worker dead.
 
     Args:
@@ -133,12 +133,12 @@ class Waited(Iterable[Item]):
         stop_point: of the run that waits.
 
     Attributes:
-        given: how many items were given out.
+        yielded: how many items were given out.
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
         self._source, self._stop_point = source, stop_point
-        self.given = 0
+        self.yielded = 0
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._source)
@@ -151,5 +151,5 @@ class Waited(Iterable[Item]):
             except RuntimeError as error:  # what torch raises for a worker that was killed
                 self._stop_point.instead_of(error)
                 raise
-            self.given += 1
+            self.yielded += 1
             yield item

@@ -16,7 +16,7 @@ RESERVED = ("random_state",)
 """Names of items that the run adds itself."""
 
 
-class Tracked:
+class TrackedObjects:
     """Everything that ``run.track`` was given.
 
     Attributes:
