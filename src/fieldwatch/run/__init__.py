@@ -3,7 +3,7 @@
 from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
 from fieldwatch.run.crash import leave_crash_outside
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
-from fieldwatch.run.external_targets import Reach
+from fieldwatch.run.external_targets import ExternalTargets
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.outcome import Measured, Outcome
@@ -23,6 +23,7 @@ __all__ = [
     "Declared",
     "Device",
     "EvaluationBlock",
+    "ExternalTargets",
     "Guard",
     "HangTimeout",
     "Interrupted",
@@ -34,7 +35,6 @@ __all__ = [
     "ProfiledLoop",
     "RankLost",
     "Ranks",
-    "Reach",
     "Run",
     "RunChoices",
     "RunOptions",

@@ -126,14 +126,13 @@ class CheckpointCoverage:
 
     def _check_source(self, contents: CheckpointContents, batches: Any) -> None:
         kind = _type_name(batches)
-        if contents.has_object(batches) or (
-            isinstance(batches, DataLoader) and _is_repeatable(contents, cast("Any", batches))
-        ):
+        if contents.has_object(batches):
+            return
+        if isinstance(batches, DataLoader) and _is_repeatable(contents, cast("Any", batches)):
             return
         if isinstance(batches, Stateful):
-            self._warn_once(
-                kind, f"batches come from a {kind} that is not kept: a resumed run begins at its start again."
-            )
+            reason = f"batches come from a {kind} that is not kept: a resumed run begins at its start again."
+            self._warn_once(kind, reason)
         elif isinstance(batches, DataLoader) or type(batches).__module__.startswith("torch.utils.data"):
             self._warn_once("DataLoader", _PLAIN_LOADER)
         elif isinstance(batches, Iterator):

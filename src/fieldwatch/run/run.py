@@ -20,7 +20,7 @@ from fieldwatch.monitor import says_why_it_fails
 from fieldwatch.record import Axis, plain
 from fieldwatch.run.description import Declarations
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
-from fieldwatch.run.external_targets import reach_of
+from fieldwatch.run.external_targets import resolve_targets
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
@@ -84,17 +84,17 @@ class Run:
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
         self.config: Mapping[str, Any] = plain(config)
-        found = check_folder(root, self.config, saving.resume)
-        reach = reach_of(root, saving.mirror, outputs.sink_names, tell=self.ranks.is_first)
-        about = self.ranks.about(reach.added_to(declared.about))
+        resuming = check_folder(root, self.config, saving.resume)
+        targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)
+        about = self.ranks.about(targets.add_to_about(declared.about))
         self._plan = RunPlan(
             folder=self.folder,
             root=root,
             config=self.config,
-            found=found,
+            resuming=resuming,
             ranks=self.ranks,
             saving=saving,
-            mirror=reach.mirror,
+            mirror=targets.mirror,
             guard=guard or Guard(),
             declarations=Declarations.of(self.config, declared, about),
             outputs=outputs,

@@ -123,29 +123,33 @@ class RunCheckpoints:
         """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
         self._run = run.text()
 
-    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
+    def resume(
+        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+    ) -> Restored | None:
         """Put back what the run's folder, or else its mirror, has.
 
         Args:
             record: where it is recorded.
             config: the run's, which has to be that of the mirror.
-            found: whether the folder holds a run.
-            may: whether a run may be continued at all.
+            resuming: whether the folder holds a run.
+            may_resume: whether a run may be continued at all.
 
         Raises:
             CheckpointError: there are checkpoints, and none could be restored.
             NoWayBackError: there were checkpoints, and none is left.
             ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
         """
-        restored = self._put_back(record, config, found=found, may=may)
-        if restored is None and found:
+        restored = self._put_back(record, config, resuming=resuming, may_resume=may_resume)
+        if restored is None and resuming:
             self.incidents.refuse_step_0()
         return restored
 
-    def _put_back(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool) -> Restored | None:
+    def _put_back(
+        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool
+    ) -> Restored | None:
         if self._mirror is None:
-            return self.restore(record) if found else None
-        if found and self._checkpoints.steps():
+            return self.restore(record) if resuming else None
+        if resuming and self._checkpoints.steps():
             try:
                 return self.restore(record)
             except NoWayBackError as error:
@@ -153,8 +157,8 @@ class RunCheckpoints:
                     raise
                 self._checkpoints.set_aside_all(str(error))
                 self.incidents.lost(str(error))
-        restored = self._fetch(self._mirror, record, config, may=may)
-        if restored is None or found:
+        restored = self._fetch(self._mirror, record, config, may_resume=may_resume)
+        if restored is None or resuming:
             return restored
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
@@ -382,11 +386,13 @@ class RunCheckpoints:
         if self._mirror is not None:
             self._mirror.offer(path)
 
-    def _fetch(self, mirror: Mirror, record: RunRecord, config: Mapping[str, Any], *, may: bool) -> Restored | None:
+    def _fetch(
+        self, mirror: Mirror, record: RunRecord, config: Mapping[str, Any], *, may_resume: bool
+    ) -> Restored | None:
         stored = mirror.config() if mirror.names() else None
         if stored is None:
             return None
-        if not may:
+        if not may_resume:
             raise ExistingPathError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)

@@ -49,7 +49,7 @@ class RunPlan:
         folder: where this rank writes.
         root: the run folder, which all ranks share.
         config: the resolved configuration, as plain values.
-        found: whether the folder holds a run that is to be continued.
+        resuming: whether the folder holds a run that is to be continued.
         ranks: the processes that train together.
         saving: when it is saved.
         mirror: where checkpoints are copied; empty for nowhere.
@@ -62,7 +62,7 @@ class RunPlan:
     folder: Path
     root: Path
     config: Mapping[str, Any]
-    found: bool
+    resuming: bool
     ranks: Ranks
     saving: Saving
     mirror: str
@@ -170,8 +170,8 @@ class Session:
         self._settle_items("run.resume()", renamed)
         self._resumed = True
         plan = self._plan
-        may = plan.saving.resume not in ("never", "start-over")
-        restored = self.checkpoints.resume(self.record, plan.config, found=plan.found, may=may)
+        may_resume = plan.saving.resume not in ("never", "start-over")
+        restored = self.checkpoints.resume(self.record, plan.config, resuming=plan.resuming, may_resume=may_resume)
         if restored is None:
             return None
         self._start = restored.step
@@ -411,8 +411,8 @@ class Session:
 
     def _divergence_error(self, non_finite: Sequence[str]) -> Diverged:
         """Return the error of this divergence, with what is not finite now."""
-        found = self.record.divergence_error(self.checkpoints.how_to_resume)
-        return Diverged(f"{found}" + (f". Not finite: {'; '.join(non_finite)}" if non_finite else ""), found.step)
+        error = self.record.divergence_error(self.checkpoints.how_to_resume)
+        return Diverged(f"{error}" + (f". Not finite: {'; '.join(non_finite)}" if non_finite else ""), error.step)
 
     def _non_finite(self) -> list[str]:
         watched = self.tracked.watched

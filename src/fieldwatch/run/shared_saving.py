@@ -30,10 +30,12 @@ class SharedSaving(RunCheckpoints):
             self._saver.wait()
             self._ranks.told(None)
 
-    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
+    def resume(
+        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+    ) -> Restored | None:
         """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
         with self._ranks.announced("a checkpoint"):
-            restored = super().resume(record, config, found=found, may=may)
+            restored = super().resume(record, config, resuming=resuming, may_resume=may_resume)
         self._ranks.told(None if restored is None else restored.step)
         return restored
 
@@ -72,14 +74,18 @@ class FollowingSaving(SharedSaving):
         super().keep({}, renamed=renamed, optional=optional)
         self._to_restore = dict(items)
 
-    def resume(self, record: RunRecord, config: Mapping[str, Any], *, found: bool, may: bool = True) -> Restored | None:
+    def resume(
+        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+    ) -> Restored | None:
         """Restore what the first rank did.
 
         Raises:
             CheckpointError: it cannot be read from here.
         """
         self._chosen = self._ranks.told(None)
-        return RunCheckpoints.resume(self, record, config, found=found or self._chosen is not None, may=may)
+        return RunCheckpoints.resume(
+            self, record, config, resuming=resuming or self._chosen is not None, may_resume=may_resume
+        )
 
     def restore(self, record: RunRecord, step: Which = "last") -> Restored | None:
         """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
