@@ -10,7 +10,7 @@ from fieldwatch.run.outcome import Measured, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.rank_group import RankLost
-from fieldwatch.run.ranks import Ranks, Share
+from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import shortage_of
 from fieldwatch.run.run import Run
 from fieldwatch.run.sinks import Sinks, default_sinks
@@ -39,7 +39,7 @@ __all__ = [
     "RunChoices",
     "RunOptions",
     "Saving",
-    "Share",
+    "Shard",
     "Sinks",
     "Step",
     "StepOutput",

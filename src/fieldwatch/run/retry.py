@@ -29,11 +29,11 @@ class OpenStep(Protocol):
         """Whether the optimizers have stepped."""
         ...
 
-    def noted(self) -> Any:
+    def snapshot(self) -> Any:
         """Return what was recorded so far."""
         ...
 
-    def back_to(self, noted: Any, /) -> None:
+    def restore(self, snapshot: Any, /) -> None:
         """Forget what was recorded since."""
         ...
 
@@ -104,7 +104,7 @@ class Retry:
             most: micro-batches that the work can be divided into, where that is fewer than ``micro_batches.most``.
         """
         before = StateBackup(TorchGenerators(), undo)
-        noted = None if step is None else step.noted()
+        snapshot = None if step is None else step.snapshot()
         updated = step is not None and step.updated
         limit = micro_batches.most if most is None else min(most, micro_batches.most)
         while True:
@@ -124,7 +124,7 @@ class Retry:
             release_memory()
             before.restore()
             if step is not None:
-                step.back_to(noted)
+                step.restore(snapshot)
             count = micro_batches.count
             micro_batches.double()
             facts = {"what": micro_batches.name, "requested": shortage.requested, "before": count}

@@ -24,14 +24,14 @@ from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
-from fieldwatch.run.ranks import Ranks, Will
+from fieldwatch.run.ranks import Ranks, RankVote
 from fieldwatch.run.retry import Retry
-from fieldwatch.run.rollback import EVENT, RollbackState, answer_to, no_way_back
+from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_way_back
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import saving_of
 from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.sinks import own_log
-from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, note_end, refuse_links, warn_of
+from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, print_warnings, record_end, refuse_links
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
@@ -94,14 +94,14 @@ class Session:
         self.tracked = TrackedObjects()
         self.clock = Clock()
         self.memory = RunMemory(plan.folder, self.tracked.watched, self.clock, plan.profile, self.tracked.data)
-        self.coverage = CheckpointCoverage(self.tracked.watched, self._say_not_kept)
+        self.coverage = CheckpointCoverage(self.tracked.watched, self._warn_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
         undo.enter_context(self.stop_point)
         self._random = StoredRandomState()
         self._manifest: Manifest | None = None
         self._rollback = RollbackState.of({}, plan.guard.rollback)
-        self._agreed = Will()
+        self._agreed = RankVote()
         self._resumed = False
         self._began = False
         self._start = 0
@@ -147,11 +147,11 @@ class Session:
                 if error is None:
                     self.record.finish()
                     self.finish_saving()
-                    self._with_room(self.record.waiting.settle)
+                    self._retry_while_disk_full(self.record.waiting.settle)
                 elif not isinstance(error, Interrupted):
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.record, self.memory, how)
-                self._note_end(error)
+                self._record_end(error)
         finally:
             self.checkpoints.close(self.record)
             self.record.close()
@@ -255,11 +255,11 @@ class Session:
 
     def save(self) -> None:
         """Save a checkpoint now, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.save, self.log.step_index + 1, self.record, self.log.seconds)
+        self._retry_while_disk_full(self.checkpoints.save, self.log.step_index + 1, self.record, self.log.seconds)
 
     def finish_saving(self) -> None:
         """Save what is not saved yet, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.finish, self.log.step_index + 1, self.record, self.log.seconds)
+        self._retry_while_disk_full(self.checkpoints.finish, self.log.step_index + 1, self.record, self.log.seconds)
 
     def retry(self, work: Callable[[], Result], micro_batches: MicroBatches, undo: Sequence[Stateful]) -> Result:
         """Return what ``work`` returns, repeated in more micro-batches while it runs out of memory."""
@@ -322,11 +322,11 @@ class Session:
         plan = self._plan
         start = self._start
         self.log.step_index = start - 1
-        self.record.carried = self._carried()
+        self.record.carried = self._state_to_carry()
         self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
         self._manifest = plan.declarations.begin(plan.folder, self.record, start, self._total)
         self.checkpoints.set_manifest(self._manifest)
-        warn_of([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
+        print_warnings([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.take_request, self.record.waiting)
         self._random.apply()
@@ -350,17 +350,17 @@ class Session:
             Diverged: the run has diverged, and may not go back.
         """
         due = self.checkpoints.due(self.log.step_index + 1, self.record)
-        own = Will(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
-        self._agreed = self.ranks.agree(own)
+        vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
+        self._agreed = self.ranks.agree(vote)
         if self._agreed.diverged:
             self.checkpoints.meet(self.record)
-            return self._way_back()
+            return self._choose_rollback()
         # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
         last = self.ended and self._rollback_options is not None
         if last or (self._agreed.signal and self.ranks.alone):
             self.record.flush()
             if self.record.divergence is not None:
-                return self._way_back()
+                return self._choose_rollback()
         if self._agreed.signal:
             return Stop(self._agreed.signal)
         return Save() if self._agreed.save else Continue()
@@ -370,7 +370,7 @@ class Session:
         try:
             self.checkpoints.save_behind(self.log.step_index + 1, self.record, self.log.seconds)
         except Diverged:  # where memory is short a save waits for all rows, and may be the first to see it
-            self._go_back(self._way_back())
+            self._go_back(self._choose_rollback())
 
     def _stop(self, signal: int) -> None:
         self.finish_saving()
@@ -384,11 +384,11 @@ class Session:
     def _skips(self, step: int) -> bool:
         return self._plan.guard.rollback is not None and self._rollback.skipped(step)
 
-    def _carried(self) -> Mapping[str, Any]:
+    def _state_to_carry(self) -> Mapping[str, Any]:
         fresh = self._plan.guard.rollback is None and self._rollback == RollbackState()
         return {} if fresh else self._rollback.plain()
 
-    def _way_back(self) -> GoBack:
+    def _choose_rollback(self) -> GoBack:
         """Decide where to go back to.
 
         Raises:
@@ -402,8 +402,8 @@ class Session:
         options = self._rollback_options
         if options is None or divergence is None:
             raise diverged
-        self._rollback = self._rollback.joined(divergence, options)
-        answer = answer_to(divergence, self._rollback, options, there, total=self._total)
+        self._rollback = self._rollback.merge(divergence, options)
+        answer = decide_rollback(divergence, self._rollback, options, there, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"
             raise Diverged(message, diverged.step)
@@ -426,11 +426,11 @@ class Session:
         non_finite = self._non_finite()  # before they are restored
         restored = self._restored(back, self._divergence_error(non_finite))
         forget_steps()
-        self._rollback = self._rollback.gone_back(divergence, back, restored.step, non_finite)
+        self._rollback = self._rollback.after_rollback(divergence, back, restored.step, non_finite)
         self._start = restored.step
         self._mark = restored.note
-        self._with_room(self._rewind)
-        self._tell_rollbacks()
+        self._retry_while_disk_full(self._rewind)
+        self._record_rollbacks()
         self.save()
 
     def _restored(self, back: GoBack, diverged: Diverged) -> Restored:
@@ -450,14 +450,14 @@ class Session:
         message = f"{diverged}. {no_way_back(there, self._rollback, reasons)}"
         raise Diverged(message, diverged.step)
 
-    def _tell_rollbacks(self) -> None:
+    def _record_rollbacks(self) -> None:
         """Record this return, and every earlier one whose event was lost by going back further."""
         known = {event.get("number") for event in self.record.history.events(EVENT)}
-        for event in self._rollback.told:
+        for event in self._rollback.events:
             if event["number"] not in known:
                 self.record.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
 
-    def _say_not_kept(self, subject: str, reason: str) -> None:
+    def _warn_not_kept(self, subject: str, reason: str) -> None:
         """Record what no checkpoint holds, and say so in the terminal: hours later it is too late."""
         if self.ranks.is_first:
             step = max(self.log.step_index, self._start)
@@ -465,15 +465,15 @@ class Session:
             sys.stderr.write(f"fieldwatch: {reason}\n")
             sys.stderr.flush()
 
-    def _with_room(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _retry_while_disk_full(self, work: Callable[..., None], *arguments: Any) -> None:
         what = f"the run in {self._plan.folder}"
         retry_while_disk_full(partial(work, *arguments), what=what, stop=self.stop_point, alive=self.watchdog.alive)
 
-    def _note_end(self, error: BaseException | None) -> None:
-        note = partial(note_end, self._plan.folder, self._manifest, end_state(error))
+    def _record_end(self, error: BaseException | None) -> None:
+        note = partial(record_end, self._plan.folder, self._manifest, end_state(error))
         write = partial(self.record.waiting.insist, note)
         if error is None:
-            self._with_room(write)
+            self._retry_while_disk_full(write)
             return
         try:
             write()

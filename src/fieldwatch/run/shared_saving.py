@@ -28,7 +28,7 @@ class SharedSaving(RunCheckpoints):
         if not self._ranks.alone:
             record.flush()
             self._saver.wait()
-            self._ranks.told(None)
+            self._ranks.broadcast(None)
 
     def resume(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
@@ -36,7 +36,7 @@ class SharedSaving(RunCheckpoints):
         """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
         with self._ranks.announced("a checkpoint"):
             restored = super().resume(record, config, resuming=resuming, may_resume=may_resume)
-        self._ranks.told(None if restored is None else restored.step)
+        self._ranks.broadcast(None if restored is None else restored.step)
         return restored
 
     def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
@@ -82,7 +82,7 @@ class FollowingSaving(SharedSaving):
         Raises:
             CheckpointError: it cannot be read from here.
         """
-        self._chosen = self._ranks.told(None)
+        self._chosen = self._ranks.broadcast(None)
         return RunCheckpoints.resume(
             self, record, config, resuming=resuming or self._chosen is not None, may_resume=may_resume
         )
