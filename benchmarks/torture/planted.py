@@ -111,7 +111,7 @@ SAVING = (
                 "            path = self._checkpoints.write(draft, threads=1)\n",
                 (
                     '            path = self._checkpoints.folder / f"step_{draft.step:010d}"\n'
-                    "            self._ended.append(Written(save=save, path=path, took=0.0))\n"
+                    "            self._outcomes.append(WrittenSave(save=save, path=path, took=0.0))\n"
                     "            time.sleep(0.05)\n"
                     "            self._checkpoints.write(draft, threads=1)\n            return\n"
                 ),
@@ -142,8 +142,8 @@ SAVING = (
         file="run/saving.py",
         edits=(
             (
-                "        except (CheckpointError, OSError) as error:\n            self._ended.append(Failed(",
-                "        except ZeroDivisionError as error:\n            self._ended.append(Failed(",
+                "        except (CheckpointError, OSError) as error:\n            self._outcomes.append(FailedSave(",
+                "        except ZeroDivisionError as error:\n            self._outcomes.append(FailedSave(",
             ),
         ),
         trial="disk",

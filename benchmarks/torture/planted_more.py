@@ -59,7 +59,7 @@ RECORDED = (
         name="step 0 whatever lies there",
         breaks="a folder that held checkpoints is begun at step 0",
         file="run/incidents.py",
-        edits=(("        if not self._may_start:\n", "        if self._may_start is None:\n"),),
+        edits=(("        if not self._start_allowed:\n", "        if self._start_allowed is None:\n"),),
         trial="logs",
         rows=("P3 a run that lost",),
     ),

@@ -34,11 +34,11 @@ from fieldwatch.record import Manifest, refuse_mismatch
 from fieldwatch.run.incidents import Incidents
 from fieldwatch.run.record_status import PendingStatus
 from fieldwatch.run.run_record import Mark, RunRecord
-from fieldwatch.run.saves import Failed, PendingSave, Refused, Written, free_bytes
+from fieldwatch.run.saves import FailedSave, PendingSave, RefusedSave, WrittenSave, free_bytes
 
-SMALL = 16 * 2**20
+SMALL_STATE_BYTES = 16 * 2**20
 """Bytes of a state that is written so fast that a planned step waits for the save before it, and is kept exactly."""
-PAUSE = 5.0
+RETRY_PAUSE = 5.0
 """Seconds until a run whose updates were being refused looks again whether it may be saved."""
 LAST_WAIT, MIRROR_WAIT = 60.0, 300.0
 """Seconds that an ending run waits for the save, and for the copy, that are under way."""
@@ -75,15 +75,18 @@ class RunCheckpoints:
         self._mirror = Mirror(mirror, retention) if mirror else None
         self._interval = Interval(every, autosave or Autosave())
         self._folder = folder
-        self._buffers, self._saver = HostBuffers(free_memory), Saver()
-        self._ended: deque[Written | Failed | Refused] = deque()
+        self._buffers = HostBuffers(free_memory)
+        self._saver = Saver()
+        self._outcomes: deque[WrittenSave | FailedSave | RefusedSave] = deque()
         self._items: dict[str, Any] = {}
         self._renamed: Mapping[str, str] = {}
         self._optional: frozenset[str] = frozenset()
-        self._run = ""
+        self._manifest_text = ""
         self.incidents = Incidents(folder)
-        self._saved_at, self._failures, self._nbytes = 0, 0, 0
-        self._with: Mapping[str, float] | None = None
+        self._saved_at = 0
+        self._failures = 0
+        self._nbytes = 0
+        self._requested_metrics: Mapping[str, float] | None = None
         self._due = False
 
     @property
@@ -92,7 +95,7 @@ class RunCheckpoints:
         self._saver.wait()
         return self._checkpoints
 
-    def keep(
+    def set_items(
         self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
     ) -> None:
         """Say what a checkpoint holds; once, before anything is restored or saved.
@@ -113,7 +116,7 @@ class RunCheckpoints:
             NoWayBackError: the folder, or its mirror, holds checkpoints.
         """
         self.incidents.refuse_step_0()
-        if self._mirror is not None and self.incidents.unasked and self._mirror.names():
+        if self._mirror is not None and self.incidents.start_undecided and self._mirror.names():
             raise NoWayBackError(
                 f"{self._mirror.url} holds checkpoints, and none was restored: call run.resume() before the loop, or "
                 "choose another mirror"
@@ -121,7 +124,7 @@ class RunCheckpoints:
 
     def set_manifest(self, run: Manifest) -> None:
         """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
-        self._run = run.text()
+        self._manifest_text = run.text()
 
     def resume(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
@@ -139,12 +142,12 @@ class RunCheckpoints:
             NoWayBackError: there were checkpoints, and none is left.
             ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
         """
-        restored = self._put_back(record, config, resuming=resuming, may_resume=may_resume)
+        restored = self._restore_or_fetch(record, config, resuming=resuming, may_resume=may_resume)
         if restored is None and resuming:
             self.incidents.refuse_step_0()
         return restored
 
-    def _put_back(
+    def _restore_or_fetch(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool
     ) -> Restored | None:
         if self._mirror is None:
@@ -156,7 +159,7 @@ class RunCheckpoints:
                 if not self._mirror.names():
                     raise
                 self._checkpoints.set_aside_all(str(error))
-                self.incidents.lost(str(error))
+                self.incidents.add_lost(str(error))
         restored = self._fetch(self._mirror, record, config, may_resume=may_resume)
         if restored is None or resuming:
             return restored
@@ -176,7 +179,7 @@ class RunCheckpoints:
         self._saved_at = restored.step
         self._interval.begin()
         for incident in restored.fell_back:
-            self.incidents.passed_over(incident, restored.step)
+            self.incidents.add_damaged(incident, restored.step)
         return restored
 
     def begin(self, step: int, record: RunRecord) -> None:
@@ -186,7 +189,8 @@ class RunCheckpoints:
             CheckpointError: the run could not be saved.
         """
         if self._items:
-            began, draft = time.monotonic(), self._rehearsed(step)
+            began = time.monotonic()
+            draft = self._rehearsed(step)
             ahead = growth_ahead(self._items)
             rehearse(self._checkpoints.folder, draft, ahead=ahead)
             self._nbytes = draft.nbytes
@@ -195,7 +199,7 @@ class RunCheckpoints:
 
     def after_step(self, metrics: Mapping[str, float] | None) -> None:
         """Save at the end of this step, ranked by ``metrics``."""
-        self._with = metrics or {}
+        self._requested_metrics = metrics or {}
 
     def due(self, done: int, record: RunRecord) -> bool:
         """Whether to save now that so many steps are done; what became of the saves before is recorded as well.
@@ -205,12 +209,12 @@ class RunCheckpoints:
         Raises:
             CheckpointError: the thread that writes met a surprise.
         """
-        self.tell(record)
+        self.record_outcomes(record)
         self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
-        put_off = self._with is None and self._saver.busy and self._nbytes > SMALL
-        return bool(self._items) and (self._due or self._with is not None) and not put_off
+        put_off = self._requested_metrics is None and self._saver.busy and self._nbytes > SMALL_STATE_BYTES
+        return bool(self._items) and (self._due or self._requested_metrics is not None) and not put_off
 
-    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
+    def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and go on; a thread writes it. Not while updates are being refused.
 
         Args:
@@ -221,10 +225,10 @@ class RunCheckpoints:
         Raises:
             CheckpointError: the items hold what cannot be stored, or the thread that writes met a surprise.
         """
-        self._settle(record)
-        metrics, self._with, self._due = self._with, None, False
+        self._wait_for_writer(record)
+        metrics = self._take_requested_metrics()
         if record.unsafe_to_save:
-            self._interval.put_off(PAUSE)
+            self._interval.put_off(RETRY_PAUSE)
             return
         self._snapshot(done, record, seconds, metrics)
 
@@ -240,19 +244,19 @@ class RunCheckpoints:
             Diverged: the rows up to here say so: a run is never saved past it.
             CheckpointError: it could not be saved.
         """
-        self._settle(record)
-        metrics, self._with, self._due = self._with, None, False
+        self._wait_for_writer(record)
+        metrics = self._take_requested_metrics()
         if not self._items:
             return
         began = time.monotonic()
-        mark = self._marked(done, record, seconds)
+        mark = self._mark_or_fail(done, record, seconds)
         record.raise_if_diverged(self.how_to_resume)  # all rows are read now
         draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
         draft.put_note(mark)
-        draft.put_run(self._run)
+        draft.put_run(self._manifest_text)
         path = self._checkpoints.write(draft)
         took = _milliseconds(began)
-        self._acknowledge(
+        self._record_written(
             PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, record
         )
         self._interval.saved()
@@ -263,7 +267,7 @@ class RunCheckpoints:
         Raises:
             CheckpointError: it could not be saved.
         """
-        self._settle(record)
+        self._wait_for_writer(record)
         if self._saved_at < done:
             self.save(done, record, seconds)
 
@@ -273,28 +277,35 @@ class RunCheckpoints:
         if self._mirror is not None:
             self._mirror.close(MIRROR_WAIT if ended else 0.0)
         if record.failure is None:
-            self._tell_outcomes(record)
+            self._drain_outcomes(record)
 
     def how_to_resume(self) -> str:
         """One sentence for who reads an error."""
         last = max(self.checkpoints.steps(), default=0)
         return f"Resume from step {last} with `fieldwatch resume {self._folder}`, after mending the cause"
 
-    def tell(self, record: RunRecord) -> None:
+    def record_outcomes(self, record: RunRecord) -> None:
         """Record what became of the saves that have ended.
 
         Raises:
             CheckpointError: the thread that writes met a surprise.
         """
-        if self._ended or (self._mirror is not None and self._mirror.copied):
-            self._tell_outcomes(record)
+        if self._outcomes or (self._mirror is not None and self._mirror.copied):
+            self._drain_outcomes(record)
         self._saver.raise_surprise()
 
-    def _settle(self, record: RunRecord) -> None:
-        self._saver.wait()
-        self.tell(record)
+    def _take_requested_metrics(self) -> Mapping[str, float] | None:
+        """Return what the save is ranked by, and count the request as served."""
+        metrics = self._requested_metrics
+        self._requested_metrics = None
+        self._due = False
+        return metrics
 
-    def _marked(self, done: int, record: RunRecord, seconds: float) -> Mark:
+    def _wait_for_writer(self, record: RunRecord) -> None:
+        self._saver.wait()
+        self.record_outcomes(record)
+
+    def _mark_or_fail(self, done: int, record: RunRecord, seconds: float) -> Mark:
         try:
             return record.mark(seconds)
         except OSError as error:
@@ -317,7 +328,7 @@ class RunCheckpoints:
             draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
         except ShortOfMemoryError as error:
             record.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
-            self._with = metrics
+            self._requested_metrics = metrics
             self._save_or_fail(done, record, seconds)
             return
         self._nbytes = draft.nbytes
@@ -333,53 +344,62 @@ class RunCheckpoints:
         try:
             self.save(done, record, seconds)
         except CheckpointError as error:
-            self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
-            self._tell_outcomes(record)
+            self._outcomes.append(FailedSave(save=save, reason=str(error), free=free_bytes(self._folder)))
+            self._drain_outcomes(record)
 
     def _write(self, draft: Draft, pending: PendingStatus, save: PendingSave, record: RunRecord) -> None:
         """Write a snapshot; on the saver's thread."""
-        began, status = time.monotonic(), pending.wait()
+        began = time.monotonic()
+        status = pending.wait()
         if status is None or not status.safe_to_save:  # a record that stopped is met by the training's thread itself
-            self._ended.append(Refused(save=save))
+            self._outcomes.append(RefusedSave(save=save))
             return
         try:
             record.sync()
             self._buffers.wait()
             draft.put_note(status.mark)
-            draft.put_run(self._run)
+            draft.put_run(self._manifest_text)
             path = self._checkpoints.write(draft, threads=1)
         except (CheckpointError, OSError) as error:
-            self._ended.append(Failed(save=save, reason=str(error), free=free_bytes(self._folder)))
+            self._outcomes.append(FailedSave(save=save, reason=str(error), free=free_bytes(self._folder)))
             return
-        self._ended.append(Written(save=save, path=path, took=_milliseconds(began)))
+        self._outcomes.append(WrittenSave(save=save, path=path, took=_milliseconds(began)))
         draft.release()
         self._buffers.make_room_ahead()
 
-    def _tell_outcomes(self, record: RunRecord) -> None:
-        while self._ended:
-            match self._ended.popleft():
-                case Written(save=save, path=path, took=took):
+    def _drain_outcomes(self, record: RunRecord) -> None:
+        while self._outcomes:
+            match self._outcomes.popleft():
+                case WrittenSave(save=save, path=path, took=took):
                     self._interval.written(took / 1e3)
-                    self._acknowledge(save, path, took, record)
-                case Failed() as failed:
+                    self._record_written(save, path, took, record)
+                case FailedSave() as failed:
                     self._failures += 1
                     again = self._interval.failed()
                     facts = {"reason": failed.reason, "free_bytes": failed.free, "failures": self._failures}
                     record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
-                case Refused():
-                    self._interval.put_off(PAUSE)
+                case RefusedSave():
+                    self._interval.put_off(RETRY_PAUSE)
         while self._mirror is not None and self._mirror.copied:
-            copied, url = self._mirror.copied.popleft(), self._mirror.url
+            copied = self._mirror.copied.popleft()
+            url = self._mirror.url
             if copied.error is None:
                 record.event("mirrored", max(copied.step - 1, 0), url=url, name=copied.name)
             else:
                 reason = f"{url}: {type(copied.error).__name__}: {copied.error}"
                 record.event("mirror_failed", max(copied.step - 1, 0), reason=reason)
 
-    def _acknowledge(self, save: PendingSave, path: Path, took: float, record: RunRecord) -> None:
+    def _record_written(self, save: PendingSave, path: Path, took: float, record: RunRecord) -> None:
         self._saved_at = save.done
-        where, times = str(path.relative_to(self._folder)), {"stall_ms": save.stall, "took_ms": took}
-        record.event("checkpoint", save.step, seconds=save.seconds, path=where, metrics=dict(save.metrics), **times)
+        record.event(
+            "checkpoint",
+            save.step,
+            seconds=save.seconds,
+            path=str(path.relative_to(self._folder)),
+            metrics=dict(save.metrics),
+            stall_ms=save.stall,
+            took_ms=took,
+        )
         if self._failures:
             record.event("checkpoints_recovered", save.step, failures=self._failures)
             self._failures = 0
@@ -399,7 +419,7 @@ class RunCheckpoints:
         restored = self.restore(record)
         before = max(restored.step - 1, 0) if restored is not None else 0
         for incident in passed_over:
-            self.incidents.passed_over(incident, restored.step if restored is not None else 0)
+            self.incidents.add_damaged(incident, restored.step if restored is not None else 0)
         record.event("restored_from_mirror", before, url=mirror.url)
         return restored
 

@@ -28,7 +28,7 @@ from fieldwatch.run.ranks import Ranks, RankVote
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_way_back
 from fieldwatch.run.run_record import RunRecord
-from fieldwatch.run.shared_saving import saving_of
+from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.sinks import own_log
 from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, print_warnings, record_end, refuse_links
@@ -85,7 +85,7 @@ class Session:
         self._plan = plan
         self.ranks = plan.ranks
         self.watchdog = Watchdog(plan.folder, plan.guard.hang_timeout)
-        self.checkpoints = saving_of(
+        self.checkpoints = checkpoints_of_rank(
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
         self._take_folder(undo)
@@ -315,7 +315,7 @@ class Session:
         items = self.tracked.seal(call)
         if items:
             items = {**items, "random_state": self._random}
-        self.checkpoints.keep(items, renamed=renamed, optional=self.tracked.optional)
+        self.checkpoints.set_items(items, renamed=renamed, optional=self.tracked.optional)
 
     def _rewind(self) -> None:
         """Set record, memory profile, manifest and random states to the run's start."""
@@ -326,7 +326,7 @@ class Session:
         self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
         self._manifest = plan.declarations.begin(plan.folder, self.record, start, self._total)
         self.checkpoints.set_manifest(self._manifest)
-        print_warnings([*self.checkpoints.incidents.tell(self.record), *self.record.damage])
+        print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.take_request, self.record.waiting)
         self._random.apply()
@@ -353,7 +353,7 @@ class Session:
         vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
         self._agreed = self.ranks.agree(vote)
         if self._agreed.diverged:
-            self.checkpoints.meet(self.record)
+            self.checkpoints.synchronize(self.record)
             return self._choose_rollback()
         # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
         last = self.ended and self._rollback_options is not None
@@ -368,7 +368,7 @@ class Session:
     def _save_behind(self) -> None:
         self.watchdog.alive("checkpoint")
         try:
-            self.checkpoints.save_behind(self.log.step_index + 1, self.record, self.log.seconds)
+            self.checkpoints.save_in_background(self.log.step_index + 1, self.record, self.log.seconds)
         except Diverged:  # where memory is short a save waits for all rows, and may be the first to see it
             self._go_back(self._choose_rollback())
 
@@ -395,7 +395,7 @@ class Session:
             Diverged: nowhere; the message says what was tried.
         """
         there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
-        self.checkpoints.tell(self.record)
+        self.checkpoints.record_outcomes(self.record)
         self.record.flush()
         diverged = self._divergence_error(self._non_finite())
         divergence = self.record.divergence

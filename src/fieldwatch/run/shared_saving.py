@@ -10,7 +10,7 @@ from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.saving import RunCheckpoints
 
 
-class SharedSaving(RunCheckpoints):
+class SharedCheckpoints(RunCheckpoints):
     """The checkpoints of the first rank, or of the only one; the others wait while it works on them.
 
     Args:
@@ -23,7 +23,7 @@ class SharedSaving(RunCheckpoints):
         super().__init__(folder, **options)
         self._ranks = ranks
 
-    def meet(self, record: RunRecord) -> None:
+    def synchronize(self, record: RunRecord) -> None:
         """Let every rank read its record up to here, and see the same checkpoints on the disk."""
         if not self._ranks.alone:
             record.flush()
@@ -39,10 +39,10 @@ class SharedSaving(RunCheckpoints):
         self._ranks.broadcast(None if restored is None else restored.step)
         return restored
 
-    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
+    def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and go on."""
         with self._ranks.announced("a checkpoint"):
-            super().save_behind(done, record, seconds)
+            super().save_in_background(done, record, seconds)
 
     def begin(self, step: int, record: RunRecord) -> None:
         """Write a checkpoint of the real size to the disk and read it back, before any training."""
@@ -55,7 +55,7 @@ class SharedSaving(RunCheckpoints):
             super().save(done, record, seconds)
 
 
-class FollowingSaving(SharedSaving):
+class FollowerCheckpoints(SharedCheckpoints):
     """The checkpoints as every other rank sees them: it writes nothing, and reads those of the first rank.
 
     It restores the step that the first rank restored, never another: a rank that cannot read it ends the training.
@@ -67,11 +67,11 @@ class FollowingSaving(SharedSaving):
         self._to_restore: dict[str, Any] = {}
         self._chosen: int | None = None
 
-    def keep(
+    def set_items(
         self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
     ) -> None:
         """Say what is restored; nothing of it is ever saved from here."""
-        super().keep({}, renamed=renamed, optional=optional)
+        super().set_items({}, renamed=renamed, optional=optional)
         self._to_restore = dict(items)
 
     def resume(
@@ -98,7 +98,7 @@ class FollowingSaving(SharedSaving):
         record.event("restored", restored.step)
         return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
-    def save_behind(self, done: int, record: RunRecord, seconds: float) -> None:
+    def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Leave it to the first rank."""
         self.save(done, record, seconds)
 
@@ -108,6 +108,6 @@ class FollowingSaving(SharedSaving):
         super().save(done, record, seconds)  # there are no items to save
 
 
-def saving_of(ranks: Ranks, folder: Path, **options: Any) -> SharedSaving:
+def checkpoints_of_rank(ranks: Ranks, folder: Path, **options: Any) -> SharedCheckpoints:
     """The checkpoints of a run, for its rank."""
-    return (SharedSaving if ranks.is_first else FollowingSaving)(folder, ranks, **options)
+    return (SharedCheckpoints if ranks.is_first else FollowerCheckpoints)(folder, ranks, **options)
