@@ -92,7 +92,8 @@ def own_gpu() -> torch.device:
     Raises:
         InputError: there are fewer.
     """
-    place, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    there = torch.cuda.device_count()
     if place >= there:
         raise InputError(
             f"process {place + 1} on this machine has no GPU, there are {there}: use --nproc-per-node {there}, or "

@@ -43,14 +43,16 @@ class ExternalTargets:
             about: Mapping[str, Any] = read_manifest(folder).about if holds_run(folder) else dict[str, Any]()
         except NotARun:  # run.json is lost, and the checkpoints that are left do not say
             return cls()
-        mirror, sinks = about.get("mirror"), about.get("sinks")
+        mirror = about.get("mirror")
+        sinks = about.get("sinks")
         stored = cls(
             mirror=mirror if isinstance(mirror, str) else "",
             sinks=tuple(str(name) for name in cast("list[object]", sinks)) if isinstance(sinks, list) else (),
         )
         if not (stored.mirror or stored.sinks):
             return stored
-        expected, signature = stored._signature(), about.get("signature")
+        expected = stored._signature()
+        signature = about.get("signature")
         trusted = bool(expected) and isinstance(signature, str) and hmac.compare_digest(expected, signature)
         return cls(mirror=stored.mirror, sinks=stored.sinks, trusted=trusted)
 

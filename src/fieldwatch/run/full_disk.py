@@ -41,7 +41,9 @@ class FullDiskReporter:
     """
 
     def __init__(self, folder: Path, waiting: Waiting, record: Callable[[dict[str, Any]], None]) -> None:
-        self._folder, self._waiting, self._record = folder, waiting, record
+        self._folder = folder
+        self._waiting = waiting
+        self._record = record
         self._reported: tuple[Pause, int] | None = None
 
     @property

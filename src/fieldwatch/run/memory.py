@@ -111,10 +111,15 @@ class _Parts:
         take_request: Callable[[str], bool],
         waiting: Waiting | None,
     ) -> None:
-        self._folder, self._watched, self._take_request, self._waiting = folder, watched, take_request, waiting
+        self._folder = folder
+        self._watched = watched
+        self._take_request = take_request
+        self._waiting = waiting
         device = device_of(watched)
-        self.counters, self._machine = AllocatorCounters(device), MachineSampler()
-        self._cuda, self._looked = device.type == "cuda", dict[str, float]()
+        self.counters = AllocatorCounters(device)
+        self._machine = MachineSampler()
+        self._cuda = device.type == "cuda"
+        self._looked = dict[str, float]()
         self._history = AllocatorHistory(device)
         self._snapshot_at = profile.snapshot_at if profile is not None else ()
         self._capture = Capture(lambda: take_request("capture"))

@@ -66,7 +66,8 @@ class Account:
 
     def tags(self, profile: Profile) -> dict[str, float]:
         """Every tag of the account, in MiB (counts and percent aside)."""
-        census, root = self.census, profile.names
+        census = self.census
+        root = profile.names
         large = census.large(profile.large_mb * MB)
         sizes = {
             **{f"Tensor_Category/{name}": size for name, size in self.categories.items()},

@@ -40,7 +40,8 @@ class Capture:
     def begin(self, step: int) -> None:
         """Begin a step; one that a finding asked for begins the range."""
         if self._on_finding and self._take_request():
-            self._range, self._on_finding = range(step, step + CAPTURED), False
+            self._range = range(step, step + CAPTURED)
+            self._on_finding = False
         if step in self._range and not self._on:
             self._on = True
             self._switch(True)

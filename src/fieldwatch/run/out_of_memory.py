@@ -51,7 +51,10 @@ class OutOfMemoryTriage:
     def __init__(
         self, folder: Path, counters: AllocatorCounters, history: AllocatorHistory, census: Callable[[], Census]
     ) -> None:
-        self._folder, self._counters, self._history, self._census = folder, counters, history, census
+        self._folder = folder
+        self._counters = counters
+        self._history = history
+        self._census = census
         self._failure: Failure | None = None
         self.held = 0
         """Bytes that were allocated at the end of the last step: what stays from step to step."""
@@ -126,7 +129,8 @@ class OutOfMemoryTriage:
             self._history.dump(output_path(self._folder, "crash", SNAPSHOT))
 
     def _look(self, requested: int | None) -> Failure:
-        memory, census = self._seen or self._memory(), self._census()
+        memory = self._seen or self._memory()
+        census = self._census()
         return Failure(requested=requested, memory=replace(memory, peaks=census.by_component()), census=census)
 
     def _memory(self) -> DeviceMemory:
@@ -163,7 +167,8 @@ def _cuda_memory(counters: AllocatorCounters, held: int) -> DeviceMemory:
 def _process_memory(counters: AllocatorCounters, held: int, given_back: int) -> DeviceMemory:
     """A CPU's memory as a device's: what the process has is both allocated and reserved."""
     capacity = counters.capacity()
-    machine, own = psutil.virtual_memory(), psutil.Process().memory_info().rss
+    machine = psutil.virtual_memory()
+    own = psutil.Process().memory_info().rss
     return DeviceMemory(
         total=machine.total,
         free=machine.available,

@@ -30,7 +30,8 @@ class PendingStatus:
     """
 
     def __init__(self, read_status: Callable[[], RecordStatus], has_stopped: Callable[[], bool]) -> None:
-        self._read_status, self._has_stopped = read_status, has_stopped
+        self._read_status = read_status
+        self._has_stopped = has_stopped
         self._resolved = threading.Event()
         self._status: RecordStatus | None = None
 

@@ -54,7 +54,8 @@ class RollbackState:
 
     def merge(self, divergence: Divergence, options: Rollback) -> Self:
         """Merge a divergence into the one before, unless the run got well past that."""
-        first, last = divergence.first, divergence.last
+        first = divergence.first
+        last = divergence.last
         if self.span is None or first > max(self.span) + options.settled:
             return replace(self, tries=0, span=(first, last))
         if last < first:  # no batch is suspected

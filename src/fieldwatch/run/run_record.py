@@ -126,7 +126,8 @@ class RunRecord:
         self._tell_damage(damage, step)
         self.findings = list(findings_among(self.history.events("finding")))
         self._requests.clear()
-        self.growth_cap, self._examiner = None, Examiner(self._rules)
+        self.growth_cap = None
+        self._examiner = Examiner(self._rules)
         self._examiner.recall(self.findings)
         for finding in self.findings:
             self._limit_growth(finding)

@@ -40,8 +40,10 @@ SMALL_STATE_BYTES = 16 * 2**20
 """Bytes of a state that is written so fast that a planned step waits for the save before it, and is kept exactly."""
 RETRY_PAUSE = 5.0
 """Seconds until a run whose updates were being refused looks again whether it may be saved."""
-LAST_WAIT, MIRROR_WAIT = 60.0, 300.0
-"""Seconds that an ending run waits for the save, and for the copy, that are under way."""
+LAST_SAVE_WAIT = 60.0
+"""Seconds that an ending run waits for the save in flight."""
+MIRROR_WAIT = 300.0
+"""Seconds that an ending run waits for the copy to the mirror in flight."""
 
 
 class RunCheckpoints:
@@ -273,7 +275,7 @@ class RunCheckpoints:
 
     def close(self, record: RunRecord) -> None:
         """Let what is under way end, for some time at most, and record what came of it; no matter how the run ends."""
-        ended = self._saver.close(LAST_WAIT)
+        ended = self._saver.close(LAST_SAVE_WAIT)
         if self._mirror is not None:
             self._mirror.close(MIRROR_WAIT if ended else 0.0)
         if record.failure is None:

@@ -262,7 +262,8 @@ class Step:
         Returns:
             The verdict; asking it ``.finite`` is the only host read there is, and only then.
         """
-        ranks, total = self._context.ranks, terms.total
+        ranks = self._context.ranks
+        total = terms.total
         self._record_terms(terms, total)
         self._name_samples(sample, sample_loss)
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)

@@ -120,7 +120,8 @@ class StopPoint:
         self._end(abandoned=during)
 
     def _end(self, **facts: Any) -> NoReturn:
-        request, last = self._request, max(self._saving.checkpoints.steps(), default=0)
+        request = self._request
+        last = max(self._saving.checkpoints.steps(), default=0)
         self._tell("interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts)
         raise Interrupted(request.exit_code)
 
@@ -137,7 +138,8 @@ class InterruptibleSource(Iterable[Item]):
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
-        self._source, self._stop_point = source, stop_point
+        self._source = source
+        self._stop_point = stop_point
         self.yielded = 0
 
     def __iter__(self) -> Iterator[Item]:

@@ -65,7 +65,10 @@ class TensorProfile:
     ) -> None:
         self.profile = profile
         self._waiting = waiting
-        self._watched, self._clock, self._counters, self._data = watched, clock, counters, data
+        self._watched = watched
+        self._clock = clock
+        self._counters = counters
+        self._data = data
         self._saved = SavedTensors(counters.device)
         self._peaks = Peaks(counters)
         self._folder = folder
@@ -88,7 +91,8 @@ class TensorProfile:
         """Begin a step; nothing happens unless its account is due."""
         if not self.profile.due(step):
             return
-        self._step, self._taken = step, None
+        self._step = step
+        self._taken = None
         self._before = self._census(None)
         if self.profile.activations:
             self._saved.push(self._before.addresses())

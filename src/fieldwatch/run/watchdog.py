@@ -57,7 +57,9 @@ class Pace:
 
     def __init__(self, timeout: float | None = None) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._count, self._longest, self._fixed = 0, 0.0, timeout is not None
+        self._count = 0
+        self._longest = 0.0
+        self._fixed = timeout is not None
         self.timeout = UNKNOWN if timeout is None else timeout
 
     def took(self, seconds: float) -> None:
@@ -97,12 +99,16 @@ class Watchdog:
     def __init__(self, folder: Path, timeout: HangTimeout) -> None:
         if timeout not in ("auto", None) and not 0 < float(timeout) < float("inf"):
             raise ValueError(f"hang_timeout={timeout!r}: wanted seconds above 0, 'auto', or None for no watch")
-        self._folder, self._watches = folder, timeout is not None
+        self._folder = folder
+        self._watches = timeout is not None
         self._given = None if timeout in ("auto", None) else float(timeout)
         self._supervisor = supervised()
         self._patience = self._supervisor.patience if self._supervisor else 1.0
         self._paces: dict[str, tuple[Pace, bytes]] = {}
-        self._step, self._phase, self._since, self._deadline = -1, "start", 0.0, float("inf")
+        self._step = -1
+        self._phase = "start"
+        self._since = 0.0
+        self._deadline = float("inf")
         self._now = self._pace(self._phase)
         self._box: BlackBox | None = None
         self._stacks: FileIO | None = None
@@ -171,8 +177,10 @@ class Watchdog:
             self._step = step
         if phase is not None:
             self._now[0].took(now - self._since)
-            self._phase, self._now = phase, self._pace(phase)
-        self._since, (pace, raw) = now, self._now
+            self._phase = phase
+            self._now = self._pace(phase)
+        self._since = now
+        pace, raw = self._now
         timeout = pace.timeout * self._patience
         self._box.beat(self._step, raw, timeout, now)
         if self._watches and not timeout <= self._deadline - now <= timeout + SLACK:
