@@ -592,8 +592,8 @@ DYING = (
         file="run/watchdog.py",
         edits=(
             (
-                "            faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=alone)\n",
-                "            bool(alone)\n",
+                "            faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=exits)\n",
+                "            bool(exits)\n",
             ),
         ),
         trial="hangs",
@@ -604,7 +604,7 @@ DYING = (
         breaks="a hang ends the process without its stacks",
         file="run/watchdog.py",
         edits=(
-            ("repeat=True, file=self._stacks, exit=alone)", 'repeat=True, file=open("/dev/null", "w"), exit=alone)'),
+            ("repeat=True, file=self._stacks, exit=exits)", 'repeat=True, file=open("/dev/null", "w"), exit=exits)'),
         ),
         trial="hangs",
         rows=("P11 faults planted",),

@@ -275,7 +275,7 @@ RESTARTING = (
         name="the default waits too long",
         breaks="without a chosen timeout a hang is noticed after two minutes at the earliest",
         file="run/watchdog.py",
-        edits=(("FLOOR: Final = 60.0\n", "FLOOR: Final = 120.0\n"),),
+        edits=(("MIN_TIMEOUT: Final = 60.0\n", "MIN_TIMEOUT: Final = 120.0\n"),),
         trial="default hang",
         rows=("P12 a hang after 30 steps under the default timeout",),
     ),

@@ -6,7 +6,7 @@ from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.external_targets import ExternalTargets
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
-from fieldwatch.run.outcome import Measured, Outcome
+from fieldwatch.run.outcome import HasMetrics, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.rank_group import RankLost
@@ -26,8 +26,8 @@ __all__ = [
     "ExternalTargets",
     "Guard",
     "HangTimeout",
+    "HasMetrics",
     "Interrupted",
-    "Measured",
     "MicroBatches",
     "Outcome",
     "Outputs",

@@ -33,7 +33,7 @@ FOREVER = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declarations:
+class RunDescription:
     """The declarations of a run.
 
     Attributes:
@@ -55,7 +55,7 @@ class Declarations:
     metrics: Catalogue | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "Declarations":
+    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "RunDescription":
         """Put the declarations together; metrics bring a list of themselves, and a layout where none is given."""
         metrics = declared.metrics
         return cls(

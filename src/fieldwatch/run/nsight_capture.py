@@ -8,11 +8,11 @@ import torch
 from fieldwatch.base import InputError
 from fieldwatch.monitor.nsight import ON_FINDING, STEPS
 
-CAPTURED = 20
+CAPTURED_STEPS = 20
 """Steps that are recorded after a finding."""
 
 
-class Capture:
+class NsightCapture:
     """The range that a profiler outside records, bounded by ``cudaProfilerStart`` and ``cudaProfilerStop``.
 
     Args:
@@ -40,7 +40,7 @@ class Capture:
     def begin(self, step: int) -> None:
         """Begin a step; one that a finding asked for begins the range."""
         if self._on_finding and self._take_request():
-            self._range = range(step, step + CAPTURED)
+            self._range = range(step, step + CAPTURED_STEPS)
             self._on_finding = False
         if step in self._range and not self._on:
             self._on = True

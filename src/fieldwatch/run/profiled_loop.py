@@ -84,14 +84,14 @@ def profile_tensors(
     watched.add(**groups)
     watched.stepped_by(tuple(optimizers))
     counters = AllocatorCounters(device_of(watched))
-    shown = (TensorBoard(Path(folder) / "tensorboard"),) if sinks is None else sinks
+    open_sinks = (TensorBoard(Path(folder) / "tensorboard"),) if sinks is None else sinks
     tensors = TensorProfile(
         Path(folder), profile or Profile(), watched=watched, clock=clock, counters=counters, data=data or {}
     )
     try:
-        yield ProfiledLoop(tensors, clock, counters, shown)
+        yield ProfiledLoop(tensors, clock, counters, open_sinks)
     finally:
         tensors.close()
-        for sink in shown:
+        for sink in open_sinks:
             if isinstance(sink, Closable):
                 sink.close()

@@ -18,7 +18,7 @@ from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
 from fieldwatch.monitor import says_why_it_fails
 from fieldwatch.record import Axis, plain
-from fieldwatch.run.description import Declarations
+from fieldwatch.run.description import RunDescription
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.external_targets import resolve_targets
 from fieldwatch.run.micro_batches import MicroBatches
@@ -96,7 +96,7 @@ class Run:
             saving=saving,
             mirror=targets.mirror,
             guard=guard or Guard(),
-            declarations=Declarations.of(self.config, declared, about),
+            description=RunDescription.of(self.config, declared, about),
             outputs=outputs,
             profile=profile,
         )

@@ -17,7 +17,7 @@ from fieldwatch.record import Manifest
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
-from fieldwatch.run.description import Declarations
+from fieldwatch.run.description import RunDescription
 from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
@@ -30,13 +30,13 @@ from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_wa
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
-from fieldwatch.run.sinks import own_log
+from fieldwatch.run.sinks import rank_log
 from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, print_warnings, record_end, refuse_links
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
 from fieldwatch.run.tracked_objects import TrackedObjects
-from fieldwatch.run.watchdog import AFTER, Watchdog
+from fieldwatch.run.watchdog import AFTER_LOOP, Watchdog
 
 Result = TypeVar("Result")
 
@@ -54,7 +54,7 @@ class RunPlan:
         saving: when it is saved.
         mirror: where checkpoints are copied; empty for nowhere.
         guard: when it stops or goes back.
-        declarations: what it says about itself.
+        description: what it says about itself.
         outputs: who reads its rows.
         profile: when every byte of tensor memory is accounted for; None for never.
     """
@@ -67,7 +67,7 @@ class RunPlan:
     saving: Saving
     mirror: str
     guard: Guard
-    declarations: Declarations
+    description: RunDescription
     outputs: Outputs
     profile: Profile | None
 
@@ -250,7 +250,7 @@ class Session:
 
     def end_loop(self) -> None:
         """Save the final state now: what is made of it later may be interrupted, and made again."""
-        self.watchdog.alive(AFTER)
+        self.watchdog.alive(AFTER_LOOP)
         self.finish_saving()
 
     def save(self) -> None:
@@ -298,14 +298,14 @@ class Session:
         """Start the record; ranks after the first have a plain log, and no rules."""
         plan = self._plan
         outputs = plan.outputs
-        wanted = outputs.sinks if self.ranks.is_first else own_log
+        wanted = outputs.sinks if self.ranks.is_first else rank_log
         sinks = wanted(plan.folder) if callable(wanted) else wanted
         undo.callback(close_sinks, sinks)
         record = RunRecord(
             plan.folder,
             sinks=sinks,
             rules=outputs.rules if self.ranks.is_first else (),
-            metrics=plan.declarations.metrics,
+            metrics=plan.description.metrics,
             max_refusals=plan.guard.max_refusals,
         )
         undo.callback(record.close)
@@ -324,7 +324,7 @@ class Session:
         self.log.step_index = start - 1
         self.record.carried = self._state_to_carry()
         self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
-        self._manifest = plan.declarations.begin(plan.folder, self.record, start, self._total)
+        self._manifest = plan.description.begin(plan.folder, self.record, start, self._total)
         self.checkpoints.set_manifest(self._manifest)
         print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
