@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
+from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, OneWriter
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
@@ -44,7 +44,7 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
     memory.make_room(error)
     try:
         if record.failure is None:
-            with suppress(DiskFull):  # what the record cannot take any more, the crash folder tells
+            with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
                 record.finish()
                 record.flush()
         place = record.waiting.insist(lambda: _write(error, step, record, memory, resume))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
-from fieldwatch.base import DiskFull, lacks_space
+from fieldwatch.base import DiskFullError, lacks_space
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.record import DISK_FREED, DISK_FULL, Pause, Waiting
 
@@ -77,7 +77,7 @@ class FullDiskReporter:
 
     def close(self, step: int) -> None:
         """End: write what can be written, give the reserve back, and say what is lost."""
-        with suppress(DiskFull):  # what is lost then is said below
+        with suppress(DiskFullError):  # what is lost then is said below
             self.poll(step)
         rows, nbytes = self._waiting.close()
         if self._reported is not None and not nbytes:

@@ -64,7 +64,7 @@ class RunRecord:
         waiting: where writes wait that a full disk refuses.
 
     Raises:
-        DiskFull: there is no room for what a run reserves.
+        DiskFullError: there is no room for what a run reserves.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RunRecord:
             The training seconds recorded so far.
 
         Raises:
-            DiskFull: the disk is full; it may be called again when there is room.
+            DiskFullError: the disk is full; it may be called again when there is room.
         """
         self.waiting.settle()
         self._sinks.rewind(mark)
@@ -248,7 +248,7 @@ class RunRecord:
         """Return when all rows and events that were read are on the disk; on any thread.
 
         Raises:
-            OSError: they are not; a :class:`DiskFull` where something waits for room.
+            OSError: they are not; a :class:`DiskFullError` where something waits for room.
         """
         self.waiting.settle()
         self._journal.flush(fsync=True)
