@@ -15,7 +15,7 @@ from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import train_and_tell
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
-from fieldwatch.registry import Pipeline, owner_of
+from fieldwatch.registry import Pipeline, pipeline_of
 from fieldwatch.run import ExternalTargets
 
 TRACES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
     profile = chosen.profile.chosen()
     with reading_input():
-        pipeline = owner_of(chosen.run)
+        pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
         preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
