@@ -509,10 +509,13 @@ STOPPING = (
         breaks="signals end the process until the first step",
         file="run/session.py",
         edits=(
-            ("        undo.enter_context(self.stop_point)\n", ""),
+            ("        resources.enter_context(self.stop_point)\n", ""),
             (
                 "        self._began = True\n        if self.stop_point.signal:\n",
-                "        self.stop_point.__enter__()\n        self._began = True\n        if self.stop_point.signal:\n",
+                (
+                    "        self._resources.enter_context(self.stop_point)\n"
+                    "        self._began = True\n        if self.stop_point.signal:\n"
+                ),
             ),
         ),
         trial="signals",

@@ -77,10 +77,11 @@ class Session:
 
     Args:
         plan: what is known before.
-        undo: receives what is to be given back if a later part fails.
+        resources: receives what stays open until :meth:`close`: the lock of the folder, the signal handlers.
+        undo: receives what only a failed opening gives back, because :meth:`close` ends it in its own order.
     """
 
-    def __init__(self, plan: RunPlan, undo: ExitStack) -> None:
+    def __init__(self, plan: RunPlan, resources: ExitStack, undo: ExitStack) -> None:
         saving = plan.saving
         self._plan = plan
         self.ranks = plan.ranks
@@ -88,6 +89,7 @@ class Session:
         self.checkpoints = checkpoints_of_rank(
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
+        self._resources = resources
         self._take_folder(undo)
         self.record = self._open_record(undo)
         self.log = RunLog(self.record)
@@ -97,7 +99,7 @@ class Session:
         self.coverage = CheckpointCoverage(self.tracked.watched, self._warn_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
-        undo.enter_context(self.stop_point)
+        resources.enter_context(self.stop_point)
         self._random = StoredRandomState()
         self._manifest: Manifest | None = None
         self._rollback = RollbackState.of({}, plan.guard.rollback)
@@ -129,9 +131,10 @@ class Session:
 
         What was taken is given back if one of these fails, and the black box says why.
         """
-        with ExitStack() as undo:
-            session = cls(plan, undo)
+        with ExitStack() as resources, ExitStack() as undo:
+            session = cls(plan, resources, undo)
             undo.pop_all()
+            session._resources = resources.pop_all()
         return session
 
     def close(self, error: BaseException | None) -> None:
@@ -141,7 +144,12 @@ class Session:
             error: what ended the training; None where it is finished.
         """
         self.ranks.leave(error)
-        try:
+        with self._resources, ExitStack() as closing:
+            # Called in reverse order: the record takes the outcome of the last save, and the files of the memory
+            # profile stay open until what waited for room in them is written.
+            closing.callback(self.memory.close)
+            closing.callback(self.record.close)
+            closing.callback(self.checkpoints.close, self.record)
             with self.watchdog.ending(error):
                 self._close_step()
                 if error is None:
@@ -152,12 +160,6 @@ class Session:
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.record, self.memory, how)
                 self._record_end(error)
-        finally:
-            self.checkpoints.close(self.record)
-            self.record.close()
-            self.memory.close()  # after what waited for its files is written
-            self.stop_point.__exit__(None, None, None)
-            self._lock.__exit__(None, None, None)
 
     def resume(self, renamed: Mapping[str, str]) -> int | None:
         """Restore the last good checkpoint into what is tracked; returns its step, or None where there is none.
@@ -278,8 +280,7 @@ class Session:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
         refuse_links(plan.folder)
-        self._lock = OneWriter(plan.folder)
-        undo.enter_context(self._lock)
+        self._resources.enter_context(OneWriter(plan.folder))
         self.watchdog.open()
         undo.push(self._close_watchdog)
         if plan.saving.resume == "start-over" and self.ranks.is_first:
