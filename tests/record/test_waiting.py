@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fieldwatch.base import DiskFull, lacks_space
+from fieldwatch.base import DiskFullError, lacks_space
 from fieldwatch.record import RESERVE, Lane, LineFile, Reserve, Waiting
 from fieldwatch.record.durable import Durable
 from fieldwatch.record.reserve import FOR_LAST_WORDS, FOR_ROWS
@@ -144,7 +144,7 @@ def test_too_much_is_an_error_and_optional_things_are_dropped_and_counted(make):
     assert waiting.pause.dropped == 2
     for _ in range(7):
         lane.append(b"r" * 10, rows=1)
-    with pytest.raises(DiskFull) as raised:
+    with pytest.raises(DiskFullError) as raised:
         lane.append(b"r" * 10, rows=1)
     assert raised.value.errno == errno.ENOSPC
     assert "100 bytes" in str(raised.value)
@@ -216,7 +216,7 @@ def test_no_room_for_the_reserve_is_an_error_that_passes_and_leaves_nothing(tmp_
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DiskFull, match=f"{FOR_ROWS + FOR_LAST_WORDS:,} bytes") as raised:
+    with pytest.raises(DiskFullError, match=f"{FOR_ROWS + FOR_LAST_WORDS:,} bytes") as raised:
         Reserve(tmp_path)
     assert lacks_space(raised.value)
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldwatch.base.errors import InputError
 
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def open_for_append(path: Path) -> FileIO:
     Raises:
         InputError: there is a link, a folder, a pipe or a device in its place; the message names it.
     """
-    return _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
+    return _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
 
 
 def open_new(path: Path) -> FileIO:
@@ -91,7 +91,7 @@ def open_new(path: Path) -> FileIO:
     Raises:
         InputError: there is a link, a folder, a pipe or a device in its place; nothing is lost.
     """
-    file = _opened(path, os.O_WRONLY | os.O_CREAT, "wb")  # not O_TRUNC: what is opened is looked at first
+    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")  # not O_TRUNC: what is opened is looked at first
     os.ftruncate(file.fileno(), 0)
     return file
 
@@ -103,26 +103,26 @@ def open_for_update(path: Path) -> FileIO:
         FileNotFoundError: it is missing.
         InputError: there is a link, a folder, a pipe or a device in its place.
     """
-    return _opened(path, os.O_RDWR, "r+b")
+    return _open_regular(path, os.O_RDWR, "r+b")
 
 
-def _opened(path: Path, flags: int, mode: str) -> FileIO:
+def _open_regular(path: Path, flags: int, mode: str) -> FileIO:
     if flags & os.O_CREAT:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(path, flags | _FLAGS, 0o644)
+        descriptor = os.open(path, flags | _OPEN_FLAGS, 0o644)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise _no_file(path) from error
+            raise _not_a_regular_file(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _no_file(path)
+        raise _not_a_regular_file(path)
     os.set_blocking(descriptor, True)
     return FileIO(descriptor, mode)
 
 
-def _no_file(path: Path) -> InputError:
+def _not_a_regular_file(path: Path) -> InputError:
     what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe, socket or device"
     return InputError(
         f"{path}: expected a regular file or none, got {what}, and nothing is written through it: delete it, or put "

@@ -22,7 +22,7 @@ _SEPARATORS = re.compile(r"[/\\]+")
 _EXTENSION = re.compile(r"(?<=.)\.(?:png|jpe?g|webp|tiff?|bmp|gif|exr|npy|heic)$", re.IGNORECASE)
 _FORBIDDEN = frozenset('<>:"/\\|?*')
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
-_DIGEST = 8
+_DIGEST_LENGTH = 8
 
 
 class LinkRefused(InputError):  # noqa: N818  the name says what was done
@@ -66,7 +66,7 @@ def output_name(name: str) -> str:
         text = f"_{text[1:]}"
     if _RESERVED.fullmatch(text):
         text = f"_{text}"
-    return _shortened(text, name) if text.strip("_") else (text or UNNAMED)
+    return _shorten(text, name) if text.strip("_") else (text or UNNAMED)
 
 
 def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = False) -> list[str]:
@@ -107,10 +107,10 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def _shortened(text: str, name: str) -> str:
+def _shorten(text: str, name: str) -> str:
     """Cut a name that is too long, and mark it by a digest of the whole."""
     raw = text.encode(errors="replace")
     if len(raw) <= LONGEST_NAME:
         return text
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
-    return f"{raw[: LONGEST_NAME - _DIGEST - 1].decode(errors='ignore').rstrip('. ')}_{digest}"
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+    return f"{raw[: LONGEST_NAME - _DIGEST_LENGTH - 1].decode(errors='ignore').rstrip('. ')}_{digest}"

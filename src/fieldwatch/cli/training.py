@@ -78,7 +78,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
         print_beginning(console, getattr(config, "name", pipeline.name), job, folder)
-        bar = ProgressBar(job.total, job.shown, console)
+        bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
             return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from fieldwatch.base import DiskFull, disk_full, lacks_space
+from fieldwatch.base import DiskFullError, disk_full, lacks_space
 from fieldwatch.record.reserve import FOR_ROWS, Reserve
 
 DISK_FULL: Final = "disk_full"
@@ -92,7 +92,7 @@ class Lane:
             optional: it may be dropped when too much waits.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
         if self._room is None:
@@ -167,7 +167,7 @@ class Waiting:
         """Write to a lane's file, or keep it; see :meth:`Lane.append`.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
         with self._lock:
@@ -185,7 +185,7 @@ class Waiting:
         """Write everything that waits, now.
 
         Raises:
-            DiskFull: there is no room.
+            DiskFullError: there is no room.
             OSError: the system refused for another reason.
         """
         if not self._nbytes:
@@ -199,13 +199,13 @@ class Waiting:
         """Do something that needs space and can be left out; False, and counted as dropped, where there is none.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason.
         """
         try:
             work()
         except OSError as error:
-            if isinstance(error, DiskFull) or not lacks_space(error):
+            if isinstance(error, DiskFullError) or not lacks_space(error):
                 raise
             with self._lock:
                 self._begun().dropped += 1

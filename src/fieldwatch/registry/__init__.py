@@ -14,8 +14,8 @@ from fieldwatch.registry.installed import (
     working_pipelines,
 )
 from fieldwatch.registry.job import Job
-from fieldwatch.registry.owner import owner_name, owner_of, population_of
 from fieldwatch.registry.pipeline import Command, CommandLine, DataKind, Pipeline, Reference, resolve
+from fieldwatch.registry.run_pipeline import pipeline_name_of, pipeline_of, population_of
 
 __all__ = [
     "GROUP",
@@ -32,9 +32,9 @@ __all__ = [
     "Which",
     "find_pipeline",
     "installed_pipelines",
-    "owner_name",
-    "owner_of",
+    "pipeline_name_of",
     "pipeline_names",
+    "pipeline_of",
     "population_of",
     "resolve",
     "working_pipelines",

@@ -66,16 +66,16 @@ class DataKind:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """The words of ``fieldwatch train NAME`` after a pipeline has translated its own spellings.
+    """The arguments of ``fieldwatch train NAME`` after a pipeline has translated its own spellings.
 
     Attributes:
-        words: flags as ``fieldwatch train NAME --help`` lists them.
+        arguments: flags as ``fieldwatch train NAME --help`` lists them.
         config: settings that the flags change; None stands for the preset.
         out: run folder unless ``--out`` names one.
         notes: what the user should know, printed at the start.
     """
 
-    words: Sequence[str]
+    arguments: Sequence[str]
     config: Any = None
     out: Path | None = None
     notes: Sequence[str] = ()
@@ -97,7 +97,7 @@ class Pipeline:
         presets: a mapping from names to functions that return settings; it has ``default``.
         help: text of ``fieldwatch train NAME --help``; it should hold an example.
         trained_by: the command that starts a training, where it is not ``fieldwatch train NAME``.
-        command_line: ``command_line(words) -> CommandLine`` translates other spellings of the flags.
+        command_line: ``command_line(arguments) -> CommandLine`` translates other spellings of the flags.
         flags: a dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
         inputs: flags that name files or folders which have to exist.
         longer: the flag that lengthens a training.

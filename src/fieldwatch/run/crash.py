@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
+from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, OneWriter
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
-from fieldwatch.run.full_disk import say
+from fieldwatch.run.full_disk import print_error
 from fieldwatch.run.memory import RunMemory
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import RunRecord
 
 ROWS = 512
 """Values kept per metric."""
@@ -28,7 +28,7 @@ KEPT = "what was recorded up to here"
 """How the note begins that names an error's crash folder."""
 
 
-def leave_crash(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> None:
+def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> None:
     """Write ``crash/<time>/`` and note its place on the error; a full disk does not hide what happened.
 
     It holds the traceback, the stacks of all threads, the last rows of every metric, the first bad step, refusals,
@@ -37,22 +37,22 @@ def leave_crash(error: BaseException, step: int, recording: Recording, memory: R
     Args:
         error: what ended the run.
         step: the step it happened in.
-        recording: the record, which is drained and examined once more first, if it still works.
+        record: the record, which is drained and examined once more first, if it still works.
         memory: says why memory ran out, if that is what happened.
         resume: how to go on.
     """
     memory.make_room(error)
     try:
-        if recording.failure is None:
-            with suppress(DiskFull):  # what the record cannot take any more, the crash folder tells
-                recording.finish()
-                recording.flush()
-        place = recording.waiting.insist(lambda: _write(error, step, recording, memory, resume))
+        if record.failure is None:
+            with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
+                record.finish()
+                record.flush()
+        place = record.waiting.insist(lambda: _write(error, step, record, memory, resume))
     except (OSError, InputError, WriterFailed) as trouble:
         told = f"{KEPT} could not be kept ({trouble}); the black box names the step"
         error.add_note(told)
         if lacks_space(trouble):
-            say(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
+            print_error(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
         return
     error.add_note(f"{KEPT}: {place}")
     if lacks_space(error):
@@ -80,18 +80,18 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
     error.add_note(f"{KEPT}: {place}")
 
 
-def _write(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> Path:
+def _write(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> Path:
     report = {
         "step": step,
-        "first_bad": first_bad(recording.history),
-        "refusals": list(recording.history.events("refusal"))[-20:],
-        "findings": [finding.as_event() for finding in recording.findings],
-        "rows_waiting": recording.waiting.rows,
+        "first_bad": first_bad(record.history),
+        "refusals": list(record.history.events("refusal"))[-20:],
+        "findings": [finding.as_event() for finding in record.findings],
+        "rows_waiting": record.waiting.rows,
         "resume": resume,
     }
-    place = _write_error(error, recording.folder, report)
+    place = _write_error(error, record.folder, report)
     with _whole_or_none(place):
-        _write_rows(place / "rows.jsonl", recording.history)
+        _write_rows(place / "rows.jsonl", record.history)
         memory.explain(error, place, step)
     return place
 

@@ -120,12 +120,13 @@ class StopPoint:
         self._end(abandoned=during)
 
     def _end(self, **facts: Any) -> NoReturn:
-        request, last = self._request, max(self._saving.checkpoints.steps(), default=0)
+        request = self._request
+        last = max(self._saving.checkpoints.steps(), default=0)
         self._tell("interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts)
         raise Interrupted(request.exit_code)
 
 
-class Waited(Iterable[Item]):
+class InterruptibleSource(Iterable[Item]):
     """An iterable whose every wait may be given up: a loader may be slow, or its worker dead.
 
     Args:
@@ -133,12 +134,13 @@ class Waited(Iterable[Item]):
         stop_point: of the run that waits.
 
     Attributes:
-        given: how many items were given out.
+        yielded: how many items were given out.
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
-        self._source, self._stop_point = source, stop_point
-        self.given = 0
+        self._source = source
+        self._stop_point = stop_point
+        self.yielded = 0
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._source)
@@ -151,5 +153,5 @@ class Waited(Iterable[Item]):
             except RuntimeError as error:  # what torch raises for a worker that was killed
                 self._stop_point.instead_of(error)
                 raise
-            self.given += 1
+            self.yielded += 1
             yield item

@@ -25,12 +25,12 @@ def read(words: Sequence[str]) -> CommandLine:
     if path is None:
         if object_name is not None:
             raise BadInput(f"--obj-name {object_name} names what CASE_NAME stands for in a file: give --conf FILE, too")
-        return CommandLine(words=words)
+        return CommandLine(arguments=words)
     if _given(words, "--preset") is None:
         words = ["--preset", BESIDE_CONF, *words]
     with reading_input():
         conf = read_pmni(Path(path), preset_of(words, PRESETS), object_name=object_name)
-    return CommandLine(words=words, config=conf.config, out=conf.out, notes=conf.notes)
+    return CommandLine(arguments=words, config=conf.config, out=conf.out, notes=conf.notes)
 
 
 def _given(words: Sequence[str], flag: str) -> str | None:

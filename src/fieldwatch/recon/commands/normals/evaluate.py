@@ -58,7 +58,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
         headline=f"{len(found.rows)} views",
         details={"diligent": None if benchmark is None else benchmark.figures},
         files=files,
-        shown=tables,
+        display=tables,
     )
 
 

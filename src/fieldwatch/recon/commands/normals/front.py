@@ -43,7 +43,7 @@ def prepare(config: NormalsConfig) -> Job:
         notes=scene.notes,
         device=str(scene.device),
         total=scene.plan.total,
-        shown=SHOWN,
+        progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
 

@@ -41,7 +41,7 @@ def evaluate_run(request: EvaluationRequest) -> Scores:
         headline=f"{len(held_out.rows)} photos {'held out' if held_out.held_out else 'trained on'}",
         details={"held_out": held_out.held_out, "training": training},
         files=files,
-        shown=(quality_table(held_out.metrics, training), *missing),
+        display=(quality_table(held_out.metrics, training), *missing),
     )
 
 

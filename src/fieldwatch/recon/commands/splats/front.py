@@ -50,7 +50,7 @@ def prepare(config: SplatsConfig) -> Job:
         notes=(*scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
         device=str(scene.device),
         total=scene.plan.total,
-        shown=SHOWN,
+        progress_tags=SHOWN,
         train=lambda folder, how: _train(config, scene, folder, how),
     )
 

@@ -27,7 +27,7 @@ def prepare(config: RefineConfig) -> Job:
         notes=(*refinement.scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
         device=str(refinement.scene.device),
         total=config.iterations,
-        shown={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
+        progress_tags={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
         train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
     )
 

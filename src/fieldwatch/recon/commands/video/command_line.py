@@ -23,4 +23,4 @@ ORIGINAL_FLAGS = {
 
 def read(words: Sequence[str]) -> CommandLine:
     """Rename the flags of the original scripts."""
-    return CommandLine(words=renamed(words, ORIGINAL_FLAGS))
+    return CommandLine(arguments=renamed(words, ORIGINAL_FLAGS))

@@ -26,7 +26,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
         headline=f"targets by {stored.scene.teacher}",
         details={"teacher": stored.scene.teacher, "embeddings": evaluated.report},
         files=evaluated.files,
-        shown=(quality_table(evaluated.metrics), *_lines(evaluated, patches=stored.model.unit == "patch")),
+        display=(quality_table(evaluated.metrics), *_lines(evaluated, patches=stored.model.unit == "patch")),
     )
 
 

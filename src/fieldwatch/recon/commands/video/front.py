@@ -40,7 +40,7 @@ def prepare(config: VideoConfig) -> Job:
         notes=(scene.teacher_note, *scene.clip.notes, *scene.split.notes),
         device=str(scene.device),
         total=total_steps(config, scene),
-        shown=shown_values(scene),
+        progress_tags=shown_values(scene),
         references=scene.references,
         train=lambda folder, how: train_video(config, scene, folder, **how),
     )

@@ -89,7 +89,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
             pieces = partial(load, run, scene, model)
             # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
             step.backward(
-                objective, step.own(batch), split=pieces, samples=names, attribute_every=config.attribute_every
+                objective, step.shard(batch), split=pieces, samples=names, attribute_every=config.attribute_every
             )
             with step.span("optimizer"):
                 step.update(optimizer, clip=config.clip_norm)

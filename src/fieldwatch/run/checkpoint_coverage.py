@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_drawn
 from fieldwatch.measure import Watched
-from fieldwatch.run.held import Held, stores_more
+from fieldwatch.run.checkpoint_contents import CheckpointContents, stores_more
 
 _NOTHING = (
     "nothing is kept: no checkpoint will be written, and whatever ends this process loses the whole run. "
@@ -34,141 +34,144 @@ _AHEAD = (
 
 
 @runtime_checkable
-class Source(Protocol):
+class CountingSource(Protocol):
     """A wrapped source of batches that counts what it gave out."""
 
-    given: int
+    yielded: int
 
 
-class Forgotten:
+class CheckpointCoverage:
     """Compares by identity what a run is shown with what it keeps; each thing is told once.
 
     Args:
         watched: the parameter groups of the run, and who owns them.
-        tell: says that a subject is not kept, and why that matters.
+        warn: says that a subject is not kept, and why that matters.
     """
 
-    def __init__(self, watched: Watched, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, watched: Watched, warn: Callable[[str, str], None]) -> None:
         self._watched = watched
-        self._tell = tell
+        self._warn = warn
         self._items: Mapping[str, Any] | None = None
-        self._sources: list[tuple[Any, Source]] = []
+        self._sources: list[tuple[Any, CountingSource]] = []
         self._began = False
-        self._told: set[str] = set()
-        self._known: dict[int, Optimizer] = {}
+        self._warned: set[str] = set()
+        self._checked: dict[int, Optimizer] = {}
 
-    def keeps(self, items: Mapping[str, Any] | None) -> None:
+    def set_items(self, items: Mapping[str, Any] | None) -> None:
         """Take note of what ``run.track`` was given."""
         self._items = items
 
-    def draws(self, batches: Any, source: Source) -> None:
+    def add_source(self, batches: Any, source: CountingSource) -> None:
         """Take note of what ``run.batches`` was given, and of the wrapper that counts."""
         if not self._began:
             self._sources.append((batches, source))
         elif self._items is not None:
-            self._judge_source(Held(self._items), batches)
+            self._check_source(CheckpointContents(self._items), batches)
 
-    def begin(self) -> None:
+    def check_at_start(self) -> None:
         """Judge all that is known before the first step."""
         self._began = True
         take_drawn()  # those of other trainings, and of what lies before this one
         if self._items is None:
-            self._say("nothing", _NOTHING)
+            self._warn_once("nothing", _NOTHING)
             return
-        held = Held(self._items)
-        self._judge_watched(held)
+        contents = CheckpointContents(self._items)
+        self._check_watched(contents)
         for batches, source in self._sources:
-            self._judge_source(held, batches)
-            if source.given and held.object(batches):
-                self._say(f"position of {_kind(batches)}", _AHEAD)
+            self._check_source(contents, batches)
+            if source.yielded and contents.has_object(batches):
+                self._warn_once(f"position of {_type_name(batches)}", _AHEAD)
         for owner in (*self._items.values(), *self._watched.owners().values()):
             if isinstance(owner, nn.Module):
-                self._judge_attributes(held, owner)
+                self._check_attributes(contents, owner)
 
-    def stepped(self, optimizers: Sequence[Optimizer]) -> None:
+    def check_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
         """Judge optimizers that have just stepped, and in the first step the orders that were drawn from.
 
         Optimizers that were judged before cost nothing.
         """
-        new = [one for one in optimizers if id(one) not in self._known]
+        new = [optimizer for optimizer in optimizers if id(optimizer) not in self._checked]
         if self._items is None or not new:
             return
-        held = Held(self._items)
-        if not self._known and not held.orders:  # a kept order may be followed by one that reads ahead of it
+        contents = CheckpointContents(self._items)
+        if not self._checked and not contents.orders:  # a kept order may be followed by one that reads ahead of it
             for order in take_drawn():
-                self._judge(held, order, _kind(order))
+                self._check(contents, order, _type_name(order))
         for optimizer in new:
-            self._known[id(optimizer)] = optimizer
-            self._judge_optimizer(held, optimizer)
+            self._checked[id(optimizer)] = optimizer
+            self._check_optimizer(contents, optimizer)
 
-    def _judge_watched(self, held: Held) -> None:
+    def _check_watched(self, contents: CheckpointContents) -> None:
         for name in self._watched.owners():
             parameters = self._watched.read(name)
-            missing = sum(not held.tensor(parameter) for parameter in parameters)
+            missing = sum(not contents.has_tensor(parameter) for parameter in parameters)
             if missing:
                 what = f"{missing} of the {len(parameters)} parameters of the watched group {name!r} are not kept"
-                self._say(name, f"{what}: a resumed run goes on with other weights.")
+                self._warn_once(name, f"{what}: a resumed run goes on with other weights.")
 
-    def _judge_optimizer(self, held: Held, optimizer: Optimizer) -> None:
-        kind = _kind(optimizer)
-        if not held.object(optimizer):
+    def _check_optimizer(self, contents: CheckpointContents, optimizer: Optimizer) -> None:
+        kind = _type_name(optimizer)
+        if not contents.has_object(optimizer):
             what = f"the optimizer {kind} steps and is not kept"
-            self._say(kind, f"{what}: a resumed run goes on without its moments, as from its first step.")
-        if not held.schedules(optimizer) and _followed(optimizer):
+            self._warn_once(kind, f"{what}: a resumed run goes on without its moments, as from its first step.")
+        if not contents.has_scheduler_of(optimizer) and _has_scheduler(optimizer):
             what = f"a scheduler sets the learning rates of {kind} and is not kept"
-            self._say("LRScheduler", f"{what}: in a resumed run the schedule begins anew.")
-        watched = {id(one) for name in self._watched.owners() for one in self._watched.read(name)}
-        stepped = [one for group in optimizer.param_groups for one in group["params"] if id(one) not in watched]
-        missing = sum(not held.tensor(one) for one in stepped)
+            self._warn_once("LRScheduler", f"{what}: in a resumed run the schedule begins anew.")
+        watched = {id(parameter) for name in self._watched.owners() for parameter in self._watched.read(name)}
+        unwatched = (p for group in optimizer.param_groups for p in group["params"] if id(p) not in watched)
+        missing = sum(not contents.has_tensor(parameter) for parameter in unwatched)
         if missing:
             what = f"{missing} parameters that {kind} steps are not kept"
-            self._say(f"parameters of {kind}", f"{what}: a resumed run goes on with other weights.")
+            self._warn_once(f"parameters of {kind}", f"{what}: a resumed run goes on with other weights.")
 
-    def _judge_source(self, held: Held, batches: Any) -> None:
-        kind = _kind(batches)
-        if held.object(batches) or (isinstance(batches, DataLoader) and _repeats(held, cast("Any", batches))):
+    def _check_source(self, contents: CheckpointContents, batches: Any) -> None:
+        kind = _type_name(batches)
+        if contents.has_object(batches):
+            return
+        if isinstance(batches, DataLoader) and _is_repeatable(contents, cast("Any", batches)):
             return
         if isinstance(batches, Stateful):
-            self._say(kind, f"batches come from a {kind} that is not kept: a resumed run begins at its start again.")
+            reason = f"batches come from a {kind} that is not kept: a resumed run begins at its start again."
+            self._warn_once(kind, reason)
         elif isinstance(batches, DataLoader) or type(batches).__module__.startswith("torch.utils.data"):
-            self._say("DataLoader", _PLAIN_LOADER)
+            self._warn_once("DataLoader", _PLAIN_LOADER)
         elif isinstance(batches, Iterator):
-            if not held.has_own:
-                self._say(kind, _GENERATOR.format(kind=f"a {kind}"))
+            if not contents.has_custom_state:
+                self._warn_once(kind, _GENERATOR.format(kind=f"a {kind}"))
         elif isinstance(batches, Sized) and len(batches) > 1:
-            self._say(kind, _FROM_THE_START.format(kind=f"a {kind}"))
+            self._warn_once(kind, _FROM_THE_START.format(kind=f"a {kind}"))
 
-    def _judge_attributes(self, held: Held, owner: nn.Module) -> None:
+    def _check_attributes(self, contents: CheckpointContents, owner: nn.Module) -> None:
         """Judge what a module has beside parameters, buffers and modules: torch does not store it."""
         for part in owner.modules():
             if not stores_more(part):
-                for name, thing in vars(part).items():
-                    if isinstance(thing, Optimizer | GradScaler | Shuffled | ResumableLoader):
-                        self._judge(held, thing, name)
+                for name, item in vars(part).items():
+                    if isinstance(item, Optimizer | GradScaler | Shuffled | ResumableLoader):
+                        self._check(contents, item, name)
 
-    def _judge(self, held: Held, thing: Any, name: str) -> None:
-        if held.object(thing) or (isinstance(thing, GradScaler) and not thing.is_enabled()):
+    def _check(self, contents: CheckpointContents, item: Any, name: str) -> None:
+        if contents.has_object(item) or (isinstance(item, GradScaler) and not item.is_enabled()):
             return
-        kind = _kind(thing)
+        kind = _type_name(item)
         what = name if name == kind else f"{name} ({kind})"
-        self._say(name, f"{what} is used and not kept: in a resumed run it begins anew.")
+        self._warn_once(name, f"{what} is used and not kept: in a resumed run it begins anew.")
 
-    def _say(self, subject: str, reason: str) -> None:
-        if subject not in self._told:
-            self._told.add(subject)
-            self._tell(subject, reason)
+    def _warn_once(self, subject: str, reason: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            self._warn(subject, reason)
 
 
-def _repeats(held: Held, loader: Any) -> bool:
+def _is_repeatable(contents: CheckpointContents, loader: Any) -> bool:
     """Whether a loader without workers draws from a kept sampler, and makes its iterators without the training's draws.
 
     With workers the sampler is ahead of the training, and what they draw at random depends on when they run.
     """
     samplers = (loader.sampler, loader.batch_sampler)
-    return loader.num_workers == 0 and loader.generator is not None and any(map(held.object, samplers))
+    return loader.num_workers == 0 and loader.generator is not None and any(map(contents.has_object, samplers))
 
 
-def _followed(optimizer: Optimizer) -> bool:
+def _has_scheduler(optimizer: Optimizer) -> bool:
     """Whether a scheduler sets the rates of an optimizer: torch marks its step for most, and for none is it told."""
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return True
@@ -181,5 +184,5 @@ def _followed(optimizer: Optimizer) -> bool:
     return False
 
 
-def _kind(thing: object) -> str:
-    return type(thing).__qualname__
+def _type_name(item: object) -> str:
+    return type(item).__qualname__

@@ -15,7 +15,7 @@ LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class MemoryAccount:
     """Where the bytes of one step were.
 
     Attributes:
@@ -40,10 +40,10 @@ class Account:
     @property
     def categories(self) -> dict[str, int]:
         """Bytes by category: what each kind of owner holds, the most that was saved for backward, and nobody's rest."""
-        found = {**self.census.by_kind(), "other": self.census.remainder}
+        categories = {**self.census.by_kind(), "other": self.census.remainder}
         if self.saved_at_peak is not None:
-            found["activations"] = sum(self.saved_at_peak.values())
-        return found
+            categories["activations"] = sum(self.saved_at_peak.values())
+        return categories
 
     @property
     def idle_percent(self) -> float:
@@ -66,7 +66,8 @@ class Account:
 
     def tags(self, profile: Profile) -> dict[str, float]:
         """Every tag of the account, in MiB (counts and percent aside)."""
-        census, root = self.census, profile.names
+        census = self.census
+        root = profile.names
         large = census.large(profile.large_mb * MB)
         sizes = {
             **{f"Tensor_Category/{name}": size for name, size in self.categories.items()},
