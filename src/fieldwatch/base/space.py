@@ -25,7 +25,7 @@ def lacks_space(error: BaseException, *, foreign: bool = False) -> bool:
         error: the error.
         foreign: it comes from another library: errors that were being handled when it was raised count too.
     """
-    return any(_says_no_space(one) for one in _causes(error, foreign=foreign))
+    return any(_says_no_space(cause) for cause in _causes(error, foreign=foreign))
 
 
 def disk_full(folder: Path, message: str) -> DiskFullError:
@@ -40,8 +40,8 @@ def _says_no_space(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None, *, foreign: bool) -> Iterator[BaseException]:
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited = set[int]()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or (error.__context__ if foreign else None)

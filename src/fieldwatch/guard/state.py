@@ -72,14 +72,16 @@ def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optim
 
 
 def _named_tensors(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
-    seen: set[int] = set()
+    registered: set[int] = set()
     for group, owner in groups.items():
         for name, tensor in _parameters(owner):
-            seen.add(id(tensor))
+            registered.add(id(tensor))
             yield f"parameter {name} of group '{group}'", tensor
     for number, optimizer in enumerate(optimizers):
-        rest = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in seen]
-        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(rest))
+        others = [
+            tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in registered
+        ]
+        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(others))
     yield from _moments(optimizers)
     yield from _buffers(groups.values())
 

@@ -37,8 +37,8 @@ def find_pipeline(name: str) -> Pipeline:
         known = ", ".join(pipeline_names()) or "none; install fieldwatch again (pip install -e .)"
         raise UnknownPipeline(f"no pipeline {name!r} is installed: expected one of {known}")
     if len(offers) > 1:
-        places = ", ".join(sorted(offer.value for offer in offers))
-        raise PipelineError(f"several packages offer a pipeline {name!r} ({places}): uninstall all but one")
+        origins = ", ".join(sorted(offer.value for offer in offers))
+        raise PipelineError(f"several packages offer a pipeline {name!r} ({origins}): uninstall all but one")
     return _load(offers[0])
 
 

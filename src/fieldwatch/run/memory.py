@@ -85,10 +85,10 @@ class RunMemory:
         if self._instruments is not None:
             self._instruments.triage.make_room(error)
 
-    def explain(self, error: BaseException, place: Path, step: int) -> None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> None:
         """If memory ran out, say why: on the error, and in the crash folder."""
         if self._instruments is not None:
-            self._instruments.triage.explain(error, place, step)
+            self._instruments.triage.explain(error, crash_folder, step)
 
     def why(self, text: str) -> str:
         """Why memory ran out, in one paragraph, as far as it is known without a census; empty where it is not."""

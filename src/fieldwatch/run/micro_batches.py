@@ -146,5 +146,5 @@ def _columns(batch: Any) -> Mapping[str, Any] | None:
     if isinstance(batch, tuple):
         entries = cast("tuple[Any, ...]", batch)
         if entries and all(isinstance(entry, Tensor) for entry in entries):
-            return {str(place): entry for place, entry in enumerate(entries)}
+            return {str(index): entry for index, entry in enumerate(entries)}
     return None

@@ -74,12 +74,12 @@ class OutOfMemoryTriage:
         self._memory_at_error = self._memory()
         self._reserve[1].close()
 
-    def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> Verdict | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
 
         Args:
             error: what ended the run.
-            place: the crash folder.
+            crash_folder: the crash folder.
             step: in which step.
         """
         request = _request_of(error)
@@ -95,7 +95,7 @@ class OutOfMemoryTriage:
             "device": {**vars(memory), "peaks": dict(memory.peaks)},
             "census": failed.census.as_json(max(step, 0), "failure"),
         }
-        (place / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        (crash_folder / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
         if verdict is not None:
             error.add_note(f"why memory ran out: {verdict}")
         return verdict

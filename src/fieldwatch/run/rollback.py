@@ -122,8 +122,8 @@ def no_way_back(checkpoints: Sequence[int], state: RollbackState, reasons: Seque
         state: what was tried before.
         reasons: why checkpoints that were tried could not be restored.
     """
-    there = f"There is nothing to go back to: checkpoints are at steps {list(checkpoints)}"
-    return f"It cannot go back. {'; '.join([there, *reasons])}. {state.describe_attempts()}"
+    reason = f"There is nothing to go back to: checkpoints are at steps {list(checkpoints)}"
+    return f"It cannot go back. {'; '.join([reason, *reasons])}. {state.describe_attempts()}"
 
 
 def _describe_skip(skipped: Sequence[int]) -> str:

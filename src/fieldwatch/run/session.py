@@ -395,7 +395,7 @@ class Session:
         Raises:
             Diverged: nowhere; the message says what was tried.
         """
-        there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
+        checkpoint_steps = self.checkpoints.checkpoints.steps()  # the save in flight is among them
         self.checkpoints.record_outcomes(self.record)
         self.record.flush()
         diverged = self._divergence_error(self._non_finite())
@@ -404,7 +404,7 @@ class Session:
         if options is None or divergence is None:
             raise diverged
         self._rollback = self._rollback.merge(divergence, options)
-        answer = decide_rollback(divergence, self._rollback, options, there, total=self._total)
+        answer = decide_rollback(divergence, self._rollback, options, checkpoint_steps, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"
             raise Diverged(message, diverged.step)
@@ -447,8 +447,8 @@ class Session:
             if restored is not None:
                 self.checkpoints.after_step(metrics)
                 return restored
-        there = self.checkpoints.checkpoints.steps()
-        message = f"{diverged}. {no_way_back(there, self._rollback, reasons)}"
+        checkpoint_steps = self.checkpoints.checkpoints.steps()
+        message = f"{diverged}. {no_way_back(checkpoint_steps, self._rollback, reasons)}"
         raise Diverged(message, diverged.step)
 
     def _record_rollbacks(self) -> None:

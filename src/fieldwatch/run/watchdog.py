@@ -148,18 +148,20 @@ class Watchdog:
             record: where hangs are recorded.
         """
         self._record = record
-        at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
         if step:
             self.saved(step)
         if self._earlier_death is not None:
-            death, heartbeat, place = self._earlier_death
+            death, heartbeat, post_mortem = self._earlier_death
             facts = {"cause": death.cause, "died_in": heartbeat.step, "resumed_from": step}
             message = f"the process before died in step {heartbeat.step} ({death.detail}); resumed from step {step}"
-            record.event("died", at, message=message, post_mortem=str(place.relative_to(self._folder)), **facts)
+            record.event(
+                "died", event_step, message=message, post_mortem=str(post_mortem.relative_to(self._folder)), **facts
+            )
         if self._supervisor and self._supervisor.attempt > 1:
             supervisor = self._supervisor
             message = f"attempt {supervisor.attempt}, after: {supervisor.cause}"
-            record.event("restarted", at, message=message, attempt=supervisor.attempt, cause=supervisor.cause)
+            record.event("restarted", event_step, message=message, attempt=supervisor.attempt, cause=supervisor.cause)
 
     def alive(self, phase: str | None = None, step: int | None = None) -> None:
         """Give a sign of life: about a microsecond, and 80 once a second.
