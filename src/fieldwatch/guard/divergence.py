@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Divergence(NamedTuple):
+class TrainingDivergence(NamedTuple):
     """Why a run cannot go on as it is.
 
     Attributes:

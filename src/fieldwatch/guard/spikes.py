@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.guard.divergence import Divergence, Rollback
+from fieldwatch.guard.divergence import TrainingDivergence, Rollback
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
 from fieldwatch.record import Block, tags
@@ -54,7 +54,7 @@ class Spikes:
     def __init__(self, options: Rollback, state: Mapping[str, Any] | None = None) -> None:
         self._options = options
         state = state or {}
-        self.divergence: Divergence | None = None
+        self.divergence: TrainingDivergence | None = None
         self._windows = {name: np.array(values, np.float64) for name, values in state.get("windows", {}).items()}
         self._baselines = {name: _Baseline(*pair) for name, pair in state.get("usual", {}).items()}
         self._last_finite: dict[str, int] = dict(state.get("finite", {}))
@@ -212,7 +212,7 @@ class Spikes:
                     self._report(last, last - 1, cause, noticed_at=step)
 
     def _report(self, first: int, last: int, cause: str, *, noticed_at: int | None = None) -> None:
-        divergence = Divergence(first, last, last if noticed_at is None else noticed_at, cause)
+        divergence = TrainingDivergence(first, last, last if noticed_at is None else noticed_at, cause)
         if self.divergence is None or divergence.noticed_at < self.divergence.noticed_at:
             self.divergence = divergence
 

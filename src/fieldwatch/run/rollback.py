@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from fieldwatch.guard import Diverged, Divergence, Rollback
+from fieldwatch.guard import Diverged, TrainingDivergence, Rollback
 from fieldwatch.run.decision import GoBack
 
 EVENT = "rolled_back"
@@ -52,7 +52,7 @@ class RollbackState:
         """Whether the update of a step is skipped."""
         return any(first <= step <= last for first, last in self.skips)
 
-    def merge(self, divergence: Divergence, options: Rollback) -> Self:
+    def merge(self, divergence: TrainingDivergence, options: Rollback) -> Self:
         """Merge a divergence into the one before, unless the run got well past that."""
         first = divergence.first
         last = divergence.last
@@ -62,7 +62,9 @@ class RollbackState:
             return self
         return replace(self, span=(min(self.span[0], first), max(self.span[1], last)))
 
-    def after_rollback(self, divergence: Divergence, back: GoBack, step: int, non_finite: Sequence[str]) -> Self:
+    def after_rollback(
+        self, divergence: TrainingDivergence, back: GoBack, step: int, non_finite: Sequence[str]
+    ) -> Self:
         """Return the state after the run went back.
 
         Args:
@@ -87,7 +89,12 @@ class RollbackState:
 
 
 def decide_rollback(
-    divergence: Divergence, state: RollbackState, options: Rollback, checkpoints: Sequence[int], *, total: int | None
+    divergence: TrainingDivergence,
+    state: RollbackState,
+    options: Rollback,
+    checkpoints: Sequence[int],
+    *,
+    total: int | None,
 ) -> GoBack | Diverged:
     """Decide what to do about a divergence.
 

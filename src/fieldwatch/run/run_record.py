@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.guard import Diverged, Divergence, Refusals, Rollback, Spikes
+from fieldwatch.guard import Diverged, TrainingDivergence, Refusals, Rollback, Spikes
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
@@ -196,14 +196,14 @@ class RunRecord:
         return self.refusals.ongoing or (self._spikes is not None and self._spikes.ongoing)
 
     @property
-    def divergence(self) -> Divergence | None:
+    def divergence(self) -> TrainingDivergence | None:
         """Why the run has diverged, of two reasons the one that was seen first; None while it has not."""
         divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
             last = streak.first + streak.length - 1
             cause = f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
-            divergences.append(Divergence(streak.first, last, last, cause + streak.culprit))
+            divergences.append(TrainingDivergence(streak.first, last, last, cause + streak.culprit))
         return min(divergences, key=lambda divergence: divergence.noticed_at, default=None)
 
     def raise_if_diverged(self, how_to_resume: Callable[[], str]) -> None:
