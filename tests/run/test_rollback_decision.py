@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.guard import Diverged, TrainingDivergence, Rollback
+from fieldwatch.guard import Diverged, Rollback, TrainingDivergence
 from fieldwatch.run.decision import GoBack
 from fieldwatch.run.rollback import RollbackState, decide_rollback
 

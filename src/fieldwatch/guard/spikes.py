@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.guard.divergence import TrainingDivergence, Rollback
+from fieldwatch.guard.divergence import Rollback, TrainingDivergence
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
 from fieldwatch.record import Block, tags

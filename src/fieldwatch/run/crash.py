@@ -41,8 +41,10 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
         memory: says why memory ran out, if that is what happened.
         resume: how to go on.
     """
+    # First: where memory ran out, everything below needs some of it.
     memory.make_room(error)
     try:
+        # A record whose thread has stopped cannot be drained: waiting for it would raise its error here.
         if record.failure is None:
             with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
                 record.finish()
@@ -69,6 +71,7 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
         error: what ended the training; the place is noted on it.
         folder: the run folder.
     """
+    # The note tells that the run itself has left a crash folder for this error.
     if not holds_run(folder) or any(note.startswith(CRASH_NOTE) for note in getattr(error, "__notes__", ())):
         return
     try:

@@ -70,6 +70,7 @@ class OutOfMemoryTriage:
         """If memory ran out, look at what there is and give back what was kept for writing down why."""
         if _request_of(error) is None:
             return
+        # One part is given back for reading the memory, the other for writing the report about it.
         self._reserve[0].close()
         self._memory_at_error = self._memory()
         self._reserve[1].close()
@@ -110,6 +111,7 @@ class OutOfMemoryTriage:
         if request is None or request.size is None:
             return ""
         if self._counters.device.type == "cuda":
+            # On CUDA the device was examined when the request failed; by now part of its memory is free again.
             memory = None if self._failed_request is None else _with_others(self._failed_request.memory, request)
         else:
             memory = self._memory()
@@ -174,6 +176,7 @@ def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: 
         free=machine.available,
         allocated=resident,
         reserved=resident,
+        # What `make_room` gave back was not there for the request that failed.
         allowed=None if capacity is None else capacity - given_back,
         held=steady_bytes or None,
     )

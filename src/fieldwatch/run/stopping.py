@@ -105,6 +105,7 @@ class StopPoint:
             Interrupted: always.
         """
         if not self._request.came:
+            # It came to another rank: raised here too, so that the exit code is the same on all.
             signal.raise_signal(number)
         self._end()
 

@@ -69,8 +69,10 @@ class PhaseTimeout:
         self._recent.append(seconds)
         self._count += 1
         self._longest = max(self._longest, seconds)
+        # The usual case: even the longest duration keeps the minimum, and nothing has to be sorted.
         if self._longest * TIMEOUT_FACTOR <= MIN_TIMEOUT:
             self.timeout = MIN_TIMEOUT
+        # Sorting is kept rare: for the first few, now and then, and when one came near the limit.
         elif self._count <= 8 or self._count % 64 == 0 or seconds * TIMEOUT_FACTOR > self.timeout:
             ordered = sorted(self._recent)
             usual = ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
@@ -130,6 +132,7 @@ class Watchdog:
         self._earlier_death = explain_silent_end(self._folder)
         attempt = self._supervisor.attempt if self._supervisor else 0
         self._box = BlackBox(self._folder, attempt=attempt)
+        # A run that hung for days wrote its stacks again and again; of a file that large nothing is kept.
         too_large = self.stacks.exists() and self.stacks.stat().st_size > _MAX_STACKS_BYTES
         self._stacks = open_new(self.stacks) if too_large else open_for_append(self.stacks)
         self._stacks.write(heading(attempt).encode())  # unbuffered: a buffer would keep what a full disk refused
@@ -173,6 +176,7 @@ class Watchdog:
         if self._box is None:
             return
         now = time.monotonic()
+        # The timer has written the stacks; only now, that the loop goes on, can an event be recorded.
         if now > self._deadline:
             self._note_hang(now - self._last_sign)
         if step is not None:
@@ -185,6 +189,7 @@ class Watchdog:
         phase_timeout, raw_phase = self._current
         timeout = phase_timeout.timeout * self._patience
         self._box.beat(self._step, raw_phase, timeout, now)
+        # Setting the timer costs 80 us: it stays while it would fire neither too early nor a second too late.
         if self._watches and not timeout <= self._deadline - now <= timeout + REARM_SLACK:
             self._arm(timeout + REARM_SLACK)
 
@@ -213,6 +218,7 @@ class Watchdog:
         if self._owns_faults:
             faulthandler.disable()
         faulthandler.unregister(signal.SIGUSR2)
+        # Faults and SIGUSR2 go back to the run that was opened before this one.
         for other in self._open[-1:]:
             other.listen()
         self._stacks.close()
@@ -226,6 +232,7 @@ class Watchdog:
         """Have faults and SIGUSR2 written into this run's file."""
         if self._stacks is None:
             return
+        # One file at a time gets faults: whoever enabled the handler before keeps it.
         if not faulthandler.is_enabled():
             faulthandler.enable(self._stacks)
             self._owns_faults = True
@@ -257,6 +264,7 @@ class Watchdog:
         entry = self._timeouts.get(phase)
         if entry is None:
             timeout = self._loop_timeout if self._step >= 0 and phase != AFTER_LOOP else None
+            # The black box has 32 bytes for the name of a phase.
             entry = PhaseTimeout(timeout if self._watches else float("inf")), phase.encode()[:32]
             self._timeouts[phase] = entry
         return entry
