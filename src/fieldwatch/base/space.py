@@ -36,6 +36,7 @@ def disk_full(folder: Path, message: str) -> DiskFullError:
 def _says_no_space(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in TRANSIENT_ERRNOS
+    # mlflow keeps its tables in SQLite, whose error is no OSError.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
@@ -44,4 +45,5 @@ def _causes(error: BaseException | None, *, foreign: bool) -> Iterator[BaseExcep
     while error is not None and id(error) not in visited:
         visited.add(id(error))
         yield error
+        # `__context__` is any error that was being handled, and need not be the reason: only on request.
         error = error.__cause__ or (error.__context__ if foreign else None)
