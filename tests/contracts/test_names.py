@@ -14,13 +14,13 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Capture Curve Decoded DeviceMemory DiskFull Entry Exported Found Gaussians Geometry Held
-        Instruments Layout Leak Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Pace Part
-        Picture Plan RateOptions Recorded Rendered Ring Row Samples Saved Score Sections Segment Sight
-        Similarity Span Stage Tab Totals Verdict Waiting Watched Window Written
+        Ball Curve Decoded DeviceMemory Entry Exported Found Gaussians Geometry Layout Leak
+        Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Part Picture Plan RateOptions
+        Rendered Ring Row Samples Saved Score Sections Seen Segment Shown Sight Similarity Source Span
+        Stage Standing Tab Totals Verdict Waiting Watched Window
     """,
     3: """
-        Batch Candidate Evaluation Phase Seen Shown Source Standing StoredRun Term View
+        Batch Candidate Evaluation Phase StoredRun Term View
     """,
     4: """
         Block Scene

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fieldwatch.guard import Diverged, Divergence, Rollback
+from fieldwatch.guard import Diverged, Rollback, TrainingDivergence
 from fieldwatch.run.decision import GoBack
 from fieldwatch.run.rollback import RollbackState, decide_rollback
 
-DIVERGENCE = Divergence(first=64, last=73, noticed_at=95, cause="the loss is high")
+DIVERGENCE = TrainingDivergence(first=64, last=73, noticed_at=95, cause="the loss is high")
 OPTIONS = Rollback(margin=2, at_most=2, settled=256)
 SAVED = (20, 40, 60, 80)
 

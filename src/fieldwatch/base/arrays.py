@@ -27,7 +27,9 @@ LARGEST_ARRAY = 4 * 2**30
 """Bytes of one array, unless a reader knows better."""
 
 _MAGIC = b"\x93NUMPY"
+# The limit of numpy's own reader (`max_header_size`).
 _MAX_HEADER_BYTES = 10_000
+# Byte order, kind and bytes of integers, floats and complex numbers, or a boolean; no objects, no records.
 _NUMERIC_TYPE = re.compile(r"[<>|=]?(?:[iufc][0-9]{1,2}|b1)")
 _ZIP_MAGIC = b"PK"
 _ARCHIVE_ERRORS = (
@@ -138,6 +140,7 @@ def _members(path: Path) -> Generator[Iterator[tuple[str, BufferedIOBase]]]:
 
 def _array(file: BufferedIOBase, name: str, largest: int) -> NDArray[Any]:
     header = _header(file, name)
+    # The header decides, before anything is read: a compressed member may expand a thousandfold.
     if header.nbytes > largest:
         raise ArrayFileError(
             f"{name} announces {header.dtype} of shape {header.shape}, {header.nbytes:,} bytes: expected at most "
@@ -149,6 +152,7 @@ def _array(file: BufferedIOBase, name: str, largest: int) -> NDArray[Any]:
             f"{name} is cut short: its header announces {header.nbytes:,} bytes, {len(data):,} follow; copy it again"
         )
     flat = np.frombuffer(data, header.dtype)
+    # Arrays of the other byte order are converted: torch refuses them.
     flat = flat if header.dtype.isnative else flat.astype(header.dtype.newbyteorder("="))
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
@@ -168,6 +172,7 @@ def _header(file: BufferedIOBase, name: str) -> ArrayHeader:
     major = start[len(_MAGIC)]
     if major not in (1, 2, 3):
         raise ArrayFileError(f"{name} has version {major} of numpy's format: expected 1, 2 or 3")
+    # Version 1 of the format has a length of two bytes, later ones have four.
     width = "<H" if major == 1 else "<I"
     raw = file.read(struct.calcsize(width))
     length = struct.unpack(width, raw)[0] if len(raw) == struct.calcsize(width) else 0
@@ -180,9 +185,11 @@ def _header(file: BufferedIOBase, name: str) -> ArrayHeader:
         kind = about["descr"]
         fortran = about["fortran_order"]
         numbers = isinstance(kind, str) and _NUMERIC_TYPE.fullmatch(kind) is not None
+        # Only types that matched reach numpy, which would accept records and objects as well.
         dtype = np.dtype(kind if numbers else "V")
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         raise _damaged(name, text) from error
+    # `type(...) is int` because True is an int, too; 32 dimensions are the most that numpy 1 allows.
     whole = isinstance(shape, tuple) and all(type(side) is int and side >= 0 for side in shape) and len(shape) <= 32
     if not whole or not isinstance(fortran, bool):
         raise _damaged(name, text)

@@ -40,6 +40,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
         durable: return only when the contents and the name are on the disk, so that a power cut leaves the old file or
             the new one.
     """
+    # Where durable, contents are synced before the name: after a power cut no name leads to missing contents.
     with whole_file(path) as draft:
         if durable:
             write_synced(draft, [data])
@@ -52,6 +53,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
 
 def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write an empty, a reserved or a new file from its first byte on, and return when its contents are on the disk."""
+    # Not O_TRUNC: blocks that were reserved for the file must stay its own.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         for piece in pieces:
@@ -64,6 +66,7 @@ def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def _write_all(descriptor: int, piece: memoryview) -> None:
     done = 0
     while done < len(piece):
+        # A write may take a part only, at 2 GiB or on a disk that is nearly full.
         done += os.write(descriptor, piece[done:])
 
 
@@ -112,12 +115,14 @@ def _open_regular(path: Path, flags: int, mode: str) -> FileIO:
     try:
         descriptor = os.open(path, flags | _OPEN_FLAGS, 0o644)
     except OSError as error:
+        # A link, a pipe that nobody reads (or a socket), a folder.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise _not_a_regular_file(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_a_regular_file(path)
+    # Not to block was for the opening alone.
     os.set_blocking(descriptor, True)
     return FileIO(descriptor, mode)
 

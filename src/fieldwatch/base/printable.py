@@ -44,6 +44,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_harmless(char: str) -> bool:
+    # Python calls all spaces but one unprintable; they do no harm.
     return char.isprintable() or unicodedata.category(char) == "Zs"
 
 

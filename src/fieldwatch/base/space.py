@@ -25,7 +25,7 @@ def lacks_space(error: BaseException, *, foreign: bool = False) -> bool:
         error: the error.
         foreign: it comes from another library: errors that were being handled when it was raised count too.
     """
-    return any(_says_no_space(one) for one in _causes(error, foreign=foreign))
+    return any(_says_no_space(cause) for cause in _causes(error, foreign=foreign))
 
 
 def disk_full(folder: Path, message: str) -> DiskFullError:
@@ -36,12 +36,14 @@ def disk_full(folder: Path, message: str) -> DiskFullError:
 def _says_no_space(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in TRANSIENT_ERRNOS
+    # mlflow keeps its tables in SQLite, whose error is no OSError.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _causes(error: BaseException | None, *, foreign: bool) -> Iterator[BaseException]:
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited = set[int]()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
+        # `__context__` is any error that was being handled, and need not be the reason: only on request.
         error = error.__cause__ or (error.__context__ if foreign else None)

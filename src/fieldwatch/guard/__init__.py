@@ -1,7 +1,7 @@
 """What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
 
 from fieldwatch.guard.clipping import Clip, clip_gradients
-from fieldwatch.guard.divergence import Divergence, Rollback
+from fieldwatch.guard.divergence import Rollback, TrainingDivergence
 from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe_refusal
 from fieldwatch.guard.spikes import Spikes
 from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
@@ -12,11 +12,11 @@ __all__ = [
     "SKIPPED",
     "Clip",
     "Diverged",
-    "Divergence",
     "Refusals",
     "Rollback",
     "Spikes",
     "Streak",
+    "TrainingDivergence",
     "Verdict",
     "clip_gradients",
     "describe_non_finite",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Divergence(NamedTuple):
+class TrainingDivergence(NamedTuple):
     """Why a run cannot go on as it is.
 
     Attributes:
@@ -74,6 +74,7 @@ class Rollback:
         first, last = span
         if last < first:
             return first, last
+        # Each further try adds half the stretch on either side, so that it skips about twice as much.
         wider = self.margin if not tries else max(self.margin, (last - first + 1) // 2)
         return max(first - wider, 0), last + wider
 

@@ -51,6 +51,7 @@ class Refusals:
         if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
             return
         refused = block.values[:, block.columns.index(REFUSED)] > 0
+        # The usual block: rows are looked at one by one only where something was refused.
         if not refused.any():
             self._streak = None
             return
@@ -81,6 +82,7 @@ def culprit(block: Block, row: int) -> dict[str, list[str]]:
     groups = list(tags.GROUP_NORM.parts(bad))
     rates = list(tags.LEARNING_RATE.parts(bad))
     samples = list(block.samples[row]) if block.samples else []
+    # Where no loss per sample tells which one it was, all samples of the step are named.
     bad_samples = [samples[index] for name in bad if (index := tags.sample_place(name)) is not None]
     return {"terms": terms, "groups": groups, "rates": rates, "samples": bad_samples or samples}
 

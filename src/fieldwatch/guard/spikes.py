@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.guard.divergence import Divergence, Rollback
+from fieldwatch.guard.divergence import Rollback, TrainingDivergence
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
 from fieldwatch.record import Block, tags
@@ -54,7 +54,7 @@ class Spikes:
     def __init__(self, options: Rollback, state: Mapping[str, Any] | None = None) -> None:
         self._options = options
         state = state or {}
-        self.divergence: Divergence | None = None
+        self.divergence: TrainingDivergence | None = None
         self._windows = {name: np.array(values, np.float64) for name, values in state.get("windows", {}).items()}
         self._baselines = {name: _Baseline(*pair) for name, pair in state.get("usual", {}).items()}
         self._last_finite: dict[str, int] = dict(state.get("finite", {}))
@@ -110,13 +110,16 @@ class Spikes:
     def _split(self, block: Block) -> Iterator[slice]:
         """Cut a block where usual values are taken anew, and where a phase begins."""
         refreshes = block.steps // REFRESH_EVERY
+        # A number that changes wherever a window of REFRESH_EVERY steps or a phase begins; 2**40 keeps the two apart.
         segments = refreshes + np.searchsorted(np.array(self._phase_starts), block.steps, side="right") * (1 << 40)
         cuts = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(block)]
         for first, last in pairwise(cuts):
+            # A phase that has begun makes the loss another one: what was learned before is dropped.
             passed = [step for step in self._phase_starts if step <= int(block.steps[first])]
             if passed:
                 self._phase_starts = self._phase_starts[len(passed) :]
                 self._reset()
+            # Baselines are taken at fixed steps, so that they do not depend on how rows were cut into blocks.
             if int(refreshes[first]) != self._refresh_index:
                 self._refresh_index = int(refreshes[first])
                 self._baselines = {
@@ -148,11 +151,13 @@ class Spikes:
         baseline = np.zeros(count)
         noise = np.zeros(count)
         for name in judged:
+            # Under the weights of each row: a weight that ramps up moves the loss and its baseline alike.
             weight = weights[name]
             known = self._baselines[name]
             now += weight * values[name]
             baseline += weight * known.value
             noise += np.abs(weight) * known.deviation
+        # A multiple alone would call noise around zero a spike, so the loss has to leave the noise as well.
         beyond = (baseline > 0) & (now > baseline + NOISE_DEVIATIONS * TO_SIGMA * noise)
         return np.divide(now, baseline, out=np.zeros(count), where=beyond)
 
@@ -163,6 +168,7 @@ class Spikes:
         began = block.steps[rows].copy()
         for index in np.flatnonzero(counts):
             row = rows.start + int(index)
+            # One good loss ends the stretch: a jump that comes back by itself is no divergence.
             if not high[index]:
                 self._high_count = 0
                 self._highest_ratio = 0.0
@@ -195,6 +201,7 @@ class Spikes:
                 ratio = norms[index] / baseline.value
                 cause = f"the gradient was {ratio:.3g} times its usual norm at step {step}{_samples(block, row)}"
                 self._report(int(began[index]), step, cause)
+            # Norms from a stretch of high losses stay out of the window as well.
             calm &= ~surging & (began == block.steps[rows])
         self._extend(tags.TOTAL_NORM, norms[calm])
 
@@ -203,6 +210,7 @@ class Spikes:
         for column, name in enumerate(block.columns):
             if name not in (MOMENTS, BUFFERS) and tags.PARAMETER_MEAN.part(name) is None:
                 continue
+            # What was never finite, such as a mask of minus infinity, is meant to be so.
             for step, value in zip(block.steps.tolist(), block.values[:, column].tolist(), strict=True):
                 if np.isfinite(value):
                     self._last_finite[name] = step
@@ -212,7 +220,8 @@ class Spikes:
                     self._report(last, last - 1, cause, noticed_at=step)
 
     def _report(self, first: int, last: int, cause: str, *, noticed_at: int | None = None) -> None:
-        divergence = Divergence(first, last, last if noticed_at is None else noticed_at, cause)
+        divergence = TrainingDivergence(first, last, last if noticed_at is None else noticed_at, cause)
+        # Several reasons may lie in one block: the first that was noticed counts, whichever reader found it.
         if self.divergence is None or divergence.noticed_at < self.divergence.noticed_at:
             self.divergence = divergence
 

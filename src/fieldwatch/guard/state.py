@@ -72,14 +72,17 @@ def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optim
 
 
 def _named_tensors(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
-    seen: set[int] = set()
+    registered: set[int] = set()
     for group, owner in groups.items():
         for name, tensor in _parameters(owner):
-            seen.add(id(tensor))
+            registered.add(id(tensor))
             yield f"parameter {name} of group '{group}'", tensor
     for number, optimizer in enumerate(optimizers):
-        rest = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in seen]
-        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(rest))
+        # Parameters outside of the watched groups train too, and may be what went bad.
+        others = [
+            tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in registered
+        ]
+        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(others))
     yield from _moments(optimizers)
     yield from _buffers(groups.values())
 
@@ -99,6 +102,7 @@ def _moments(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in optimizer.state.get(parameter, {}).items():
+                    # Step counters are finite, and empty tensors have no norm.
                     if key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel():
                         yield f"{key} of parameter {index} of optimizer {number}", value
                 index += 1
@@ -114,6 +118,7 @@ def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
 
 def _largest(tensors: list[Tensor]) -> Tensor:
     device = tensors[0].device
+    # Tensors on other devices are left out: their values would have to be copied, and waited for.
     sums = _foreach_norm([tensor for tensor in tensors if tensor.device == device], 1.0)
     return torch.stack([total.float() for total in sums]).max()
 

@@ -40,6 +40,7 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
             f"step.update(...) cannot guard {type(optimizer).__name__}: its step() expects a closure that runs the "
             "model several times; call optimizer.step(closure) yourself, without step.update(...)"
         )
+    # From the cheapest way to the last resort; only the branches that read the flag on a GPU make the host wait.
     if reading_is_free(refused) or _creates_state(optimizer):
         step_if_allowed(optimizer, refused)
     elif skips_by_itself(optimizer):
@@ -82,6 +83,7 @@ def prefer_fused(optimizer: Optimizer) -> bool:
         return False
     if not all(_can_be_fused(group) for group in optimizer.param_groups):
         return False
+    # Defaults too: groups that are added later take their settings from there.
     for group in (*optimizer.param_groups, optimizer.defaults):
         group["fused"] = True
         group["foreach"] = False
@@ -102,6 +104,7 @@ def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
 
 def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step a fused optimizer, which skips by itself; no host read."""
+    # torch's GradScaler hands both over in the same way; None stands for no loss scaling.
     optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]  torch reads these two off the object
     optimizer.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]
     try:
@@ -113,6 +116,7 @@ def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> Non
 def step_and_restore(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step, then put back a copy of everything if the flag is 1; no host read."""
     with torch.no_grad():
+        # Slots, not tensors: a step may put a new tensor in the place of the old one.
         slots = list(_tensor_slots(optimizer))
         before = [container[key].clone() for container, key in slots]
         optimizer.step()
@@ -136,12 +140,14 @@ def _creates_state(optimizer: Optimizer) -> bool:
     known = _stepped_parameters.get(optimizer, frozenset())
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            # Without a gradient the optimizer passes over the parameter, and makes no state for it.
             if id(parameter) not in known and parameter.grad is not None:
                 return True
     return False
 
 
 def _state_is_selectable(optimizer: Optimizer, refused: Tensor) -> bool:
+    # Numbers of Python and tensors on another device cannot be chosen by a flag on this one.
     state = (value for parameter in _with_gradient(optimizer) for value in optimizer.state.get(parameter, {}).values())
     return all(value is None or (isinstance(value, Tensor) and value.device == refused.device) for value in state)
 

@@ -36,9 +36,10 @@ def find_pipeline(name: str) -> Pipeline:
     if offers is None:
         known = ", ".join(pipeline_names()) or "none; install fieldwatch again (pip install -e .)"
         raise UnknownPipeline(f"no pipeline {name!r} is installed: expected one of {known}")
+    # Which of them would win depends on the order of the path: nobody should rely on it.
     if len(offers) > 1:
-        places = ", ".join(sorted(offer.value for offer in offers))
-        raise PipelineError(f"several packages offer a pipeline {name!r} ({places}): uninstall all but one")
+        origins = ", ".join(sorted(offer.value for offer in offers))
+        raise PipelineError(f"several packages offer a pipeline {name!r} ({origins}): uninstall all but one")
     return _load(offers[0])
 
 
@@ -58,6 +59,7 @@ def working_pipelines() -> tuple[tuple[Pipeline, ...], dict[str, PipelineError]]
     for name in pipeline_names():
         try:
             working.append(find_pipeline(name))
+        # One broken package must not hide the others.
         except PipelineError as error:
             broken[name] = error
     return tuple(working), broken

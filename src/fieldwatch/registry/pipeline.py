@@ -12,6 +12,7 @@ from fieldwatch.record import config_of_run, preset_of_run
 Reference = str
 """Code by name, ``package.module:name``: it is imported when it is needed, and not before."""
 
+# A name is typed as a word of a command: no upper case, no underscore, no option's dash in front.
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -158,6 +159,7 @@ class Pipeline:
         """
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r}: expected a lower-case word of letters, digits and '-'")
+        # The form is checked here, and not the code: importing it would load torch.
         for field_name in _REFERENCES:
             reference = getattr(self, field_name)
             if reference and not _REFERENCE.fullmatch(reference):

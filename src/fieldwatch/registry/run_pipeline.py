@@ -46,6 +46,7 @@ def pipeline_of(folder: Path, capability: str = "") -> Pipeline:
         PipelineError: the pipeline's package cannot be used.
     """
     name = pipeline_name_of(folder)
+    # A name that nobody offers is no error yet: the message below lists what is installed.
     pipeline = find_pipeline(name) if name is not None and name in pipeline_names() else None
     if pipeline is not None and (not capability or getattr(pipeline, capability)):
         return pipeline

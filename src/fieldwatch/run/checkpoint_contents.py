@@ -45,6 +45,7 @@ class CheckpointContents:
 
     def has_tensor(self, tensor: Tensor) -> bool:
         """Whether a tensor is held, be it as a view of the same memory."""
+        # An empty tensor has nothing that a resumed run could miss.
         return self.has_object(tensor) or not tensor.numel() or _address_of(tensor) in self._addresses
 
     def has_scheduler_of(self, optimizer: Optimizer) -> bool:
@@ -52,6 +53,7 @@ class CheckpointContents:
         return any(getattr(scheduler, "optimizer", None) is optimizer for scheduler in self.schedulers)
 
     def _add(self, item: Any, depth: int) -> None:
+        # The first test ends cycles; the depth bounds the search in objects that hold half the program.
         if id(item) in self._objects or depth > _MAX_DEPTH:
             return
         self._objects[id(item)] = item
@@ -78,6 +80,7 @@ class CheckpointContents:
         for tensor in (*module.parameters(), *module.buffers()):
             self._objects[id(tensor)] = tensor
             self._addresses.add(_address_of(tensor))
+        # Its own state_dict may hold any of its attributes; torch's holds parameters, buffers and submodules only.
         if stores_more(module):
             self._add_members(vars(module).values(), depth)
 
@@ -99,6 +102,8 @@ def _of_torch(item: object) -> bool:
 
 def _address_of(tensor: Tensor) -> int:
     """Address of a tensor's memory; a number that nothing else has where it has none."""
+    # These have no storage to ask for an address.
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         return id(tensor)
+    # Storages without memory all have the address 0.
     return tensor.untyped_storage().data_ptr() or id(tensor)

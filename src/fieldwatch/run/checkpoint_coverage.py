@@ -55,6 +55,7 @@ class CheckpointCoverage:
         self._sources: list[tuple[Any, CountingSource]] = []
         self._began = False
         self._warned: set[str] = set()
+        # Keeps the optimizers alive, so that no other object gets the id of one that was checked.
         self._checked: dict[int, Optimizer] = {}
 
     def set_items(self, items: Mapping[str, Any] | None) -> None:
@@ -119,6 +120,7 @@ class CheckpointCoverage:
             self._warn_once("LRScheduler", f"{what}: in a resumed run the schedule begins anew.")
         watched = {id(parameter) for name in self._watched.owners() for parameter in self._watched.read(name)}
         unwatched = (p for group in optimizer.param_groups for p in group["params"] if id(p) not in watched)
+        # Watched parameters were checked before the first step.
         missing = sum(not contents.has_tensor(parameter) for parameter in unwatched)
         if missing:
             what = f"{missing} parameters that {kind} steps are not kept"
@@ -135,15 +137,18 @@ class CheckpointCoverage:
             self._warn_once(kind, reason)
         elif isinstance(batches, DataLoader) or type(batches).__module__.startswith("torch.utils.data"):
             self._warn_once("DataLoader", _PLAIN_LOADER)
+        # A generator may draw from anything: it is suspected only if no tracked object could hold its position.
         elif isinstance(batches, Iterator):
             if not contents.has_custom_state:
                 self._warn_once(kind, _GENERATOR.format(kind=f"a {kind}"))
+        # A source of one item is the same data at every step.
         elif isinstance(batches, Sized) and len(batches) > 1:
             self._warn_once(kind, _FROM_THE_START.format(kind=f"a {kind}"))
 
     def _check_attributes(self, contents: CheckpointContents, owner: nn.Module) -> None:
         """Judge what a module has beside parameters, buffers and modules: torch does not store it."""
         for part in owner.modules():
+            # A module that stores more than its parameters may store these too.
             if not stores_more(part):
                 for name, item in vars(part).items():
                     if isinstance(item, Optimizer | GradScaler | Shuffled | ResumableLoader):

@@ -61,6 +61,7 @@ def run_options(
     """Combine the options of a pipeline with what the caller chose; the caller's choice wins."""
 
     def chosen(*names: str) -> dict[str, Any]:
+        # Only what the caller gave: an absent choice must not overwrite the pipeline's with a default.
         return {name: value for name, value in choices.items() if name in names}
 
     return RunOptions(

@@ -80,6 +80,7 @@ class RunDescription:
             git=git_state(),
             segments=(*earlier, new_segment(step)),
             about=self.about,
+            # Every reader knows the toolkit's own metrics: run.json lists only what differs from them.
             metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
@@ -106,6 +107,7 @@ class RunDescription:
         """Tell rules and sinks, at the start of a segment."""
         windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self.windows.items()}
         record.event("windows", step, windows=windows)
+        # Recorded at their own first step, which may lie ahead.
         for phase in self.phases:
             record.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:

@@ -69,11 +69,13 @@ class EvaluationBlock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         """Restore everything; record an error that training survives, and suppress it."""
         self._no_grad.__exit__(kind, error, at)
+        # The traceback is formatted before its frames, and with them their memory, are let go.
         text = None if error is None or not self._is_survived(error) else _text_of(error)
         self._before.restore()
         if error is None or text is None:
             return False
         self.failed = True
+        # Their local variables hold the tensors of the evaluation; the caller may keep the error.
         _clear_frames(error)
         release_memory()
         self._report(*text)

@@ -53,6 +53,7 @@ class ExternalTargets:
             return stored
         expected = stored._signature()
         signature = about.get("signature")
+        # Without a key nothing can be trusted, not even an empty signature.
         trusted = bool(expected) and isinstance(signature, str) and hmac.compare_digest(expected, signature)
         return cls(mirror=stored.mirror, sinks=stored.sinks, trusted=trusted)
 
@@ -84,6 +85,7 @@ def resolve_targets(folder: Path, mirror: str, sinks: Sequence[str], *, warn: bo
         UserWarning: ``run.json`` names a mirror that this user did not choose on this machine.
     """
     stored = ExternalTargets.stored(folder)
+    # Only the mirror is taken over: sinks are turned on by the command, which checks the signature itself.
     if not mirror and stored.mirror and stored.trusted:
         mirror = stored.mirror
     elif not mirror and stored.mirror and warn:
@@ -91,6 +93,7 @@ def resolve_targets(folder: Path, mirror: str, sinks: Sequence[str], *, warn: bo
         warnings.warn(
             f"{folder}/run.json names the mirror {url}, which you did not choose on this machine: nothing is copied "
             f"there or restored from there. Give --mirror {url} (or Saving(mirror=...)) to use it.",
+            # The line that made the Run.
             stacklevel=3,
         )
     return ExternalTargets(mirror=mirror, sinks=tuple(sinks))
@@ -108,6 +111,7 @@ def _user_key() -> bytes:
         key = path.read_bytes()
     except (OSError, RuntimeError):  # RuntimeError: no home at all
         return b""
+    # A key that a full disk cut short, or emptied, could be guessed.
     return key if len(key) == _KEY_BYTES else b""
 
 

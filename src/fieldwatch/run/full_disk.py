@@ -80,6 +80,7 @@ class FullDiskReporter:
         with suppress(DiskFullError):  # what is lost then is said below
             self.poll(step)
         rows, nbytes = self._waiting.close()
+        # The event about the freed disk is one more write, which may have to wait as well.
         if self._reported is not None and not nbytes:
             self._report_freed(*self._reported, last=step)
             rows, nbytes = self._waiting.close()

@@ -26,8 +26,8 @@ class Incidents:
             f"{max(incident.step - step, 0)} steps are repeated"
         )
         facts = {"what": incident.what, "reason": incident.reason, "message": message, "damaged": incident.step}
-        at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
-        self._pending.append((at, {**facts, "resumed_from": step}))
+        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        self._pending.append((event_step, {**facts, "resumed_from": step}))
 
     def add_lost(self, reason: str) -> None:
         """Note that no checkpoint of the run folder is good, and the mirror's is used."""

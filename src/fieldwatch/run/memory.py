@@ -85,10 +85,10 @@ class RunMemory:
         if self._instruments is not None:
             self._instruments.triage.make_room(error)
 
-    def explain(self, error: BaseException, place: Path, step: int) -> None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> None:
         """If memory ran out, say why: on the error, and in the crash folder."""
         if self._instruments is not None:
-            self._instruments.triage.explain(error, place, step)
+            self._instruments.triage.explain(error, crash_folder, step)
 
     def why(self, text: str) -> str:
         """Why memory ran out, in one paragraph, as far as it is known without a census; empty where it is not."""
@@ -153,10 +153,12 @@ class _MemoryInstruments:
             self._last_sample = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
             values = self._last_sample.copy()
         else:
+            # CUDA's counters are plain numbers of the allocator: reading them does not synchronize.
             values = self._last_sample | self.counters.take() if self._cuda else self._last_sample.copy()
         self.triage.steady_bytes = int(values.get("Memory/allocated_MB", 0.0) * MB)
         if self._tensors is not None:
             values |= self._tensors.end()
+        # Densification replaces parameters: without a rescan, sizes would be those of the old ones.
         if (step + 1) % RESCAN_EVERY == 0:
             self._watched.rescan()
         capacity = self.counters.capacity() if step % CAPACITY_EVERY == 0 else None
@@ -164,6 +166,7 @@ class _MemoryInstruments:
             values["Memory/capacity_MB"] = capacity / MB
         if self._machine.due():
             values |= self._machine.sample()
+        # Asking takes the request back, so it is asked last, and only where a snapshot can be written.
         if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
             keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS

@@ -67,12 +67,12 @@ class MemoryAccount:
     def tags(self, profile: Profile) -> dict[str, float]:
         """Every tag of the account, in MiB (counts and percent aside)."""
         census = self.census
-        root = profile.names
+        prefix = profile.names
         large = census.large(profile.large_mb * MB)
         sizes = {
             **{f"Tensor_Category/{name}": size for name, size in self.categories.items()},
             **{f"Tensor_DType/{name}": size for name, size in census.by_dtype().items()},
-            "Large_Tensors/total": sum(held.nbytes for held in large),
+            "Large_Tensors/total": sum(tensor.nbytes for tensor in large),
             **{f"Component/{name}": size for name, size in census.by_component().items()},
             **{f"Peak/{name}": size for name, size in self.peaks.items()},
             **{f"Fragmentation/{name}": size for name, size in self.fragmentation.parts().items()},
@@ -83,8 +83,8 @@ class MemoryAccount:
             "Tensor_Count/total": float(len(census.held) + len(census.saved)),
             "fragmentation_percent": self.idle_percent,
         }
-        return {f"{root}/{name}_MB": size / MB for name, size in sizes.items()} | {
-            f"{root}/{name}": value for name, value in counts.items()
+        return {f"{prefix}/{name}_MB": size / MB for name, size in sizes.items()} | {
+            f"{prefix}/{name}": value for name, value in counts.items()
         }
 
     def line(self, profile: Profile) -> dict[str, Any]:
@@ -116,6 +116,7 @@ class MemoryAccount:
             large_count=len(large),
             large_threshold=profile.large_mb,
             largest=tuple(
-                LargeTensor(size=held.nbytes / MB, shape=str(held.shape), dtype=held.dtype) for held in large[:LISTED]
+                LargeTensor(size=tensor.nbytes / MB, shape=str(tensor.shape), dtype=tensor.dtype)
+                for tensor in large[:LISTED]
             ),
         )

@@ -48,6 +48,7 @@ class NsightCapture:
 
     def end(self, step: int) -> None:
         """End a step."""
+        # Ends with the last step of the range, not with the first one after it, which may never come.
         if self._on and step + 1 not in self._range:
             self.close()
 

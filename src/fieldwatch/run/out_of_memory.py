@@ -70,16 +70,17 @@ class OutOfMemoryTriage:
         """If memory ran out, look at what there is and give back what was kept for writing down why."""
         if _request_of(error) is None:
             return
+        # One part is given back for reading the memory, the other for writing the report about it.
         self._reserve[0].close()
         self._memory_at_error = self._memory()
         self._reserve[1].close()
 
-    def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> Verdict | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
 
         Args:
             error: what ended the run.
-            place: the crash folder.
+            crash_folder: the crash folder.
             step: in which step.
         """
         request = _request_of(error)
@@ -95,7 +96,7 @@ class OutOfMemoryTriage:
             "device": {**vars(memory), "peaks": dict(memory.peaks)},
             "census": failed.census.as_json(max(step, 0), "failure"),
         }
-        (place / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        (crash_folder / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
         if verdict is not None:
             error.add_note(f"why memory ran out: {verdict}")
         return verdict
@@ -110,6 +111,7 @@ class OutOfMemoryTriage:
         if request is None or request.size is None:
             return ""
         if self._counters.device.type == "cuda":
+            # On CUDA the device was examined when the request failed; by now part of its memory is free again.
             memory = None if self._failed_request is None else _with_others(self._failed_request.memory, request)
         else:
             memory = self._memory()
@@ -174,6 +176,7 @@ def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: 
         free=machine.available,
         allocated=resident,
         reserved=resident,
+        # What `make_room` gave back was not there for the request that failed.
         allowed=None if capacity is None else capacity - given_back,
         held=steady_bytes or None,
     )

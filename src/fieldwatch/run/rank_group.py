@@ -78,6 +78,7 @@ class RankPatience:
         value = os.environ.get(PATIENCE_VARIABLE)
         if value is None:
             return cls()
+        # Digits and at most one point: no sign, no exponent, no "inf".
         seconds = float(value) if value.replace(".", "", 1).isdigit() else 0.0
         if seconds <= 0:
             raise InputError(f"{PATIENCE_VARIABLE}: expected a number of seconds above 0 (default 20), got {value!r}")
@@ -190,6 +191,7 @@ class RankGroup:
             failure, busy = self._read_news()
             now = time.monotonic()
             if busy and now - began < self._patience.busy:
+                # The limit counts from when the first rank was last known to work alone.
                 last_busy = now
             if failure or now - last_busy > limit:
                 self._give_up("hangs")
@@ -212,6 +214,7 @@ class RankGroup:
     def _fail(self, reason: RankLost | Interrupted, cause: RuntimeError | None) -> NoReturn:
         if isinstance(reason, RankLost) and not self._lost:
             self._lost = True
+            # Only at exit: the exception still has to leave its crash folder.
             atexit.register(_exit_without_closing)
         raise reason from cause
 
@@ -221,6 +224,7 @@ class RankGroup:
 
     def _reason(self, how: str, error: RuntimeError | None) -> RankLost | Interrupted:
         """Find out which ranks are missing and why, together with the ranks that are left."""
+        # The first rank that notices something sets the key; all others look into the same failure.
         noticed = self._store.compare_set("failure", "", how).decode()
         kind, _, left = noticed.partition(" ")
         missing = [int(left)] if left else self._missing(kind)
@@ -286,6 +290,7 @@ class RankGroup:
 def _describe_ending(error: BaseException | None) -> str:
     if error is None:
         return "finished"
+    # 130 is the exit code of a process that SIGINT ended.
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return f"interrupted {getattr(error, 'code', None) or 130}"
     lines = str(error).splitlines()

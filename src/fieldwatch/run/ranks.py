@@ -182,6 +182,7 @@ class Ranks:
         if len(tensors) == 1 and tensors[0].is_contiguous():  # a large one needs no room for a copy
             self._all_reduce(tensors[0].detach())
             return
+        # One collective for all: each costs a round trip, whatever its size.
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         self._all_reduce(flat)
         chunks = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -211,6 +212,7 @@ class Ranks:
         """
         if self.alone:
             return vote
+        # The maximum over ranks picks the first rank's numbers where the others send what never wins.
         cap = -1.0 if vote.growth_cap is None or not self.is_first else vote.growth_cap
         wishes = (vote.signal, vote.save and self.is_first, vote.diverged, cap)
         number, save, diverged, cap = self.largest([float(wish) for wish in wishes])
@@ -234,6 +236,7 @@ class Ranks:
             return work() if self.is_first else None
         with self.announced(what):
             result = work() if self.is_first else None
+        # The others wait here until the first rank has done its work.
         self.largest([0.0])
         return result
 
@@ -268,6 +271,7 @@ class Ranks:
         if self.alone:
             return [value]
         text = json.dumps(value).encode()
+        # Rows of one length, so that a sum can gather them; JSON has no NUL, which marks the padding.
         rows = torch.zeros(self.world, int(self.largest([len(text)])[0]), dtype=torch.uint8)
         rows[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         self._joined().reduce(rows)  # every other rank has zeros in this row

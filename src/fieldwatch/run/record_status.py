@@ -42,6 +42,7 @@ class PendingStatus:
 
     def wait(self) -> RecordStatus | None:
         """Wait for it; None if the record stopped before."""
+        # A record thread that has stopped resolves nothing any more: look for that now and then.
         while not self._resolved.wait(_POLL_SECONDS):
             if self._has_stopped():
                 return self._status

@@ -105,6 +105,7 @@ class Retry:
         """
         before = StateBackup(TorchGenerators(), undo)
         snapshot = None if step is None else step.snapshot()
+        # Work between two steps may come after an update; only an update inside the work forbids a retry.
         updated = step is not None and step.updated
         limit = micro_batches.most if most is None else min(most, micro_batches.most)
         while True:
@@ -122,6 +123,7 @@ class Retry:
             # The retry begins outside of the except clause: here the error is gone, and with it the frames whose
             # tensors filled the memory.
             release_memory()
+            # The same random numbers: the repeated work computes what the first try would have.
             before.restore()
             if step is not None:
                 step.restore(snapshot)

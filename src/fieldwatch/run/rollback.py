@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from fieldwatch.guard import Diverged, Divergence, Rollback
+from fieldwatch.guard import Diverged, Rollback, TrainingDivergence
 from fieldwatch.run.decision import GoBack
 
 EVENT = "rolled_back"
@@ -52,17 +52,20 @@ class RollbackState:
         """Whether the update of a step is skipped."""
         return any(first <= step <= last for first, last in self.skips)
 
-    def merge(self, divergence: Divergence, options: Rollback) -> Self:
+    def merge(self, divergence: TrainingDivergence, options: Rollback) -> Self:
         """Merge a divergence into the one before, unless the run got well past that."""
         first = divergence.first
         last = divergence.last
+        # Of an empty span the last step comes before the first: hence the larger of the two.
         if self.span is None or first > max(self.span) + options.settled:
             return replace(self, tries=0, span=(first, last))
         if last < first:  # no batch is suspected
             return self
         return replace(self, span=(min(self.span[0], first), max(self.span[1], last)))
 
-    def after_rollback(self, divergence: Divergence, back: GoBack, step: int, non_finite: Sequence[str]) -> Self:
+    def after_rollback(
+        self, divergence: TrainingDivergence, back: GoBack, step: int, non_finite: Sequence[str]
+    ) -> Self:
         """Return the state after the run went back.
 
         Args:
@@ -71,6 +74,7 @@ class RollbackState:
             step: the checkpoint that was restored.
             non_finite: parameters, moments and buffers that were not finite before.
         """
+        # Steps before the checkpoint do not come again.
         skip = (max(back.skip[0], step), back.skip[1])
         skips = (skip,) if skip[0] <= skip[1] else ()
         event = {"number": len(self.events) + 1, "try": self.tries + 1, "from": divergence.noticed_at + 1, "to": step}
@@ -87,7 +91,12 @@ class RollbackState:
 
 
 def decide_rollback(
-    divergence: Divergence, state: RollbackState, options: Rollback, checkpoints: Sequence[int], *, total: int | None
+    divergence: TrainingDivergence,
+    state: RollbackState,
+    options: Rollback,
+    checkpoints: Sequence[int],
+    *,
+    total: int | None,
 ) -> GoBack | Diverged:
     """Decide what to do about a divergence.
 
@@ -103,10 +112,12 @@ def decide_rollback(
     """
     span = state.span or (divergence.first, divergence.last)
     first, last = options.skipped(span, state.tries)
+    # A second try that skips all remaining updates trains nothing: the run stops instead.
     past_the_end = total is not None and bool(state.tries) and last >= total - 1
     if state.tries >= options.at_most or past_the_end:
         return Diverged(f"It may not go back again. {state.describe_attempts()}", divergence.first)
     before = min(first, divergence.first)
+    # Best is the newest checkpoint before all suspected steps; then those between them and the first bad one.
     wanted = [step for step in reversed(checkpoints) if step <= before]
     wanted += [step for step in checkpoints if before < step <= divergence.first]
     if not wanted:
@@ -122,8 +133,8 @@ def no_way_back(checkpoints: Sequence[int], state: RollbackState, reasons: Seque
         state: what was tried before.
         reasons: why checkpoints that were tried could not be restored.
     """
-    there = f"There is nothing to go back to: checkpoints are at steps {list(checkpoints)}"
-    return f"It cannot go back. {'; '.join([there, *reasons])}. {state.describe_attempts()}"
+    reason = f"There is nothing to go back to: checkpoints are at steps {list(checkpoints)}"
+    return f"It cannot go back. {'; '.join([reason, *reasons])}. {state.describe_attempts()}"
 
 
 def _describe_skip(skipped: Sequence[int]) -> str:

@@ -84,6 +84,7 @@ class Run:
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
         self.config: Mapping[str, Any] = plain(config)
+        # A folder that cannot be used is refused here, before anything is taken or written.
         resuming = check_folder(root, self.config, saving.resume)
         targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)
         about = self.ranks.about(targets.add_to_about(declared.about))
@@ -187,6 +188,7 @@ class Run:
         session = self._session
         session.begin(total, first=first)
         while not session.ended:
+            # The generator resumes when the loop asks for its next step: only then is this one over.
             yield session.begin_step()
             session.end_step()
         session.end_loop()
@@ -254,6 +256,7 @@ class Run:
             InputError: this is not the first rank. A ``with`` block cannot be left out on the others: call
                 :meth:`evaluate` on all ranks instead.
         """
+        # Another rank would have to skip the body of its `with` block, which Python does not allow.
         if not self.ranks.is_first:
             raise InputError(
                 f"run.evaluation({name!r}) is for the first of {self.ranks.world} ranks, got rank {self.ranks.rank}: "

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.guard import Diverged, Divergence, Refusals, Rollback, Spikes
+from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, TrainingDivergence
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
@@ -90,6 +90,7 @@ class RunRecord:
         self._spikes: Spikes | None = None
         self.history = History(HISTORY)
         self.waiting = Waiting(folder, Reserve(folder))
+        # Reentrant: a finding made while a block is processed records its event under the same lock.
         self._lock = threading.RLock()
         self._disk_reporter = FullDiskReporter(folder, self.waiting, self._append_event)
         self._journal = Journal(folder)
@@ -116,6 +117,7 @@ class RunRecord:
         """
         self.waiting.settle()
         self._sinks.rewind(mark)
+        # A new journal needs no mark of a segment: there is nothing before it to void.
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
@@ -128,6 +130,7 @@ class RunRecord:
         self._requests.clear()
         self.growth_cap = None
         self._examiner = Examiner(self._rules)
+        # What was found before the resume is not reported a second time.
         self._examiner.recall(self.findings)
         for finding in self.findings:
             self._limit_growth(finding)
@@ -140,6 +143,7 @@ class RunRecord:
 
         They cannot be expected where the checkpoint is another folder's.
         """
+        # Every step has a row, so that the last row of a whole journal is that of the step before.
         lost = step - 1 - self.history.step
         if mark is not None and lost > 0 and not mark.get("elsewhere"):
             damage.add_file(
@@ -163,6 +167,7 @@ class RunRecord:
         """
         refuse_taken_keys(kind, facts)
         self._recorder.hand_over()
+        # Submitted behind the rows so far: every reader gets rows and events in one order.
         self._writer.submit(lambda: self._append_event({"kind": kind, "step": step, **facts}))
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
@@ -196,14 +201,15 @@ class RunRecord:
         return self.refusals.ongoing or (self._spikes is not None and self._spikes.ongoing)
 
     @property
-    def divergence(self) -> Divergence | None:
+    def divergence(self) -> TrainingDivergence | None:
         """Why the run has diverged, of two reasons the one that was seen first; None while it has not."""
         divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
+            # A streak is noticed at its last row, and the batches of all its steps are suspected.
             last = streak.first + streak.length - 1
             cause = f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
-            divergences.append(Divergence(streak.first, last, last, cause + streak.culprit))
+            divergences.append(TrainingDivergence(streak.first, last, last, cause + streak.culprit))
         return min(divergences, key=lambda divergence: divergence.noticed_at, default=None)
 
     def raise_if_diverged(self, how_to_resume: Callable[[], str]) -> None:
@@ -240,6 +246,7 @@ class RunRecord:
     def request_status(self, seconds: float) -> PendingStatus:
         """What :meth:`mark` would say now, without waiting for it; nothing is synced, see :meth:`sync`."""
         self._recorder.hand_over()
+        # The request stands in the queue behind the rows up to this step, and before all later ones.
         pending = PendingStatus(lambda: self._status(seconds), lambda: self._writer.failure is not None)
         self._writer.submit(pending.resolve)
         return pending
@@ -278,6 +285,7 @@ class RunRecord:
 
     def close(self) -> None:
         """End the thread and close every file; what waits for room until now is lost, and that is said."""
+        # The thread ends first: it feeds everything that is closed below.
         self._writer.close()
         self._disk_reporter.close(max(self.history.step, 0))
         self._sinks.close()
@@ -297,12 +305,15 @@ class RunRecord:
 
     def _process_locked(self, block: Block) -> None:
         self._refuse_undeclared(block)
+        # Derived values go into the journal too, so that every later reader has them without computing.
         block = derive_block(block)
+        # The journal is first: a sink or rule that fails must not cost a row.
         self._journal.append(block)
         self._sinks(block)
         self.refusals(block)
         if self._spikes is not None:
             self._spikes(block)
+        # Rules run at fixed steps, not at the ends of blocks: a resumed run finds the same.
         for part, boundary in self._examiner.parts(block):
             self.history.extend(part)
             if boundary:
@@ -319,6 +330,7 @@ class RunRecord:
 
     def _limit_growth(self, finding: Finding) -> None:
         if "cap" in finding.actions and finding.limit is not None:
+            # Several rules may ask for a cap; the smallest one counts.
             self.growth_cap = min(finding.limit, self.growth_cap or finding.limit)
 
     def _append_event(self, event: Mapping[str, Any]) -> None:
@@ -333,6 +345,7 @@ class RunRecord:
         self._disk_reporter.report(kind, max(self.history.step, 0), message=message, **facts)
 
     def _refuse_undeclared(self, block: Block) -> None:
+        # Blocks repeat a few layouts: each set of names is checked once.
         if self._metrics is not None and block.columns not in self._checked_columns:
             for name in block.columns:
                 self._metrics.require(name)

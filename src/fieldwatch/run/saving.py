@@ -154,17 +154,20 @@ class RunCheckpoints:
     ) -> Restored | None:
         if self._mirror is None:
             return self.restore(record) if resuming else None
+        # The folder's own checkpoints win: the mirror may lag behind them.
         if resuming and self._checkpoints.steps():
             try:
                 return self.restore(record)
             except NoWayBackError as error:
                 if not self._mirror.names():
                     raise
+                # All are damaged: their names must be free for the copies from the mirror.
                 self._checkpoints.set_aside_all(str(error))
                 self.incidents.add_lost(str(error))
         restored = self._fetch(self._mirror, record, config, may_resume=may_resume)
         if restored is None or resuming:
             return restored
+        # The marks are those of another folder's sinks: here there is nothing to cut back to them.
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
@@ -212,6 +215,7 @@ class RunCheckpoints:
             CheckpointError: the thread that writes met a surprise.
         """
         self.record_outcomes(record)
+        # Stays set while the save is put off: a request is not made a second time.
         self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
         put_off = self._requested_metrics is None and self._saver.busy and self._nbytes > SMALL_STATE_BYTES
         return bool(self._items) and (self._due or self._requested_metrics is not None) and not put_off
@@ -277,6 +281,7 @@ class RunCheckpoints:
         """Let what is under way end, for some time at most, and record what came of it; no matter how the run ends."""
         ended = self._saver.close(LAST_SAVE_WAIT)
         if self._mirror is not None:
+            # A save that did not end in time has used up the wait of the copy.
             self._mirror.close(MIRROR_WAIT if ended else 0.0)
         if record.failure is None:
             self._drain_outcomes(record)
@@ -325,11 +330,13 @@ class RunCheckpoints:
 
     def _snapshot(self, done: int, record: RunRecord, seconds: float, metrics: Mapping[str, float] | None) -> None:
         began = time.monotonic()
+        # Requested before the copy is made: later rows must not count as part of this state.
         pending = record.request_status(seconds)
         try:
             draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
         except ShortOfMemoryError as error:
             record.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
+            # No room for a copy: training waits while the state itself is written, ranked as it was asked for.
             self._requested_metrics = metrics
             self._save_or_fail(done, record, seconds)
             return
@@ -357,16 +364,19 @@ class RunCheckpoints:
             self._outcomes.append(RefusedSave(save=save))
             return
         try:
+            # The journal first: after a power cut it must reach at least as far as the checkpoint.
             record.sync()
             self._buffers.wait()
             draft.put_note(status.mark)
             draft.put_run(self._manifest_text)
+            # One thread: the other cores belong to the training.
             path = self._checkpoints.write(draft, threads=1)
         except (CheckpointError, OSError) as error:
             self._outcomes.append(FailedSave(save=save, reason=str(error), free=free_bytes(self._folder)))
             return
         self._outcomes.append(WrittenSave(save=save, path=path, took=_milliseconds(began)))
         draft.release()
+        # Here the training does not wait for it; in the next snapshot it would.
         self._buffers.make_room_ahead()
 
     def _drain_outcomes(self, record: RunRecord) -> None:
@@ -416,6 +426,7 @@ class RunCheckpoints:
             return None
         if not may_resume:
             raise ExistingPathError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
+        # A mirror may be shared by mistake: its run has to have this config before anything is fetched.
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)
         restored = self.restore(record)

@@ -90,6 +90,7 @@ class Session:
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
         self._resources = resources
+        # The folder first: nothing may be written into one that another process holds.
         self._take_folder(undo)
         self.record = self._open_record(undo)
         self.log = RunLog(self.record)
@@ -99,6 +100,7 @@ class Session:
         self.coverage = CheckpointCoverage(self.tracked.watched, self._warn_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
+        # Last: until the record is open, a signal ends the process as usual, and nothing is left half done.
         resources.enter_context(self.stop_point)
         self._random = StoredRandomState()
         self._manifest: Manifest | None = None
@@ -133,6 +135,7 @@ class Session:
         """
         with ExitStack() as resources, ExitStack() as undo:
             session = cls(plan, resources, undo)
+            # From here on `close` does what `undo` held, in the order of a normal end.
             undo.pop_all()
             session._resources = resources.pop_all()
         return session
@@ -143,6 +146,7 @@ class Session:
         Args:
             error: what ended the training; None where it is finished.
         """
+        # First, before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
         with self._resources, ExitStack() as closing:
             # Called in reverse order: the record takes the outcome of the last save, and the files of the memory
@@ -169,6 +173,7 @@ class Session:
         """
         if self._resumed or self._began:
             raise InputError("run.resume() was called a second time, or in the loop: call it once, before the loop")
+        # Only sealed items are restored: what is tracked later would start fresh in a resumed run.
         self._settle_items("run.resume()", renamed)
         self._resumed = True
         plan = self._plan
@@ -198,12 +203,14 @@ class Session:
         self.checkpoints.incidents.refuse_step_0()
         self._start = max(self._start, first)
         self._rewind()
+        # After the rewind, so that the events of this start belong to the new segment.
         self.checkpoints.begin(self._start, self.record)
         self.watchdog.begin(self._start, self.record)
         self.coverage.set_items(self.tracked.items or None)
         self.coverage.check_at_start()
         self._began = True
         if self.stop_point.signal:
+            # It came during the warm-up: no step has begun that could be finished first.
             self._stop(self.stop_point.signal)
 
     @property
@@ -244,7 +251,7 @@ class Session:
             case Continue():
                 pass
             case Save():
-                self._save_behind()
+                self._save_in_background()
             case Stop(signal):
                 self._stop(signal)
             case GoBack() as back:
@@ -279,10 +286,13 @@ class Session:
     def _take_folder(self, undo: ExitStack) -> None:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
+        # Before the lock is taken: its file may be one of the links.
         refuse_links(plan.folder)
         self._resources.enter_context(OneWriter(plan.folder))
         self.watchdog.open()
+        # Joining the ranks may take minutes: the watchdog is open before, to say how far this process came.
         undo.push(self._close_watchdog)
+        # Before the ranks meet: after that, every rank looks for checkpoints to restore.
         if plan.saving.resume == "start-over" and self.ranks.is_first:
             give_up_checkpoints(plan.folder)
             self.checkpoints.incidents.allow_step_0()
@@ -301,6 +311,7 @@ class Session:
         outputs = plan.outputs
         wanted = outputs.sinks if self.ranks.is_first else rank_log
         sinks = wanted(plan.folder) if callable(wanted) else wanted
+        # Until the record has taken the sinks over, nobody else closes them.
         undo.callback(close_sinks, sinks)
         record = RunRecord(
             plan.folder,
@@ -315,6 +326,7 @@ class Session:
     def _settle_items(self, call: str, renamed: Mapping[str, str]) -> None:
         items = self.tracked.seal(call)
         if items:
+            # Nothing tracked means no checkpoints at all, not checkpoints of random states alone.
             items = {**items, "random_state": self._random}
         self.checkpoints.set_items(items, renamed=renamed, optional=self.tracked.optional)
 
@@ -330,12 +342,14 @@ class Session:
         print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.take_request, self.record.waiting)
+        # Last: what is built above may draw random numbers, and must not use up the restored states.
         self._random.apply()
 
     def _close_step(self) -> None:
         step = self._step
         if step is None:
             return
+        # The step counts as closed even if recording it fails: `close` would record it a second time.
         self._step = None
         closing = time.perf_counter()
         values = step.host_values | self.clock.take() | self.memory.end(step.index)
@@ -352,8 +366,10 @@ class Session:
         """
         due = self.checkpoints.due(self.log.step_index + 1, self.record)
         vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
+        # The only meeting of the ranks at the end of a step; whatever follows is the same on all of them.
         self._agreed = self.ranks.agree(vote)
         if self._agreed.diverged:
+            # All ranks raise the same error only if all have read the same rows.
             self.checkpoints.synchronize(self.record)
             return self._choose_rollback()
         # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
@@ -366,7 +382,7 @@ class Session:
             return Stop(self._agreed.signal)
         return Save() if self._agreed.save else Continue()
 
-    def _save_behind(self) -> None:
+    def _save_in_background(self) -> None:
         self.watchdog.alive("checkpoint")
         try:
             self.checkpoints.save_in_background(self.log.step_index + 1, self.record, self.log.seconds)
@@ -395,16 +411,17 @@ class Session:
         Raises:
             Diverged: nowhere; the message says what was tried.
         """
-        there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
+        checkpoint_steps = self.checkpoints.checkpoints.steps()  # the save in flight is among them
         self.checkpoints.record_outcomes(self.record)
         self.record.flush()
+        # All rows are read now: of several reasons, the record names the one that was noticed first.
         diverged = self._divergence_error(self._non_finite())
         divergence = self.record.divergence
         options = self._rollback_options
         if options is None or divergence is None:
             raise diverged
         self._rollback = self._rollback.merge(divergence, options)
-        answer = decide_rollback(divergence, self._rollback, options, there, total=self._total)
+        answer = decide_rollback(divergence, self._rollback, options, checkpoint_steps, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"
             raise Diverged(message, diverged.step)
@@ -426,12 +443,14 @@ class Session:
             raise RuntimeError("a run goes back only after a divergence, and the record holds none")
         non_finite = self._non_finite()  # before they are restored
         restored = self._restored(back, self._divergence_error(non_finite))
+        # The restored optimizers may lack state that existed before.
         forget_steps()
         self._rollback = self._rollback.after_rollback(divergence, back, restored.step, non_finite)
         self._start = restored.step
         self._mark = restored.note
         self._retry_while_disk_full(self._rewind)
         self._record_rollbacks()
+        # A process that is killed before the next planned save must not lose which updates are skipped.
         self.save()
 
     def _restored(self, back: GoBack, diverged: Diverged) -> Restored:
@@ -447,12 +466,13 @@ class Session:
             if restored is not None:
                 self.checkpoints.after_step(metrics)
                 return restored
-        there = self.checkpoints.checkpoints.steps()
-        message = f"{diverged}. {no_way_back(there, self._rollback, reasons)}"
+        checkpoint_steps = self.checkpoints.checkpoints.steps()
+        message = f"{diverged}. {no_way_back(checkpoint_steps, self._rollback, reasons)}"
         raise Diverged(message, diverged.step)
 
     def _record_rollbacks(self) -> None:
         """Record this return, and every earlier one whose event was lost by going back further."""
+        # Going back further voids the events of returns in between.
         known = {event.get("number") for event in self.record.history.events(EVENT)}
         for event in self._rollback.events:
             if event["number"] not in known:

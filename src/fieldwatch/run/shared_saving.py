@@ -28,6 +28,7 @@ class SharedCheckpoints(RunCheckpoints):
         if not self._ranks.alone:
             record.flush()
             self._saver.wait()
+            # Meeting last: each rank has read its rows by then, and the save in flight is on the disk.
             self._ranks.broadcast(None)
 
     def resume(
@@ -36,6 +37,7 @@ class SharedCheckpoints(RunCheckpoints):
         """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
         with self._ranks.announced("a checkpoint"):
             restored = super().resume(record, config, resuming=resuming, may_resume=may_resume)
+        # The others wait for this broadcast before they read anything.
         self._ranks.broadcast(None if restored is None else restored.step)
         return restored
 
@@ -62,6 +64,7 @@ class FollowerCheckpoints(SharedCheckpoints):
     """
 
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
+        # Only the first rank copies checkpoints, and only its mirror is read.
         super().__init__(folder, ranks, **options | {"mirror": ""})
         self.incidents.allow_step_0()  # the first rank decides whether that may be
         self._to_restore: dict[str, Any] = {}
@@ -96,6 +99,7 @@ class FollowerCheckpoints(SharedCheckpoints):
             self._to_restore, step=which, renamed=self._renamed, optional=self._optional
         )
         record.event("restored", restored.step)
+        # The note is the first rank's: its marks say nothing about this rank's record.
         return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:

@@ -84,6 +84,7 @@ def reduce_step(
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for bucket in buckets(gradients):
         with torch.no_grad():
+            # A mean over the batch is the sum of the parts' means, each weighed by its share of the samples.
             _foreach_mul_(bucket, weight)
         ranks.sum(bucket)
     if local is None:
@@ -95,6 +96,7 @@ def trained_parameters(watched: Watched, optimizers: Sequence[Optimizer]) -> lis
     """Every parameter that is stepped now or watched, once, in an order that is the same on every rank."""
     stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
     watched.gradients()  # rescans the groups where densification has replaced parameters
+    # Every rank runs the same program, so that its groups were tracked in the same order.
     registered = (p for name in watched.names() for p in watched.read(name))
     return list({id(parameter): parameter for parameter in (*stepped, *registered)}.values())
 
@@ -125,12 +127,14 @@ def _align_gradients(ranks: Ranks, parameters: Sequence[Tensor], term_names: tup
     has_gradient = [parameter.grad is not None for parameter in parameters]
     shapes = [list(parameter.shape) for parameter in parameters]
     checksum = float(zlib.crc32(repr((term_names, has_gradient, shapes)).encode()))
+    # All checksums are equal if the largest is the smallest: one collective finds both.
     largest, smallest = ranks.largest([checksum, -checksum])
     if largest == -smallest:
         return term_names
     by_rank: list[list[Any]] = ranks.all_gather([term_names, has_gradient, shapes])
     _refuse_drift([theirs for _, _, theirs in by_rank])
     for index, parameter in enumerate(parameters):
+        # The collective needs the same tensors everywhere; a zero gradient adds nothing to the sum.
         if parameter.grad is None and any(theirs[index] for _, theirs, _ in by_rank):
             parameter.grad = torch.zeros_like(parameter)
     return tuple(dict.fromkeys(name for theirs, _, _ in by_rank for name in theirs))
@@ -153,8 +157,10 @@ def _reduce_losses(
 ) -> BatchLosses:
     with torch.no_grad():
         dtype = local.total.dtype
+        # In double precision, so that the sum over the ranks loses no digit of float32.
         total = local.total.double()
         absent = torch.zeros_like(total)
+        # Per term: weight, weight * value, value, and 1 where the term is present; absent ones stay 0.
         columns = [torch.stack([absent] * 4)] * len(term_names)
         for index, name in enumerate(term_names):
             if name in local.terms:

@@ -101,6 +101,7 @@ class SinkGroup:
 
     def _close(self, number: int, sink: Closable) -> None:
         if number in self._dropped:
+            # That it meets the full disk again while it closes is no news.
             _refused_for_space(self.sinks[number], sink.close)
         else:
             sink.close()
@@ -118,6 +119,7 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:
+        # Libraries wrap the system's error in their own: what was being handled counts too.
         if not isinstance(sink, Patient) and lacks_space(error, foreign=True):
             return f"{type(error).__name__}: {error}"
         raise

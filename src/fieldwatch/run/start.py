@@ -99,11 +99,11 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     Returns:
         Where they lie now; None where there were none.
     """
-    place = folder / PLACE
-    if not place.exists():
+    checkpoints = folder / PLACE
+    if not checkpoints.exists():
         return None
     target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
-    place.rename(target)
+    checkpoints.rename(target)
     return target
 
 

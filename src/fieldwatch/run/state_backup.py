@@ -18,6 +18,7 @@ class TorchGenerators:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states."""
+        # Asking for the CUDA state would initialize CUDA in a process that trains on the CPU.
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
@@ -53,6 +54,7 @@ class StateBackup:
         self._modes = [(submodule, submodule.training) for module in modules for submodule in module.modules()]
         self._buffers = [(buffer, _copy_buffer(buffer)) for module in modules for buffer in module.buffers()]
         of_modules = (parameter for module in modules for parameter in module.parameters())
+        # Only leaves accumulate gradients; reading `.grad` of another tensor warns.
         leaves = {id(parameter): parameter for parameter in (*of_modules, *parameters) if parameter.is_leaf}
         self._gradients = [(parameter, parameter.grad) for parameter in leaves.values()]
         for parameter, _ in self._gradients:
@@ -63,6 +65,7 @@ class StateBackup:
         """Restore everything."""
         self._generators.load_state_dict(self._random)
         for item, state in self._items:
+            # A copy: the item may keep what it loads, and `restore` may be called again.
             item.load_state_dict(deepcopy(state))
         for submodule, training in self._modes:
             submodule.training = training

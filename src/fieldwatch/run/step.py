@@ -376,6 +376,7 @@ class Step:
         terms = Terms.joined([(share, terms_of(output)) for share, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
+        # Losses of some pieces only cannot be matched with the names of the samples.
         sample_loss = torch.cat(known) if len(known) == len(losses) else None
         self.observe(terms, sample=samples, sample_loss=sample_loss)
         if isinstance(outputs[0][1], Terms):
@@ -392,6 +393,7 @@ class Step:
         terms = terms_of(output)
         self.attribute(terms, every=attribute_every)
         with self.span("backward"):
+            # The piece's mean counts by its share of the batch.
             backpropagate(terms.total * share)
         return share, without_graph(output)
 
@@ -412,6 +414,7 @@ class Step:
         watched.stepped_by(optimizers)
         self._context.memory.at_update(self.index)
         if not self._context.ranks.alone:
+            # Before norms, clipping and the verdict: all ranks have to decide on the same gradients.
             self._reduce_over_ranks(optimizers)
         norms = gradient_norms(watched)
         if norms is None:
@@ -419,10 +422,12 @@ class Step:
         self._record_gradients(norms, optimizers)
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
+        # Copies the parameters, to compare them with what the update makes of them.
         sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
         if clip is not None:
             clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         for optimizer in optimizers:
+            # On a CPU the flag is read at no cost, and any implementation can be skipped.
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
@@ -524,6 +529,7 @@ class Step:
         whole = reduce_step(context.ranks, self._shard, parameters, local)
         if whole is None:
             return
+        # A weight that was a number on the host is a tensor after the reduction: one name must not have both.
         for name in whole.terms:
             self.host_values.pop(tags.WEIGHT.tag(name), None)
         self._record_terms(whole.terms, whole.total)
@@ -535,6 +541,7 @@ class Step:
     def _refused(self, norm: Float[Tensor, ""], optimizers: Sequence[Optimizer]) -> Float[Tensor, ""]:
         """1.0 on the device when nothing may change: loss, gradients or rates not finite, or the step is skipped."""
         for rate in rate_tensors(optimizers):
+            # Adds 0 for a finite rate and NaN for any other, without reading it.
             norm = norm + (rate - rate)
         refused = (self._verdict or Verdict(norm)).refused(norm)
         if self._context.skips(self.index):
@@ -551,6 +558,7 @@ class Step:
         if self.every(self._context.detail_every):
             values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._context.tracked.watched)
+        # At step 0 too: a later non-finite value is a divergence only if a finite one was seen before.
         if self.index == 0 or self.every(self._context.detail_every):
             values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]

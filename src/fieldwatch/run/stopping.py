@@ -24,13 +24,13 @@ class StopPoint:
     place again and does the work again. Rooms that know no run take it as a plain callable.
 
     Args:
-        tell: records an event.
+        record_event: records an event.
         saving: the run's checkpoints.
         alive: gives a sign of life.
     """
 
-    def __init__(self, tell: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
-        self._tell = tell
+    def __init__(self, record_event: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
+        self._record_event = record_event
         self._saving = saving
         self._alive = alive
         self._request = StopRequest()
@@ -105,6 +105,7 @@ class StopPoint:
             Interrupted: always.
         """
         if not self._request.came:
+            # It came to another rank: raised here too, so that the exit code is the same on all.
             signal.raise_signal(number)
         self._end()
 
@@ -122,7 +123,9 @@ class StopPoint:
     def _end(self, **facts: Any) -> NoReturn:
         request = self._request
         last = max(self._saving.checkpoints.steps(), default=0)
-        self._tell("interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts)
+        self._record_event(
+            "interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts
+        )
         raise Interrupted(request.exit_code)
 
 

@@ -95,9 +95,11 @@ class TensorProfile:
         self._measured = None
         self._before = self._census(None)
         if self.profile.activations:
+            # Storages that have an owner now are not counted again when autograd saves a view of them.
             self._saved.push(self._before.addresses())
         self._outer_listener = self._clock.listener
         outer = () if self._outer_listener is None else (self._outer_listener,)
+        # Appended to whatever follows the spans already; `_detach` puts that back alone.
         self._clock.listener = Listeners(*outer, self._peaks, SpanLabels(self._label, self._saved.label))
         self._hook = register_optimizer_step_pre_hook(self._at_update)
 

@@ -48,6 +48,7 @@ class TrackedObjects:
         taken_data = sorted(data.keys() & self.data.keys())
         if taken_data:
             raise InputError(f"run.track(data=...) got {', '.join(taken_data)} a second time: choose another name")
+        # Groups first: a module whose parameters they cover gets no group of its own.
         self.watched.add(**groups)
         for name, item in items.items():
             if isinstance(item, nn.Module) and not self._is_watched(item):
@@ -65,6 +66,7 @@ class TrackedObjects:
             call: what settles it, for the message of a later ``track``.
         """
         self._sealed = self._sealed or call
+        # An item of the user's with that name replaces the default.
         return {MICRO_BATCHES: self.micro_batches, **self.items} if self.items else {}
 
     @property
@@ -82,6 +84,7 @@ class TrackedObjects:
 
     def clear_gradients(self) -> None:
         """Set the gradients of all watched parameters, and of those of all tracked optimizers, to None."""
+        # Optimizers too: they may step parameters that no group covers.
         for optimizer in (*self._optimizers(), *self.watched.optimizers()):
             optimizer.zero_grad(set_to_none=True)
         self.watched.clear_gradients()

@@ -69,8 +69,10 @@ class PhaseTimeout:
         self._recent.append(seconds)
         self._count += 1
         self._longest = max(self._longest, seconds)
+        # The usual case: even the longest duration keeps the minimum, and nothing has to be sorted.
         if self._longest * TIMEOUT_FACTOR <= MIN_TIMEOUT:
             self.timeout = MIN_TIMEOUT
+        # Sorting is kept rare: for the first few, now and then, and when one came near the limit.
         elif self._count <= 8 or self._count % 64 == 0 or seconds * TIMEOUT_FACTOR > self.timeout:
             ordered = sorted(self._recent)
             usual = ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
@@ -130,6 +132,7 @@ class Watchdog:
         self._earlier_death = explain_silent_end(self._folder)
         attempt = self._supervisor.attempt if self._supervisor else 0
         self._box = BlackBox(self._folder, attempt=attempt)
+        # A run that hung for days wrote its stacks again and again; of a file that large nothing is kept.
         too_large = self.stacks.exists() and self.stacks.stat().st_size > _MAX_STACKS_BYTES
         self._stacks = open_new(self.stacks) if too_large else open_for_append(self.stacks)
         self._stacks.write(heading(attempt).encode())  # unbuffered: a buffer would keep what a full disk refused
@@ -148,18 +151,20 @@ class Watchdog:
             record: where hangs are recorded.
         """
         self._record = record
-        at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
         if step:
             self.saved(step)
         if self._earlier_death is not None:
-            death, heartbeat, place = self._earlier_death
+            death, heartbeat, post_mortem = self._earlier_death
             facts = {"cause": death.cause, "died_in": heartbeat.step, "resumed_from": step}
             message = f"the process before died in step {heartbeat.step} ({death.detail}); resumed from step {step}"
-            record.event("died", at, message=message, post_mortem=str(place.relative_to(self._folder)), **facts)
+            record.event(
+                "died", event_step, message=message, post_mortem=str(post_mortem.relative_to(self._folder)), **facts
+            )
         if self._supervisor and self._supervisor.attempt > 1:
             supervisor = self._supervisor
             message = f"attempt {supervisor.attempt}, after: {supervisor.cause}"
-            record.event("restarted", at, message=message, attempt=supervisor.attempt, cause=supervisor.cause)
+            record.event("restarted", event_step, message=message, attempt=supervisor.attempt, cause=supervisor.cause)
 
     def alive(self, phase: str | None = None, step: int | None = None) -> None:
         """Give a sign of life: about a microsecond, and 80 once a second.
@@ -171,6 +176,7 @@ class Watchdog:
         if self._box is None:
             return
         now = time.monotonic()
+        # The timer has written the stacks; only now, that the loop goes on, can an event be recorded.
         if now > self._deadline:
             self._note_hang(now - self._last_sign)
         if step is not None:
@@ -183,6 +189,7 @@ class Watchdog:
         phase_timeout, raw_phase = self._current
         timeout = phase_timeout.timeout * self._patience
         self._box.beat(self._step, raw_phase, timeout, now)
+        # Setting the timer costs 80 us: it stays while it would fire neither too early nor a second too late.
         if self._watches and not timeout <= self._deadline - now <= timeout + REARM_SLACK:
             self._arm(timeout + REARM_SLACK)
 
@@ -211,6 +218,7 @@ class Watchdog:
         if self._owns_faults:
             faulthandler.disable()
         faulthandler.unregister(signal.SIGUSR2)
+        # Faults and SIGUSR2 go back to the run that was opened before this one.
         for other in self._open[-1:]:
             other.listen()
         self._stacks.close()
@@ -224,6 +232,7 @@ class Watchdog:
         """Have faults and SIGUSR2 written into this run's file."""
         if self._stacks is None:
             return
+        # One file at a time gets faults: whoever enabled the handler before keeps it.
         if not faulthandler.is_enabled():
             faulthandler.enable(self._stacks)
             self._owns_faults = True
@@ -255,6 +264,7 @@ class Watchdog:
         entry = self._timeouts.get(phase)
         if entry is None:
             timeout = self._loop_timeout if self._step >= 0 and phase != AFTER_LOOP else None
+            # The black box has 32 bytes for the name of a phase.
             entry = PhaseTimeout(timeout if self._watches else float("inf")), phase.encode()[:32]
             self._timeouts[phase] = entry
         return entry
