@@ -1,4 +1,4 @@
-"""What the items that a run keeps hold: objects by identity, tensors by their memory."""
+"""What the checkpoints of a run hold: objects by identity, tensors by their memory."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast

@@ -41,11 +41,11 @@ class CountingSource(Protocol):
 
 
 class CheckpointCoverage:
-    """Compares by identity what a run is shown with what it keeps; each thing is told once.
+    """Compares, by identity, the objects that a run uses with those that its checkpoints hold; warns once of each.
 
     Args:
         watched: the parameter groups of the run, and who owns them.
-        warn: says that a subject is not kept, and why that matters.
+        warn: called with what no checkpoint holds, and why that matters.
     """
 
     def __init__(self, watched: Watched, warn: Callable[[str, str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a run says and does while its disk is full."""
+"""How a run reports a full disk, and waits for room on it."""
 
 import sys
 import time
@@ -32,7 +32,7 @@ class StopAsked(Protocol):
 
 @final
 class FullDiskReporter:
-    """Tells of a full disk when it becomes full, and when it is free again: an event, and a line on stderr.
+    """Reports when the disk becomes full, and when it is free again: by an event, and by a line on stderr.
 
     Args:
         folder: the run folder.
@@ -48,11 +48,11 @@ class FullDiskReporter:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to tell and nothing to tend."""
+        """Whether there is nothing to report and nothing that waits."""
         return self._reported is None and self._waiting.pause is None
 
     def poll(self, step: int) -> float | None:
-        """Try to write what waits, and tell what changed.
+        """Try to write what waits, and report what changed.
 
         Args:
             step: the newest one that was recorded.
@@ -136,7 +136,7 @@ def retry_while_disk_full(
 
 
 def print_error(text: str) -> None:
-    """Say something on stderr; where even that is a file on the full disk, nobody can be told."""
+    """Print a line on stderr; where even that is a file on the full disk, nobody can be told."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

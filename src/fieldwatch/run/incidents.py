@@ -1,4 +1,4 @@
-"""Damaged checkpoints that a run passed over when it began, until they can be told: after the record was rewound."""
+"""Damaged checkpoints that a run passed over when it began; they are recorded once the record is rewound."""
 
 from pathlib import Path
 

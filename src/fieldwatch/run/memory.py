@@ -17,8 +17,8 @@ from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
 SAMPLE_EVERY = 16
-"""Steps between two looks at what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
-the rows between repeat the last look. CUDA's allocator keeps its own books, and is read at every step."""
+"""Steps between two samples of what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
+the rows between repeat the last sample. CUDA's allocator keeps its own books, and is read at every step."""
 RESCAN_EVERY = 64
 """Steps after which the owners are asked for new parameters."""
 CAPACITY_EVERY = 512
@@ -54,7 +54,7 @@ class RunMemory:
 
         Args:
             step: its first one.
-            take_request: whether a rule has asked for something since the last time.
+            take_request: returns whether a rule has requested an action since the last call, and clears the request.
             waiting: where writes wait that a full disk refuses; without it, such an error is raised.
 
         Raises:

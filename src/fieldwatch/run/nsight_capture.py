@@ -16,7 +16,7 @@ class NsightCapture:
     """The range that a profiler outside records, bounded by ``cudaProfilerStart`` and ``cudaProfilerStop``.
 
     Args:
-        take_request: whether a rule has found something worse than a note since the last time.
+        take_request: returns whether a rule has found something worse than a note since the last call.
         environment: where `fieldwatch nsys train` leaves its wish.
         switch: called with True to begin and with False to end.
 

@@ -204,7 +204,7 @@ class Ranks:
         return [float(value) for value in values]
 
     def agree(self, vote: RankVote) -> RankVote:
-        """Make one will of all: a signal or a divergence of any rank counts for all, the rest is the first one's.
+        """Combine the votes: a signal or a divergence of any rank counts for all, the rest is the first rank's.
 
         Raises:
             RankLost: another rank was lost.

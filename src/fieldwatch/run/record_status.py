@@ -1,4 +1,4 @@
-"""Where the record stands at a moment, said later: the rows up to then are read on another thread first."""
+"""The status of the record at the end of a step, known later: another thread reads the rows up to there first."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RecordStatus:
-    """How a run stood at the end of a step.
+    """The status of a run at the end of a step.
 
     Attributes:
         mark: where each sink stood, for a resumed run to rewind it to.
@@ -25,7 +25,7 @@ class PendingStatus:
     """A :class:`RecordStatus` that is known once all rows before it are read.
 
     Args:
-        read_status: says how the run stands; called on the record's thread, in order with the rows.
+        read_status: returns the status; called on the record's thread, in order with the rows.
         has_stopped: whether that thread has stopped.
     """
 
@@ -36,7 +36,7 @@ class PendingStatus:
         self._status: RecordStatus | None = None
 
     def resolve(self) -> None:
-        """Look now; on the record's thread."""
+        """Read the status now; on the record's thread."""
         self._status = self._read_status()
         self._resolved.set()
 

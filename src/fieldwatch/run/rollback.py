@@ -18,7 +18,7 @@ class RollbackState:
         skips: stretches of steps whose updates are skipped, first and last.
         tries: how often the run has gone back for the current divergence.
         span: first and last suspected step of that divergence, over all tries; None before the first.
-        events: the events of all times that the run went back.
+        events: one event for each time that the run went back.
     """
 
     skips: tuple[tuple[int, int], ...] = ()
@@ -82,7 +82,7 @@ class RollbackState:
         return replace(self, tries=self.tries + 1, skips=(*self.skips, *skips), events=(*self.events, event))
 
     def describe_attempts(self) -> str:
-        """Say in one sentence what was tried for the current divergence."""
+        """Describe in one sentence what was tried for the current divergence."""
         tried = self.events[len(self.events) - self.tries :]
         if not tried:
             return "The run has not gone back before"

@@ -233,7 +233,7 @@ class RunRecord:
         )
 
     def take_request(self, action: str) -> bool:
-        """Whether a rule has asked for this since the last time; asking takes the wish back."""
+        """Return whether a rule has requested an action since the last call, and clear the request."""
         requested = action in self._requests
         self._requests.discard(action)
         return requested
@@ -244,7 +244,7 @@ class RunRecord:
         return self._mark(seconds)
 
     def request_status(self, seconds: float) -> PendingStatus:
-        """What :meth:`mark` would say now, without waiting for it; nothing is synced, see :meth:`sync`."""
+        """Return what :meth:`mark` would return now, once it is known; nothing is synced, see :meth:`sync`."""
         self._recorder.hand_over()
         # The request stands in the queue behind the rows up to this step, and before all later ones.
         pending = PendingStatus(lambda: self._status(seconds), lambda: self._writer.failure is not None)
@@ -278,7 +278,7 @@ class RunRecord:
         return {"seconds": seconds, "sinks": marks, "carried": self.carried, **watched}
 
     def finish(self) -> None:
-        """Look at the history once more, for what ended between two looks."""
+        """Examine the history once more, for what ended since the last examination."""
         self._recorder.drain()
         with self._lock:
             self._examine()

@@ -1,4 +1,4 @@
-"""Saves on their way: what was taken, and what became of it."""
+"""Saves in flight, and how they end: written, failed or refused."""
 
 import shutil
 from collections.abc import Mapping

@@ -26,7 +26,7 @@ class SinkGroup:
     Args:
         sinks: in the order in which they are fed.
         waiting: where patient ones let their writes wait.
-        report: called with the kind and the facts of an event about a sink that was dropped.
+        report: records an event, of a kind and with facts, about a sink that was dropped.
     """
 
     def __init__(self, sinks: Sequence[Sink], waiting: Waiting, report: Callable[..., None]) -> None:

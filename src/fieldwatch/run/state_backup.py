@@ -32,7 +32,7 @@ class TorchGenerators:
 class StateBackup:
     """A copy of state, taken when it is made, that :meth:`restore` puts back, as often as it is called.
 
-    Gradients are put away, not copied: they are None until they are put back.
+    Gradients are moved, not copied: they are None until they are restored.
 
     Args:
         generators: which random states.
