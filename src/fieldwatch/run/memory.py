@@ -17,8 +17,8 @@ from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
 SAMPLE_EVERY = 16
-"""Steps between two samples of what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
-the rows between repeat the last sample. CUDA's allocator keeps its own books, and is read at every step."""
+"""Steps between two samples of the parameters' size, which changes rarely, and of a CPU's memory, which costs a system
+call; the rows between repeat the last sample. CUDA's allocator keeps its own books, and is read at every step."""
 RESCAN_EVERY = 64
 """Steps after which the owners are asked for new parameters."""
 CAPACITY_EVERY = 512
