@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from fieldwatch.cli.doctor_checks import checked
+from fieldwatch.cli.doctor_folders import look_at_places, shared_memory
 from fieldwatch.cli.doctor_machine import libraries_here, memory_limit, processor
-from fieldwatch.cli.doctor_places import look_at_places, shared_memory
 from fieldwatch.recon.commands import kernels
 from fieldwatch.recon.data import (
     GaussianCloud,

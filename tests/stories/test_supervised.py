@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fieldwatch import read_history
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.supervise import WatchFlags, going_on, is_supervised
 from fieldwatch.monitor import read_black_box, read_post_mortems
 

@@ -10,8 +10,8 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.base import InputError
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.options import parse_with_options, refuse_options
+from fieldwatch.cli.output import BadInput, print_json, print_places, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.compare import (
     By,

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from fieldwatch.base import output_path, whole_file, write_file
 from fieldwatch.cli.compare_checkpoints import Compared, curves
-from fieldwatch.cli.ending import print_json, print_places, reading_input
 from fieldwatch.cli.options import options_of
+from fieldwatch.cli.output import print_json, print_places, reading_input
 from fieldwatch.cli.training import check_writable
 from fieldwatch.record import Terminal
 from fieldwatch.registry import pipeline_of

@@ -10,8 +10,8 @@ import tyro
 from fieldwatch.cli.doctor_data import AUTO, data_kinds, kind_of
 from fieldwatch.cli.doctor_machine import describe_machine, print_machine
 from fieldwatch.cli.doctor_report import DataReport, print_report
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.options import extended, group_field, refuse_changed
+from fieldwatch.cli.output import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.run_flags import refuse_set
 from fieldwatch.record import Terminal
 from fieldwatch.registry import resolve

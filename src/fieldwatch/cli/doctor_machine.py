@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.cli.doctor_checks import checked, gibibytes
-from fieldwatch.cli.doctor_places import look_at_places
+from fieldwatch.cli.doctor_folders import look_at_places
 from fieldwatch.cli.doctor_report import DataFinding, MachineCheck, print_checks
 from fieldwatch.monitor import Gpu, read_machine
 from fieldwatch.registry import pipeline_names, resolve, working_pipelines

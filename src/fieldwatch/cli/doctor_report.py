@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.ending import COLOURS
+from fieldwatch.cli.output import COLOURS
 
 Severity = Literal["note", "warning", "error"]
 

@@ -8,9 +8,9 @@ import orjson
 from rich.text import Text
 
 from fieldwatch.base import output_path, write_file
-from fieldwatch.cli.ending import print_json, print_places, reading_input
-from fieldwatch.cli.opening import open_stored
+from fieldwatch.cli.open_run import open_stored
 from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.cli.output import print_json, print_places, reading_input
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.run_flags import RunFlags
 from fieldwatch.cli.training import check_writable

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fieldwatch.base import output_path
-from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.output import print_json, print_places, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.record.exports import Target, export_record
 

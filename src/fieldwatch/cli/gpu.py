@@ -10,7 +10,7 @@ import orjson
 import tyro
 from rich.live import Live
 
-from fieldwatch.cli.ending import BadInput, print_json
+from fieldwatch.cli.output import BadInput, print_json
 from fieldwatch.monitor import Machine, MachineReader, line, picture, read_machine
 from fieldwatch.record import Terminal
 

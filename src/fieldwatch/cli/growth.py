@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.output import print_json, print_places, reading_input
 from fieldwatch.record import EVENTS, JOURNAL, Terminal, read_manifest
 from fieldwatch.registry import population_of
 from fieldwatch.report.growth import (

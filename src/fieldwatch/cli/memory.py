@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_findings, print_json, print_places, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.record import Terminal
 from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.monitor.nsight import Statistics, find_nsys, parse_statistics, report_file, stats_line
 
 SHOWN = 5

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import tyro
 
-from fieldwatch.cli.ending import BadInput, print_json, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
+from fieldwatch.cli.output import BadInput, print_json, print_places
 from fieldwatch.monitor.nsight import SESSION, device_line, report_file, start_line, stop_line, whose
 from fieldwatch.record import Terminal
 

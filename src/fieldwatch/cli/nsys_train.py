@@ -15,8 +15,8 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
+from fieldwatch.cli.output import BadInput, print_places
 from fieldwatch.monitor.nsight import Capture, report_file, training_line
 from fieldwatch.record import Terminal
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.record import NotARun
 from fieldwatch.registry import Pipeline, find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.record import ProfileNames
 from fieldwatch.run import Profile
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_json, print_places, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import is_page, write_page

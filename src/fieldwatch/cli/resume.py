@@ -8,7 +8,7 @@ import tyro
 from rich.text import Text
 
 from fieldwatch.base import printable
-from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import count, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.supervise import WatchFlags

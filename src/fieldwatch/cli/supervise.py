@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch.base import InputError, printable
-from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.flags import dashed
+from fieldwatch.cli.output import BadInput
 from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, say_end
 
 FLAG = "--supervise"

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)

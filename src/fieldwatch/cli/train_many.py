@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.checkpoint import StopRequest
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
 from fieldwatch.cli.train_many_view import Told, print_plan
 from fieldwatch.many import (

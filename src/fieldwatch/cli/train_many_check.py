@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.cli.output import BadInput, reading_input
 from fieldwatch.cli.train import parse
 from fieldwatch.many import LEDGER, Capacity, Scene, changed_scenes, read_ledger
 from fieldwatch.registry import find_pipeline

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fieldwatch import Diverged
 from fieldwatch.base import InputError, output_path
-from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import count, print_findings, print_json, print_places, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.health import training_exit_code

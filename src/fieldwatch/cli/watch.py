@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_json, reading_input
+from fieldwatch.cli.output import BadInput, print_json, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.monitor.watch import View, Watcher, newest_run, watch_picture
 from fieldwatch.record import Terminal, read_manifest

@@ -3,17 +3,17 @@
 Nothing is trained here and no torch is needed: a scene is a command line, resources, and a number of tries.
 """
 
+from fieldwatch.many.attempt import attempt
 from fieldwatch.many.driver import Driver, Standing, changed_scenes
 from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, Past, read_ledger
 from fieldwatch.many.on_ray import NoRay, RayExecutor
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Executor, Order, capacity_here
 from fieldwatch.many.page import scenes_page
 from fieldwatch.many.plan import PlanError, read_plan
 from fieldwatch.many.processes import ProcessExecutor
 from fieldwatch.many.run_folder import Live, RunSummary, read_run
 from fieldwatch.many.scene import Scene
 from fieldwatch.many.summary import scene_summary, write_summary
+from fieldwatch.many.task import Capacity, Ended, Executor, Order, capacity_here
 from fieldwatch.many.verdict import State, Try
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Final, final
 
 from fieldwatch.base import output_path
 from fieldwatch.many.ledger import Ledger, Past
-from fieldwatch.many.order import Ended, Executor, Order
 from fieldwatch.many.run_folder import Live, last_start
 from fieldwatch.many.scene import Scene
+from fieldwatch.many.task import Ended, Executor, Order
 from fieldwatch.many.verdict import FAILED, State, Try, judge
 from fieldwatch.monitor import PER_HOUR, NamedPaths, Restarts
 

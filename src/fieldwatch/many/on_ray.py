@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any, Final, final
 
 from fieldwatch.base import InputError
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Order, capacity_here
+from fieldwatch.many.attempt import attempt
+from fieldwatch.many.task import Capacity, Ended, Order, capacity_here
 
 OBJECT_STORE_BYTES: Final = 100_000_000
 """Nothing large travels through Ray: an order goes out and an end comes back."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Order
+from fieldwatch.many.attempt import attempt
+from fieldwatch.many.task import Capacity, Ended, Order
 
 
 @final

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from fieldwatch.many.order import TRY_LINE, Ended, Order
 from fieldwatch.many.run_folder import has_warnings
+from fieldwatch.many.task import TRY_LINE, Ended, Order
 from fieldwatch.monitor import STOPS, Death, NamedPaths, cause_of_status, signal_name, state_of
 
 State = Literal[
@@ -92,7 +92,7 @@ def _cause(order: Order, ended: Ended, began: float, paths: NamedPaths) -> Death
 
 
 def _cause_of_code(order: Order, ended: Ended, began: float, paths: NamedPaths) -> Death:
-    """Why a process ended with an exit code of its own: what it said to its keeper, else what it wrote or printed."""
+    """Why a process ended with an exit code of its own: what it said to its launcher, else what it wrote or printed."""
     if ended.words is not None:
         judged = paths.judge(ended.words)
         if judged.cause == "bad-input":

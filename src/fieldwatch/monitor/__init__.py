@@ -14,8 +14,9 @@ from fieldwatch.monitor.causes import (
     signal_name,
 )
 from fieldwatch.monitor.child import Start
+from fieldwatch.monitor.input_paths import NamedPaths
 from fieldwatch.monitor.machine import MachineReader, read_machine
-from fieldwatch.monitor.named_paths import NamedPaths
+from fieldwatch.monitor.machine_view import line, picture
 from fieldwatch.monitor.post_mortem import (
     explain_silent_end,
     heading,
@@ -26,12 +27,11 @@ from fieldwatch.monitor.post_mortem import (
 )
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
 from fieldwatch.monitor.restarts import Restarts
+from fieldwatch.monitor.run_state import BROKEN, ENDED, RunState, StateWord, state_of
 from fieldwatch.monitor.runs import LatestValues
 from fieldwatch.monitor.sampler import MachineSampler
-from fieldwatch.monitor.standing import BROKEN, ENDED, RunState, StateWord, state_of
 from fieldwatch.monitor.supervised import LastWords, Supervised, read_channel, say_end, says_why_it_fails, supervised
 from fieldwatch.monitor.supervisor import GAVE_UP, PER_HOUR, Supervisor
-from fieldwatch.monitor.view import line, picture
 
 __all__ = [
     "BLACK_BOX",

@@ -15,10 +15,10 @@ import orjson
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.monitor.causes import STOPS, Death
 from fieldwatch.monitor.child import LOOK, Child, Start
-from fieldwatch.monitor.named_paths import NamedPaths
+from fieldwatch.monitor.input_paths import NamedPaths
 from fieldwatch.monitor.post_mortem import CRASH, resume_command
 from fieldwatch.monitor.restarts import Restarts
-from fieldwatch.monitor.standing import state_of
+from fieldwatch.monitor.run_state import state_of
 
 PER_HOUR: Final = 10
 """Restarts within an hour after which a training is given up, unless the user says otherwise."""

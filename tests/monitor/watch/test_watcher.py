@@ -92,7 +92,7 @@ def test_another_machines_run_is_not_judged_by_our_processes(recorded, monkeypat
     monkeypatch.setattr("fieldwatch.monitor.black_box.os.getpid", lambda: pid)
     recorded.begin().rows(0, 100)
     recorded.beats(101)
-    monkeypatch.setattr("fieldwatch.monitor.standing.platform.node", lambda: "laptop")
+    monkeypatch.setattr("fieldwatch.monitor.run_state.platform.node", lambda: "laptop")
     view = look(recorded)
     assert view.state.word == "running"
     assert view.process is None

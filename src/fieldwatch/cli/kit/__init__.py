@@ -5,10 +5,10 @@ Importing it loads torch; the command line imports it with the command that was 
 
 from fieldwatch.cli.compare_checkpoints import Compared, Row, Tell, refuse_none, stored_steps
 from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.flags import dashed, preset_of, renamed
 from fieldwatch.cli.frame_progress import counting_frames
-from fieldwatch.cli.opening import open_stored
+from fieldwatch.cli.open_run import open_stored
+from fieldwatch.cli.output import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
 from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_tell

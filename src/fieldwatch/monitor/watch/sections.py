@@ -8,10 +8,10 @@ from rich.text import Text
 
 from fieldwatch.monitor.age import age
 from fieldwatch.monitor.readings import CRITICAL, HIGH
-from fieldwatch.monitor.standing import StateWord
-from fieldwatch.monitor.watch.pen import Part, Pen
-from fieldwatch.monitor.watch.view import Curve, View
-from fieldwatch.monitor.watch.words import clock, mebibytes, number, share
+from fieldwatch.monitor.run_state import StateWord
+from fieldwatch.monitor.watch.canvas import Part, Pen
+from fieldwatch.monitor.watch.run_view import Curve, View
+from fieldwatch.monitor.watch.text_format import clock, mebibytes, number, share
 from fieldwatch.record import tags
 
 STATE_COLOURS: Final[dict[StateWord, str]] = {

@@ -19,10 +19,10 @@ from fieldwatch.monitor.gpu import read_gpu
 from fieldwatch.monitor.nvml import Nvml
 from fieldwatch.monitor.processes import Processes
 from fieldwatch.monitor.readings import Gpu
-from fieldwatch.monitor.standing import RunState, place_of, state_of
+from fieldwatch.monitor.run_state import RunState, place_of, state_of
 from fieldwatch.monitor.watch.choosing import qualities_among
-from fieldwatch.monitor.watch.remembered import Remembered
-from fieldwatch.monitor.watch.view import Curve, Memory, Process, Progress, Saved, Term, View
+from fieldwatch.monitor.watch.run_view import Curve, Memory, Process, Progress, Saved, Term, View
+from fieldwatch.monitor.watch.watched_record import Remembered
 from fieldwatch.record import (
     JOURNAL,
     TOOLKIT,

@@ -15,8 +15,8 @@ from fieldwatch.report.account.material import Material, Panel
 from fieldwatch.report.account.memory_panel import memory
 from fieldwatch.report.account.quality_panel import quality
 from fieldwatch.report.account.record_panels import checkpoints, config, environment, events_panel, growth, more, ranks
+from fieldwatch.report.account.run_status import run_facts, standing_of
 from fieldwatch.report.account.series import all_series
-from fieldwatch.report.account.standing import run_facts, standing_of
 from fieldwatch.report.account.training_panels import conflicts, gradients, losses, timing
 from fieldwatch.report.account.verdict import outcome_of, verdict_of
 

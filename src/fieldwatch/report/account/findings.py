@@ -12,7 +12,7 @@ from fieldwatch.health import DamagedRecord, FellBack, Finding, findings_among
 from fieldwatch.monitor import last_checkpoint
 from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, as_mapping
-from fieldwatch.report.account.standing import Standing
+from fieldwatch.report.account.run_status import Standing
 
 GRAVITY = ("error", "warning", "note")
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)+")

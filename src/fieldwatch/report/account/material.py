@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.record import Catalogue, History, Manifest, tags
+from fieldwatch.report.account.run_status import Standing
 from fieldwatch.report.account.series import matching
-from fieldwatch.report.account.standing import Standing
 
 Panel = dict[str, Any]
 Row = Mapping[str, Any]

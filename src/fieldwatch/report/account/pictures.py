@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from fieldwatch.base import UndecodableError, decoding
-from fieldwatch.report.account.event_records import PNG
+from fieldwatch.report.account.event_pictures import PNG
 
 _MOST_PIXELS = 60_000_000
 _MOST_BYTES = 64 << 20

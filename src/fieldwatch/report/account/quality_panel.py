@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record import SampleLosses
-from fieldwatch.report.account.event_records import newest_pictures
+from fieldwatch.report.account.event_pictures import newest_pictures
 from fieldwatch.report.account.material import Material, Panel, group, lines, table
 from fieldwatch.report.account.pictures import picture_of, read_png
+from fieldwatch.report.account.run_status import readable
 from fieldwatch.report.account.series import number
-from fieldwatch.report.account.standing import readable
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

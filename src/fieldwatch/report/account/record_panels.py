@@ -13,8 +13,8 @@ from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.run_status import command_of
 from fieldwatch.report.account.series import derived, number
-from fieldwatch.report.account.standing import command_of
 from fieldwatch.report.account.thinning import fair_shares
 from fieldwatch.report.growth import LedgerEntry, chosen_entries, growth_ledger, totals_of, totals_text
 from fieldwatch.report.ranks import RANKS, RankFacts, read_ranks

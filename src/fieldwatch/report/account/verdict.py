@@ -6,7 +6,7 @@ from typing import Any
 from fieldwatch.monitor import RunState
 from fieldwatch.record import tags
 from fieldwatch.report.account.findings import GRAVITY
-from fieldwatch.report.account.standing import Standing
+from fieldwatch.report.account.run_status import Standing
 
 _TOLD = 3
 """Findings that the verdict repeats."""

@@ -8,10 +8,10 @@ from fieldwatch.report.compare.difference import Differing, Divergence, first_di
 from fieldwatch.report.compare.figures import Figure, figure_of
 from fieldwatch.report.compare.quality import Meaning, meaning_of
 from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
+from fieldwatch.report.compare.sentences import printable, sentences, title
 from fieldwatch.report.compare.side import Phase, Side
 from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
 from fieldwatch.report.compare.table import tables
-from fieldwatch.report.compare.words import printable, sentences, title
 
 __all__ = [
     "By",

@@ -13,7 +13,7 @@ from fieldwatch.report.account import chosen_points, fair_shares
 from fieldwatch.report.compare.align import axis_of
 from fieldwatch.report.compare.comparison import Comparison
 from fieldwatch.report.compare.panels import account_tables
-from fieldwatch.report.compare.words import printable, sentences, title
+from fieldwatch.report.compare.sentences import printable, sentences, title
 
 Panel = dict[str, Any]
 BUDGET = 2_000_000

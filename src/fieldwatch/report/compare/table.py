@@ -15,7 +15,7 @@ from fieldwatch.report.compare.comparison import Comparison, MetricBeside
 from fieldwatch.report.compare.difference import Divergence
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.words import number, printable, sentences, title
+from fieldwatch.report.compare.sentences import number, printable, sentences, title
 
 BESIDE = 4
 """With more runs than these each run has a row of its own, and only the first metrics a column."""

@@ -16,7 +16,7 @@ from fieldwatch.report.snapshot.model import (
 )
 from fieldwatch.report.snapshot.pickled import MAX_BYTES
 from fieldwatch.report.snapshot.read import read_snapshot
-from fieldwatch.report.snapshot.recorded import ACTIONS, Block, OutOfMemory, Segment, Trace
+from fieldwatch.report.snapshot.records import ACTIONS, Block, OutOfMemory, Segment, Trace
 from fieldwatch.report.snapshot.stacks import Frame, Stack
 from fieldwatch.report.snapshot.table import snapshot_table
 from fieldwatch.report.snapshot.view import write_view

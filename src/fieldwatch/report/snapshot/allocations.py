@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fieldwatch.report.snapshot.model import Allocations
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.records import (
     ALLOC,
     FREE_COMPLETED,
     FREE_REQUESTED,

@@ -5,7 +5,7 @@ from typing import Any
 
 from fieldwatch.report.snapshot.fields import shown
 from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot, Totals
-from fieldwatch.report.snapshot.recorded import OutOfMemory
+from fieldwatch.report.snapshot.records import OutOfMemory
 from fieldwatch.report.snapshot.sites import site_name
 
 

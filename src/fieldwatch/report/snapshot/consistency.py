@@ -6,7 +6,7 @@ import numpy as np
 
 from fieldwatch.report.snapshot.allocations import Oddities
 from fieldwatch.report.snapshot.model import Inconsistency, Timeline
-from fieldwatch.report.snapshot.recorded import FREE_REQUESTED, Recorded, Segment
+from fieldwatch.report.snapshot.records import FREE_REQUESTED, Recorded, Segment
 from fieldwatch.report.snapshot.timeline import MOST_SPANS
 from fieldwatch.report.snapshot.totals import bytes_in
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.snapshot.recorded import OutOfMemory, Segment, Trace
+from fieldwatch.report.snapshot.records import OutOfMemory, Segment, Trace
 from fieldwatch.report.snapshot.stacks import Stack
 
 Source = Literal["metadata", "annotation"]

@@ -19,7 +19,7 @@ from fieldwatch.report.snapshot.fields import (
     text,
     wrong,
 )
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.records import (
     ACTIONS,
     SEGMENT_UNMAP,
     UNKNOWN,

@@ -9,7 +9,7 @@ from fieldwatch.report.snapshot.error import SnapshotError
 from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot
 from fieldwatch.report.snapshot.parse import parse_snapshot
 from fieldwatch.report.snapshot.pickled import MAX_BYTES, read_plain_pickle
-from fieldwatch.report.snapshot.recorded import Recorded
+from fieldwatch.report.snapshot.records import Recorded
 from fieldwatch.report.snapshot.sites import sites_of
 from fieldwatch.report.snapshot.stacks import Stack
 from fieldwatch.report.snapshot.timeline import phases_of, timeline_of

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.report.snapshot.model import Allocations, Peak, Phase, Timeline
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.records import (
     ALLOC,
     SEGMENT_ALLOC,
     SEGMENT_FREE,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fieldwatch.report.snapshot.model import PoolUse, Totals
-from fieldwatch.report.snapshot.recorded import Segment, State
+from fieldwatch.report.snapshot.records import Segment, State
 
 
 def totals_of(segments: Sequence[Segment]) -> Totals:

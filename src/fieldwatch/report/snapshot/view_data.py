@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fieldwatch.report.snapshot.amounts import amount, moment
 from fieldwatch.report.snapshot.fields import shown
 from fieldwatch.report.snapshot.model import DeviceMemory, SiteUse, Snapshot
-from fieldwatch.report.snapshot.recorded import Block, Segment
+from fieldwatch.report.snapshot.records import Block, Segment
 from fieldwatch.report.snapshot.sites import site_name
 from fieldwatch.report.snapshot.stacks import BEFORE, Stack
 

@@ -14,9 +14,9 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from fieldwatch.report.page import panels_script, panels_style
+from fieldwatch.report.tab.account_cache import Answer, Shelf
 from fieldwatch.report.tab.comparison import compared
 from fieldwatch.report.tab.folders import FoundRun, roots_of
-from fieldwatch.report.tab.shelf import Answer, Shelf
 
 PATIENCE: Final = 2.0
 """Seconds that a request waits for a reading; the page then says that it is being read, and asks again."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
 from fieldwatch.health import Finding
-from fieldwatch.monitor.watch.bands import Bands
+from fieldwatch.monitor.watch.envelopes import Bands
 from fieldwatch.record import Block, History, News
 
 RECENT: Final = 1024

@@ -5,8 +5,8 @@ import pytest
 from rich.cells import cell_len
 
 from fieldwatch.monitor.age import age
-from fieldwatch.monitor.watch.pen import ASCII_LEVELS, LEVELS, Pen
-from fieldwatch.monitor.watch.words import clock, mebibytes, number, share, shown
+from fieldwatch.monitor.watch.canvas import ASCII_LEVELS, LEVELS, Pen
+from fieldwatch.monitor.watch.text_format import clock, mebibytes, number, share, shown
 
 PEN = Pen(width=80)
 PLAIN = Pen(width=80, ascii_only=True)

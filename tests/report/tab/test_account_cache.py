@@ -5,8 +5,8 @@ import threading
 import time
 
 from fieldwatch.report.tab import shelf as module
+from fieldwatch.report.tab.account_cache import Answer, Shelf
 from fieldwatch.report.tab.folders import Root
-from fieldwatch.report.tab.shelf import Answer, Shelf
 
 LONG = 30.0
 

@@ -1,6 +1,6 @@
-"""Keeps one training process: it never outlives whoever started this program, and always gets to save.
+"""Starts one training process and stays beside it: it never outlives whoever started this program, and always gets to save.
 
-Run as a file, by the interpreter alone: `python -I keeper.py GRACE WORD...`. Standard input is a pipe that nobody
+Run as a file, by the interpreter alone: `python -I launcher.py GRACE WORD...`. Standard input is a pipe that nobody
 writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
 SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output, with
 what it said through the channel of its own that `fieldwatch.monitor.Supervised` describes.

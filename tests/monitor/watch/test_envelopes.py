@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.monitor.watch.bands import BUCKETS, Bands
+from fieldwatch.monitor.watch.envelopes import BUCKETS, Bands
 from fieldwatch.record import Block
 
 

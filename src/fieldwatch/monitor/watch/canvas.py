@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from fieldwatch.monitor.watch.bands import BAD, HIGH, LOW
-from fieldwatch.monitor.watch.words import shown
+from fieldwatch.monitor.watch.envelopes import BAD, HIGH, LOW
+from fieldwatch.monitor.watch.text_format import shown
 
 Part = tuple[str, str]
 """A piece of a line that is shown whole or not at all, and its style."""

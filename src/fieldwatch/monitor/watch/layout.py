@@ -5,7 +5,8 @@ from typing import Final
 
 from rich.text import Text
 
-from fieldwatch.monitor.watch.pen import Pen
+from fieldwatch.monitor.watch.canvas import Pen
+from fieldwatch.monitor.watch.run_view import View
 from fieldwatch.monitor.watch.sections import (
     Line,
     events,
@@ -20,7 +21,6 @@ from fieldwatch.monitor.watch.sections import (
     saved,
     speed,
 )
-from fieldwatch.monitor.watch.view import View
 
 Section = Callable[[View, Pen], Iterator[Line]]
 WIDE: Final = 120

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.readings import Gpu
-from fieldwatch.monitor.standing import RunState
+from fieldwatch.monitor.run_state import RunState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

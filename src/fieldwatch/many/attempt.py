@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fieldwatch.base import open_for_append
-from fieldwatch.many.order import TRY_LINE, Ended, Order
+from fieldwatch.many.task import TRY_LINE, Ended, Order
 from fieldwatch.monitor import read_channel
 
 LOOK_EVERY: Final = 0.1
-_KEEPER: Final = Path(__file__).with_name("keeper.py")
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _OOM_KILLS: Final = "oom_kill "
 
 
@@ -43,7 +43,7 @@ def attempt(order: Order) -> Ended:
 
 
 def _watch(order: Order, console: IO[bytes]) -> Ended:
-    line = [sys.executable, "-I", str(_KEEPER), str(order.grace), sys.executable, *order.command]
+    line = [sys.executable, "-I", str(_LAUNCHER), str(order.grace), sys.executable, *order.command]
     began = time.monotonic()
     asked = ""
     deadline = float("inf") if order.timeout is None else began + order.timeout
@@ -55,20 +55,20 @@ def _watch(order: Order, console: IO[bytes]) -> Ended:
         env=_environment(order),
         cwd=order.place,
         start_new_session=True,  # ctrl-C in the terminal is for the driver, which stops the scenes in order
-    ) as keeper:
-        while keeper.poll() is None and not asked:
+    ) as launcher:
+        while launcher.poll() is None and not asked:
             if order.stop_file.exists():
                 asked = "stop"
             elif time.monotonic() > deadline:
                 asked = "timeout"
             else:
                 time.sleep(LOOK_EVERY)
-        told = keeper.communicate()[0]  # closes the pipe: the keeper ends what still runs
+        told = launcher.communicate()[0]  # closes the pipe: the launcher ends what still runs
     return _told(told, asked, time.monotonic() - began)
 
 
 def _told(lines: bytes, asked: str, seconds: float) -> Ended:
-    """What the keeper said; it may have been killed before it could."""
+    """What the launcher said; it may have been killed before it could."""
     facts: dict[str, Any] = {}
     for line in lines.splitlines(keepends=True):
         facts |= json.loads(line) if line.endswith(b"\n") else {}
