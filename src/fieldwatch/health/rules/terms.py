@@ -13,7 +13,8 @@ from fieldwatch.health.threshold import threshold
 from fieldwatch.health.window import Span, between, first_held, on_steps, spans
 from fieldwatch.record import History, Series, tags
 
-PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "clip", "normal", "mask", "depth", "data")
+PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
+"""Usual names of terms that compare with data. A pipeline with others gives the rule its own."""
 
 
 def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]:
@@ -101,7 +102,11 @@ class UndeclaredTerm(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class TermDominates(HealthRule):
-    """A regulariser adds several times more to the total than the largest data term."""
+    """A regulariser adds several times more to the total than the largest data term.
+
+    Attributes:
+        primary: names of the data terms; every other term counts as a regulariser.
+    """
 
     primary: Sequence[str] = PRIMARY
     ratio: float = threshold(

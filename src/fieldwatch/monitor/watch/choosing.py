@@ -17,7 +17,7 @@ _RANKS: Final = tuple(
         r"(^|/)(val|test|held_out)[/_]psnr$",
         r"^Train/PSNR$",
         r"samples_per_ray",
-        r"n_active_gaussians|^Model/size",
+        r"/n_active_|^Model/size",
         r"/mae$|mae_held_out|mean_angle",
         r"occupied_frac",
         r"accuracy$|/iou",

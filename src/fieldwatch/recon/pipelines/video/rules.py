@@ -11,6 +11,7 @@ from fieldwatch.rules import (
     HealthRule,
     Severity,
     Span,
+    finite,
     first_held,
     gradients,
     losses,
@@ -19,6 +20,7 @@ from fieldwatch.rules import (
     parameters,
     quality,
     spans,
+    terms,
     threshold,
 )
 
@@ -182,8 +184,15 @@ class EpochGradientExploding(gradients.GradientExploding):
     patience: int = threshold(2, unit="epochs", reason="one epoch may be odd")
 
 
+_ADAPTED = (
+    finite.NonFinite(norms=("Gradients/", "Train/Gradients/"), losses=("Train/Loss/", "Train_Batch/")),
+    terms.TermDominates(primary=(*terms.PRIMARY, "clip")),
+)
+"""General rules that have to know what a video run records once per epoch, and that its CLIP term is a data term."""
+
 VIDEO_RULES: tuple[HealthRule, ...] = (
-    *GENERAL,
+    *(rule for rule in GENERAL if not isinstance(rule, finite.NonFinite | terms.TermDominates)),
+    *_ADAPTED,
     EpochLossNotDecreasing(),
     EpochLossOscillating(),
     EpochGradientVanishing(),
