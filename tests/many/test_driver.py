@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.many import LEDGER, Ended, Ledger, OutInUse, capacity_here, read_ledger, read_run
+from fieldwatch.many import LEDGER, Ledger, OutInUse, ProcessExit, capacity_here, read_ledger, read_run
 
 
 def states(driver):
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
         """Loses its first order."""
 
         def __init__(self):
-            self.ends = [Ended(code=None, cause="WorkerCrashedError of Ray: it died"), Ended(code=0)]
+            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError of Ray: it died"), ProcessExit(code=0)]
             self.orders = []
 
         def capacity(self):
@@ -199,7 +199,7 @@ def test_a_killed_driver_leaves_trainings_that_save_and_a_ledger_to_go_on_with(d
         killed.kill()
     pid = json.loads((out / "long" / "run.json").read_text())["segments"][-1]["pid"]
     wait_for(lambda: not running(pid))
-    assert read_ledger(out / LEDGER)["long"].tries[0].cause.startswith("the driver ended")
+    assert read_ledger(out / LEDGER)["long"].attempts[0].cause.startswith("the driver ended")
     kept = int((out / "long" / "saved.json").read_text())
     stopper = drive(plan, stop=lambda: int((out / "long" / "saved.json").read_text()) > kept + 3)
     assert [one.first for one in tries(stopper, "long")] == [None, kept]

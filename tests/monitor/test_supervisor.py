@@ -15,15 +15,15 @@ from fieldwatch.monitor import (
     GAVE_UP,
     BlackBox,
     Heartbeat,
-    Supervised,
     Supervisor,
+    SupervisorLink,
     cause_of_error,
     explain_silent_end,
     last_checkpoint,
     read_black_box,
     read_channel,
     read_post_mortems,
-    supervised,
+    supervisor_link,
 )
 from fieldwatch.monitor.causes import (
     Death,
@@ -33,7 +33,7 @@ from fieldwatch.monitor.causes import (
     killed_for_memory,
     oom_kills,
 )
-from fieldwatch.monitor.child import Child
+from fieldwatch.monitor.child import TrainingProcess
 
 BEGIN = """
 import faulthandler, os, signal, sys, time
@@ -41,11 +41,11 @@ from pathlib import Path
 from fieldwatch.base import InputError
 from fieldwatch.monitor import BlackBox, say_end, supervised
 from fieldwatch.monitor.post_mortem import heading
-me, folder = supervised(), Path(sys.argv[1])
+me, folder = supervisor_link(), Path(sys.argv[1])
 box = BlackBox(folder, attempt=me.attempt)
 stacks = (folder / "black_box" / "stacks.txt").open("a", buffering=1)
 stacks.write(heading(me.attempt))
-me.say_folder(folder)
+me.report_folder(folder)
 def step(number, timeout=60.0):
     box.beat(number, b"step", timeout, time.monotonic())
 def kill(number):
@@ -62,7 +62,7 @@ def watch(tmp_path):
         program = tmp_path / "program.py"
         program.write_text(BEGIN + body)
         command = [sys.executable, str(program), str(tmp_path / "run")]
-        watcher = Supervisor(lambda _: command, tell=lines.append, **{"pause": 0.0, **options})
+        watcher = Supervisor(lambda _: command, announce=lines.append, **{"pause": 0.0, **options})
         return watcher.run(), watcher, lines
 
     return run
@@ -159,8 +159,8 @@ def told_by(body, words=(), **options):
     begin = (
         "import os, sys\nfrom fieldwatch.base import InputError, MissingPathError\nfrom fieldwatch.monitor import *\n"
     )
-    command = [sys.executable, "-c", begin + "me = supervised()\n" + body, *words]
-    watcher = Supervisor(lambda _: command, tell=lines.append, **{"pause": 0.0, **options})
+    command = [sys.executable, "-c", begin + "me = supervisor_link()\n" + body, *words]
+    watcher = Supervisor(lambda _: command, announce=lines.append, **{"pause": 0.0, **options})
     return watcher.run(), watcher, lines
 
 
@@ -248,7 +248,7 @@ def test_what_a_restart_cannot_mend_is_not_started_again(watch, ending, code, ca
 
 def test_what_ends_before_there_is_a_run_keeps_its_exit_code():
     lines = []
-    watcher = Supervisor(lambda _: [sys.executable, "-c", "raise SystemExit(1)"], tell=lines.append)
+    watcher = Supervisor(lambda _: [sys.executable, "-c", "raise SystemExit(1)"], announce=lines.append)
     assert (watcher.run(), len(watcher.attempts)) == (1, 1)
 
 
@@ -263,11 +263,11 @@ def test_a_silent_child_is_made_to_show_its_stacks_and_ended(watch, tmp_path, mo
 
 
 def test_time_in_which_the_supervisor_was_stopped_itself_is_not_counted(monkeypatch):
-    one = object.__new__(Child)
-    one._looked, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
+    one = object.__new__(TrainingProcess)
+    one._last_check, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
     beat = read_beat(beat=5.0, timeout=0.0)
-    monkeypatch.setattr(Child, "beat", lambda _: beat)
-    one._look()
+    monkeypatch.setattr(TrainingProcess, "beat", lambda _: beat)
+    one._end_if_hung()
     assert one._idle <= 1.0
 
 
@@ -325,12 +325,12 @@ def wait_for(path):
 
 
 def test_only_the_supervisors_own_child_is_supervised(monkeypatch):
-    said = Supervised(supervisor=os.getppid(), attempt=2, cause="hang", patience=2.0, channel=99)
+    said = SupervisorLink(supervisor=os.getppid(), attempt=2, cause="hang", patience=2.0, channel=99)
     monkeypatch.setenv(*next(iter(said.environment().items())))
-    assert supervised() == said
-    other = Supervised(supervisor=1 if os.getppid() != 1 else 2, attempt=2, channel=99)
+    assert supervisor_link() == said
+    other = SupervisorLink(supervisor=1 if os.getppid() != 1 else 2, attempt=2, channel=99)
     monkeypatch.setenv(*next(iter(other.environment().items())))
-    assert supervised() is None
+    assert supervisor_link() is None
 
 
 def chained(top, cause):

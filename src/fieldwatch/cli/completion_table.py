@@ -61,7 +61,7 @@ def stored_flags() -> dict[str, tuple[Flag, ...]]:
 
 def as_stored(flags: Mapping[str, Sequence[Flag]]) -> bytes:
     """The table as its file holds it."""
-    table = {command: {flag.name: flag.takes for flag in some} for command, some in flags.items()}
+    table = {command: {flag.name: flag.takes for flag in command_flags} for command, command_flags in flags.items()}
     return orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 

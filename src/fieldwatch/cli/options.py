@@ -45,12 +45,12 @@ def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:
     Raises:
         BadInput: a flag of another pipeline is set.
     """
-    own = pipeline.name if pipeline else "a loop of your own"
+    owner = pipeline.name if pipeline else "a loop of your own"
     for name in pipeline_names():
         options = getattr(chosen, group_field(name), None)
-        if name != own and options is not None:
-            refuse_changed(options, f"it is for runs of {name}, and this is one of {own}")
-    return getattr(chosen, group_field(own), None) if pipeline else None
+        if name != owner and options is not None:
+            refuse_changed(options, f"it is for runs of {name}, and this is one of {owner}")
+    return getattr(chosen, group_field(owner), None) if pipeline else None
 
 
 def refuse_options(chosen: Any, why: str) -> None:

@@ -12,7 +12,8 @@ from fieldwatch.run import Profile
 
 SWITCH = "--profile-tensors"
 USUAL = str(Profile().interval)
-_YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
+_YES = ("true", "yes", "on")
+_NO = ("false", "no", "off")
 
 
 @dataclass(frozen=True, kw_only=True)

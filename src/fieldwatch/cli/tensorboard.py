@@ -79,7 +79,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]
 
 
-def _name(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
-    lengths = range(1, len(own) + 1)
-    enough = next((n for n in lengths if all(other[-n:] != own[-n:] for other in others)), len(own))
-    return "/".join(own[-enough:]).replace(",", "_").replace(":", "_") or "root"
+def _name(parts: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+    lengths = range(1, len(parts) + 1)
+    enough = next((n for n in lengths if all(other[-n:] != parts[-n:] for other in others)), len(parts))
+    return "/".join(parts[-enough:]).replace(",", "_").replace(":", "_") or "root"

@@ -9,8 +9,8 @@ from typing import ClassVar
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.record import History
 
-Found = Finding | tuple[Finding, ...] | None
-Rule = Callable[[History], Found]
+RuleResult = Finding | tuple[Finding, ...] | None
+Rule = Callable[[History], RuleResult]
 """Judges the history: any callable that returns one finding, several, or None. A `HealthRule` is one."""
 
 

@@ -48,15 +48,15 @@ class Span:
 
 def phases(history: History) -> list[tuple[int, int]]:
     """Return first and last step of the phases that ran during the last 64 steps, the oldest first."""
-    found: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = []
     last = history.step
     while last >= 0:
         start = history.phase_start(last)
-        found.append((start, last))
+        bounds.append((start, last))
         if start <= history.step - LOOKBACK:
             break
         last = start - 1
-    return found[::-1]
+    return bounds[::-1]
 
 
 def spans(history: History, *names: str) -> Iterator[Span]:
@@ -93,7 +93,7 @@ def _is_whole(series: Series, start: int, first: int) -> bool:
     return start <= begun and bool(series.positions[0] < begun + LOOKBACK)
 
 
-def first_held(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:
+def first_sustained(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:
     """Return the first place at which a condition had held for ``patience`` recordings in a row.
 
     Args:
@@ -163,8 +163,8 @@ def on_steps(series: Series, steps: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(len(steps), np.nan)
     if len(series) == len(steps) and (series.steps == steps).all():
         return series.values
-    places = np.minimum(np.searchsorted(series.steps, steps), len(series) - 1)
-    return np.where(series.steps[places] == steps, series.values[places], np.nan)
+    positions = np.minimum(np.searchsorted(series.steps, steps), len(series) - 1)
+    return np.where(series.steps[positions] == steps, series.values[positions], np.nan)
 
 
 def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64], grace: int) -> NDArray[np.bool_]:

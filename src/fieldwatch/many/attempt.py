@@ -12,62 +12,64 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fieldwatch.base import open_for_append
-from fieldwatch.many.task import TRY_LINE, Ended, Order
+from fieldwatch.many.task import ATTEMPT_LINE, ProcessExit, SceneTask
 from fieldwatch.monitor import read_channel
 
-LOOK_EVERY: Final = 0.1
+POLL_SECONDS: Final = 0.1
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _OOM_KILLS: Final = "oom_kill "
 
 
-def attempt(order: Order) -> Ended:
+def run_task(task: SceneTask) -> ProcessExit:
     """Do an order: start its process, wait for its end, and end it in order when it is told to or takes too long.
 
     Raises:
         OSError: the process cannot be started, or its console file not be written.
     """
-    if order.stop_file.exists():
-        return Ended(code=None, asked="stop", cause="told to stop before it began")
-    if not _free(order):
-        holder = f"another process still writes into {order.folder} after {order.grace:g} s: is it trained twice?"
-        return Ended(code=None, seconds=order.grace, cause=holder)
+    if task.stop_file.exists():
+        return ProcessExit(code=None, stop_reason="stop", cause="told to stop before it began")
+    if not _wait_for_folder(task):
+        holder = f"another process still writes into {task.folder} after {task.grace:g} s: is it trained twice?"
+        return ProcessExit(code=None, seconds=task.grace, cause=holder)
     kills_before = _oom_kills()
-    with open_for_append(order.console) as console:
+    with open_for_append(task.console) as console:
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        console.write(f"{TRY_LINE} {order.number}, {began}: {' '.join(order.command)}\n".encode())
+        console.write(f"{ATTEMPT_LINE} {task.number}, {began}: {' '.join(task.command)}\n".encode())
         console.flush()
-        ended = _watch(order, console)
-    if ended.code == -9 and not ended.asked and _oom_kills() > kills_before:
-        return Ended(code=ended.code, seconds=ended.seconds, pid=ended.pid, cause="the out-of-memory killer struck")
+        ended = _watch(task, console)
+    if ended.code == -9 and not ended.stop_reason and _oom_kills() > kills_before:
+        return ProcessExit(
+            code=ended.code, seconds=ended.seconds, pid=ended.pid, cause="the out-of-memory killer struck"
+        )
     return ended
 
 
-def _watch(order: Order, console: IO[bytes]) -> Ended:
-    line = [sys.executable, "-I", str(_LAUNCHER), str(order.grace), sys.executable, *order.command]
+def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
+    line = [sys.executable, "-I", str(_LAUNCHER), str(task.grace), sys.executable, *task.command]
     began = time.monotonic()
-    asked = ""
-    deadline = float("inf") if order.timeout is None else began + order.timeout
+    stop_reason = ""
+    deadline = float("inf") if task.timeout is None else began + task.timeout
     with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
         line,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=console,
-        env=_environment(order),
-        cwd=order.place,
+        env=_environment(task),
+        cwd=task.place,
         start_new_session=True,  # ctrl-C in the terminal is for the driver, which stops the scenes in order
     ) as launcher:
-        while launcher.poll() is None and not asked:
-            if order.stop_file.exists():
-                asked = "stop"
+        while launcher.poll() is None and not stop_reason:
+            if task.stop_file.exists():
+                stop_reason = "stop"
             elif time.monotonic() > deadline:
-                asked = "timeout"
+                stop_reason = "timeout"
             else:
-                time.sleep(LOOK_EVERY)
-        told = launcher.communicate()[0]  # closes the pipe: the launcher ends what still runs
-    return _told(told, asked, time.monotonic() - began)
+                time.sleep(POLL_SECONDS)
+        output = launcher.communicate()[0]  # closes the pipe: the launcher ends what still runs
+    return _exit_from(output, stop_reason, time.monotonic() - began)
 
 
-def _told(lines: bytes, asked: str, seconds: float) -> Ended:
+def _exit_from(lines: bytes, stop_reason: str, seconds: float) -> ProcessExit:
     """What the launcher said; it may have been killed before it could."""
     facts: dict[str, Any] = {}
     for line in lines.splitlines(keepends=True):
@@ -75,26 +77,26 @@ def _told(lines: bytes, asked: str, seconds: float) -> Ended:
     code = facts.get("code")
     pid = facts.get("pid", 0)
     cause = "" if code is not None else "the process that watched it was killed"
-    _, words = read_channel(str(facts.get("said", "")).encode().split(b"\n"))
-    return Ended(code=code, asked=asked, seconds=seconds, cause=cause, pid=pid, words=words)
+    _, reason = read_channel(str(facts.get("said", "")).encode().split(b"\n"))
+    return ProcessExit(code=code, stop_reason=stop_reason, seconds=seconds, cause=cause, pid=pid, reason=reason)
 
 
-def _environment(order: Order) -> Mapping[str, str]:
-    threads = str(max(1, int(order.cpus)))
-    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ, **order.env, "PYTHONUNBUFFERED": "1"}
+def _environment(task: SceneTask) -> Mapping[str, str]:
+    threads = str(max(1, int(task.cpus)))
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ, **task.env, "PYTHONUNBUFFERED": "1"}
 
 
-def _free(order: Order) -> bool:
+def _wait_for_folder(task: SceneTask) -> bool:
     """Wait until nobody writes into the run folder: what trained there before may still be saving."""
-    deadline = time.monotonic() + order.grace
-    while _held(order.folder / ".lock"):
-        if time.monotonic() > deadline or order.stop_file.exists():
+    deadline = time.monotonic() + task.grace
+    while _is_locked(task.folder / ".lock"):
+        if time.monotonic() > deadline or task.stop_file.exists():
             return False
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_SECONDS)
     return True
 
 
-def _held(lock: Path) -> bool:
+def _is_locked(lock: Path) -> bool:
     """Whether a run holds its folder (see OneWriter); asking takes nothing away from it."""
     try:
         with lock.open("rb") as file:

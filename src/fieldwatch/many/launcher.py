@@ -1,9 +1,9 @@
-"""Starts one training process and stays beside it: it never outlives whoever started this program, and always gets to save.
+"""Starts one training process: it never outlives whoever started this program, and always gets to save.
 
 Run as a file, by the interpreter alone: `python -I launcher.py GRACE WORD...`. Standard input is a pipe that nobody
 writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
 SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output, with
-what it said through the channel of its own that `fieldwatch.monitor.Supervised` describes.
+what it said through the channel of its own that `fieldwatch.monitor.SupervisorLink` describes.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import sys
 import time
 
 PR_SET_PDEATHSIG = 1
-LOOK_EVERY = 0.1
+POLL_SECONDS = 0.1
 
 
 def main(grace: float, command: list[str]) -> int:
@@ -38,16 +38,16 @@ def main(grace: float, command: list[str]) -> int:
         preexec_fn=start,  # noqa: PLW1509  this process has one thread
     ) as child:
         os.close(theirs)
-        tell(pid=child.pid)
-        said = Said(channel)
+        report(pid=child.pid)
+        said = ChannelReader(channel)
         asked = wait_for(child, grace, said)
-        said.hear()
+        said.drain()
     facts = {"code": child.returncode, "asked": asked, "seconds": round(time.monotonic() - began, 3), "pid": child.pid}
-    tell(**facts, said=said.text())
+    report(**facts, said=said.text())
     return 0
 
 
-class Said:
+class ChannelReader:
     """What the training writes into its channel.
 
     Args:
@@ -58,7 +58,7 @@ class Said:
         self._channel = channel
         self._raw = b""
 
-    def hear(self) -> None:
+    def drain(self) -> None:
         """Take what is new, so that the training never waits for room in the pipe."""
         try:
             while new := os.read(self._channel, 65536):
@@ -71,15 +71,15 @@ class Said:
         return self._raw.decode("ascii", "backslashreplace")
 
 
-def wait_for(child: subprocess.Popen[bytes], grace: float, said: Said) -> bool:
+def wait_for(child: subprocess.Popen[bytes], grace: float, said: ChannelReader) -> bool:
     """Wait for the child's end; True where it had to be told to end."""
     deadline = float("inf")
     asked = False
     while child.poll() is None:
-        said.hear()
+        said.drain()
         if asked:
-            time.sleep(LOOK_EVERY)
-        elif select.select([sys.stdin], [], [], LOOK_EVERY)[0] and not os.read(sys.stdin.fileno(), 1):
+            time.sleep(POLL_SECONDS)
+        elif select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
             asked = True
             deadline = time.monotonic() + grace
             child.terminate()
@@ -88,7 +88,7 @@ def wait_for(child: subprocess.Popen[bytes], grace: float, said: Said) -> bool:
     return asked
 
 
-def tell(**facts: object) -> None:
+def report(**facts: object) -> None:
     """One line of JSON for whoever started this; nobody may be there any more."""
     try:
         sys.stdout.write(json.dumps(facts) + "\n")

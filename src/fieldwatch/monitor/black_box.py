@@ -31,7 +31,7 @@ _ENDING: Final = struct.Struct("<16s800s")
 _AT_BEAT = 128
 _AT_SAVED = 256
 _AT_ENDING = 320
-_LOOKS: Final = 20
+_READ_ATTEMPTS: Final = 20
 _LARGEST_PID: Final = 1 << 22
 _LATEST: Final = 1e11
 """Seconds since 1970, or since a machine was started, that no clock says before the year 5138."""
@@ -138,7 +138,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     It has no checksum, since it is written at every step: what no process can have written counts as unreadable.
     """
     page = b""
-    for _ in range(_LOOKS):  # until nothing changed while it was read
+    for _ in range(_READ_ATTEMPTS):  # until nothing changed while it was read
         before = page
         page = _page(folder)
         if page == before:
@@ -168,7 +168,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     )
 
 
-def mark_told(folder: Path) -> None:
+def mark_explained(folder: Path) -> None:
     """Note that the death of the process that wrote the black box has been told: nobody tells it again."""
     with open_for_update(output_path(folder, FOLDER, HEARTBEAT)) as file:
         file.seek(_AT_ENDING)

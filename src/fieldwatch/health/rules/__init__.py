@@ -63,9 +63,9 @@ _MODULES = (
 def rules_in(module: ModuleType) -> tuple[type[HealthRule], ...]:
     """Return the rule classes that a module defines, in the order of their definition."""
     return tuple(
-        thing
-        for thing in vars(module).values()
-        if inspect.isclass(thing) and issubclass(thing, HealthRule) and thing.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and issubclass(member, HealthRule) and member.__module__ == module.__name__
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import threshold
-from fieldwatch.health.window import Span, first_held, on_steps, phases, spans, trailing_count
+from fieldwatch.health.window import Span, first_sustained, on_steps, phases, spans, trailing_count
 from fieldwatch.record import History, tags
 
 _Bad = Mapping[str, NDArray[np.float64]]
@@ -35,25 +35,28 @@ class NonFinite(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first refused and the first unrefused non-finite step of each phase."""
-        watched = [name for name in history.names() if self._is_watched(name)]
-        bad = {name: steps for name in watched if len(steps := _bad_steps(history, name))}
+        bad = {
+            name: steps
+            for name in history.names()
+            if self._is_watched(name) and len(steps := _bad_steps(history, name))
+        }
         if not bad:
             return ()
         steps = np.unique(np.concatenate(list(bad.values())))
-        lost = np.isin(steps, _refused_steps(history))
+        refused_mask = np.isin(steps, _refused_steps(history))
         return tuple(
             self._describe(history, bad, int(part[0]), refused=refused)
             for first, last in phases(history)
-            for refused, kept in ((False, ~lost), (True, lost))
-            if len(part := steps[kept & (steps >= first) & (steps <= last)])
+            for refused, chosen in ((False, ~refused_mask), (True, refused_mask))
+            if len(part := steps[chosen & (steps >= first) & (steps <= last)])
         )
 
     def _describe(self, history: History, bad: _Bad, step: int, *, refused: bool) -> Finding:
         culprits = [name for name, steps in bad.items() if step in steps]
         terms = list(tags.COMPONENT.parts(culprits))
         groups = [group for name in culprits if (group := self._group(name))]
-        parts = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
-        what = ", ".join(parts or culprits)
+        causes = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
+        what = ", ".join(causes or culprits)
         sample = _sample_at(history, step)
         where = f", sample '{sample}'" if sample else ""
         end = (
@@ -91,14 +94,14 @@ def _refused_steps(history: History) -> NDArray[np.float64]:
 
 def _sample_at(history: History, step: int) -> str:
     """Return the sample with a non-finite loss at a step, else the only sample of that step, else nothing."""
-    seen: list[str] = []
+    samples: list[str] = []
     for name, series in history.sample_losses().items():
         at = int(np.searchsorted(series.steps, step))
         if at < len(series) and series.steps[at] == step:
             if not np.isfinite(series.values[at]):
                 return name
-            seen.append(name)
-    return seen[0] if len(seen) == 1 else ""
+            samples.append(name)
+    return samples[0] if len(samples) == 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +139,7 @@ class RefusedUpdates(HealthRule):
         stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
         grades: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
         for mask, grade in grades:
-            at = first_held(mask)
+            at = first_sustained(mask)
             if at is not None:
                 text = f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({lost[at] / rows[at]:.0%})."
                 yield self.finding(span.step(at), text, severity=grade)

@@ -12,7 +12,7 @@ from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import LOOKBACK, Span, excused, first_held, spans, trailing_mean
+from fieldwatch.health.window import LOOKBACK, Span, excused, first_sustained, spans, trailing_mean
 from fieldwatch.record import History, tags
 
 TOTAL = (tags.TOTAL,)
@@ -24,8 +24,8 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
     risen = np.zeros(len(after), np.bool_)
     for name in tags.WEIGHT.parts(history.names()).values():
         series = history[name]
-        places = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
-        old, new = np.where(places < 0, 0.0, series.values[np.maximum(places, 0)])
+        positions = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
+        old, new = np.where(positions < 0, 0.0, series.values[np.maximum(positions, 0)])
         risen |= new > 1.5 * old
     return risen
 
@@ -39,7 +39,7 @@ class LossSpike(HealthRule):
     ratio: float = threshold(
         10.0, unit="times the baseline", reason="most views differ by less; a ratio of 2 fires on every hard view"
     )
-    own: float = threshold(
+    sample_ratio: float = threshold(
         3.0, unit="times the sample's own past", reason="a named sample that is always this hard is no spike"
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
@@ -80,7 +80,7 @@ class LossSpike(HealthRule):
         here = None if visits is None else visits.steps == step
         if visits is None or here is None or not here.any():
             return True
-        return bool((visits.against_own_past()[here] > self.own).any())
+        return bool((visits.against_own_past()[here] > self.sample_ratio).any())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +116,11 @@ class LossJump(HealthRule):
         base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
         far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
         high = np.isfinite(values) & (base > 0) & far
-        if first_held(high, patience=self.patience) is None:
+        if first_sustained(high, patience=self.patience) is None:
             return None
         earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
         high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
-        at = first_held(high, patience=self.patience)
+        at = first_sustained(high, patience=self.patience)
         if at is None:
             return None
         reach = "above the limit, " if values[at] > self.limit else ""
@@ -174,10 +174,10 @@ class LossNotDecreasing(HealthRule):
             return None
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
         stuck = means >= (1 - self.drop) * began
-        if first_held(stuck, patience=self.patience, warmup=self.warmup) is None:
+        if first_sustained(stuck, patience=self.patience, warmup=self.warmup) is None:
             return None
         stuck &= ~_reweighted(history, np.full(len(steps), steps[0]), steps)
-        at = first_held(stuck, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(stuck, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = (
@@ -209,16 +209,16 @@ class LossOscillating(HealthRule):
         means, lasts = self._blocks(span)
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
-        views = sliding_window_view(means, self.window)
-        middle = views.mean(axis=1)
-        extent = views.max(axis=1) - views.min(axis=1)
+        windows = sliding_window_view(means, self.window)
+        middle = windows.mean(axis=1)
+        extent = windows.max(axis=1) - windows.min(axis=1)
         if not (extent > self.swing * middle).any():
             return None
-        moves = np.diff(views, axis=1)
+        moves = np.diff(windows, axis=1)
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
         wild = (extent > self.swing * middle) & (turns >= self.reversals)
-        at = first_held(wild, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times."

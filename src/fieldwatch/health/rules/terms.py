@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import threshold
-from fieldwatch.health.window import Span, between, first_held, on_steps, spans
+from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans
 from fieldwatch.record import History, Series, tags
 
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
@@ -40,15 +40,15 @@ class DeclaredButZero(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per term, where it had been zero for too long."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, first, _, series in _declared(history):
-            zero = None if series is None else first_held(series.values == 0, patience=self.patience)
+            zero = None if series is None else first_sustained(series.values == 0, patience=self.patience)
             if series is not None and zero is not None:
                 text = (
                     f"term '{term}', declared active from step {first}, was exactly 0 {self.patience} times in a row."
                 )
-                found.append(self.finding(int(series.steps[zero]), text, subject=term))
-        return tuple(found)
+                findings.append(self.finding(int(series.steps[zero]), text, subject=term))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +63,13 @@ class DeclaredButAbsent(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per term, where it had been missing for too long."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, first, end, series in _declared(history):
             known = first - 1 if series is None or not len(series) else int(series.steps[-1])
             if end - known >= self.patience:
                 text = f"term '{term}', declared active from step {first}, was last recorded {_when(known, first)}."
-                found.append(self.finding(known + self.patience, text, subject=term))
-        return tuple(found)
+                findings.append(self.finding(known + self.patience, text, subject=term))
+        return tuple(findings)
 
 
 def _when(known: int, first: int) -> str:
@@ -87,7 +87,7 @@ class UndeclaredTerm(HealthRule):
         """Return, per term, its first undeclared step."""
         if not history.windows:
             return ()
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, name in tags.COMPONENT.parts(history.names()).items():
             first, last = history.windows.get(term, (0, -1))
             steps = history[name].steps
@@ -96,8 +96,8 @@ class UndeclaredTerm(HealthRule):
             outside = (steps < first) | (steps > last)
             why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
             step = int(steps[outside][0])
-            found.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
-        return tuple(found)
+            findings.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class TermDominates(HealthRule):
     def _judge(self, span: Span, data: Sequence[Series]) -> Finding | None:
         main = _largest([on_steps(series, span.series.steps) for series in data])
         high = (main > 0) & (np.abs(span.values) > self.ratio * main)
-        at = first_held(high, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         term = tags.WEIGHTED.part(span.name) or span.name
@@ -142,8 +142,8 @@ class TermDominates(HealthRule):
         return self.finding(span.step(at), text, subject=term)
 
 
-def _largest(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    largest = np.abs(parts[0])
-    for part in parts[1:]:
+def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    largest = np.abs(series[0])
+    for part in series[1:]:
         largest = np.fmax(largest, np.abs(part))
     return largest

@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_count, trailing_mean
+from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
 STEP_TIME = "Time/step"
@@ -46,7 +46,7 @@ class DataStarved(HealthRule):
             return None
         step = trailing_mean(on_steps(total, span.series.steps), self.window, least=self.warmup)
         starved = (wait > self.share * step) & (wait > self.least)
-        at = first_held(starved, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(starved, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} averages {wait[at]:.1f} of {step[at]:.1f} ms per step: training is starved of data."
@@ -158,7 +158,7 @@ class StepOutlier(HealthRule):
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:
             return None
-        at = first_held(trailing_count(slow, self.window) >= self.count)
+        at = first_sustained(trailing_count(slow, self.window) >= self.count)
         if at is None:
             return None
         text = (

@@ -5,10 +5,10 @@ from typing import Final
 
 from rich.text import Text
 
-from fieldwatch.monitor.watch.canvas import Pen
-from fieldwatch.monitor.watch.run_view import View
+from fieldwatch.monitor.watch.canvas import Canvas
+from fieldwatch.monitor.watch.run_view import RunView
 from fieldwatch.monitor.watch.sections import (
-    Line,
+    RankedLine,
     events,
     findings,
     gradients,
@@ -22,7 +22,7 @@ from fieldwatch.monitor.watch.sections import (
     speed,
 )
 
-Section = Callable[[View, Pen], Iterator[Line]]
+Section = Callable[[RunView, Canvas], Iterator[RankedLine]]
 WIDE: Final = 120
 """Columns from which there are two parts beside each other."""
 LEAST: Final = 20
@@ -33,7 +33,7 @@ _RIGHT: Final[tuple[Section, ...]] = (qualities, memory, machine, saved)
 _BOTTOM: Final[tuple[Section, ...]] = (findings, events)
 
 
-def watch_picture(view: View, *, width: int = 80, height: int = 24, ascii_only: bool = False) -> Text:
+def render_run(view: RunView, *, width: int = 80, height: int = 24, ascii_only: bool = False) -> Text:
     """Return a run as text of at most ``height`` lines of at most ``width`` columns.
 
     What does not fit is left out by whole lines, what matters least first; no number is ever cut.
@@ -45,34 +45,34 @@ def watch_picture(view: View, *, width: int = 80, height: int = 24, ascii_only: 
         ascii_only: whether the terminal knows nothing but ASCII.
     """
     width = max(width, LEAST)
-    pen = Pen(width=width, ascii_only=ascii_only)
-    lines = _wide(view, pen, height) if width >= WIDE else _narrow(view, pen, height)
+    canvas = Canvas(width=width, ascii_only=ascii_only)
+    lines = _wide(view, canvas, height) if width >= WIDE else _narrow(view, canvas, height)
     fitting = [line for line in lines if line.cell_len <= width]
     return Text("\n", end="", no_wrap=True).join(fitting[: max(1, height)])
 
 
-def _narrow(view: View, pen: Pen, height: int) -> list[Text]:
+def _narrow(view: RunView, canvas: Canvas, height: int) -> list[Text]:
     order = (*_TOP, losses, gradients, qualities, memory, speed, machine, saved, *_BOTTOM)
-    return _chosen([list(section(view, pen)) for section in order], height)
+    return _most_important([list(section(view, canvas)) for section in order], height)
 
 
-def _wide(view: View, pen: Pen, height: int) -> list[Text]:
-    half = Pen(width=(pen.width - _GAP) // 2, ascii_only=pen.ascii_only)
-    top = _chosen([list(section(view, pen)) for section in _TOP], max(1, height // 2))
-    below = [list(section(view, pen)) for section in _BOTTOM]
+def _wide(view: RunView, canvas: Canvas, height: int) -> list[Text]:
+    half = Canvas(width=(canvas.width - _GAP) // 2, ascii_only=canvas.ascii_only)
+    top = _most_important([list(section(view, canvas)) for section in _TOP], max(1, height // 2))
+    below = [list(section(view, canvas)) for section in _BOTTOM]
     sides = [[list(section(view, half)) for section in part] for part in (_LEFT, _RIGHT)]
-    room = max(0, height - len(top) - 2)
+    column_height = max(0, height - len(top) - 2)
     needed = max(sum(len(lines) + 1 for lines in side if lines) for side in sides)
-    asked = min(room // 3, sum(len(lines) + 1 for lines in below))
-    columns = [_chosen(side, room - max(room - needed, asked)) for side in sides]
+    bottom_height = min(column_height // 3, sum(len(lines) + 1 for lines in below))
+    columns = [_most_important(side, column_height - max(column_height - needed, bottom_height)) for side in sides]
     rows = max(map(len, columns))
     left, right = ([*column, *[Text("")] * (rows - len(column))] for column in columns)
-    beside = [_beside(one, other, half.width) for one, other in zip(left, right, strict=True)]
+    rows_of_both = [_side_by_side(one, other, half.width) for one, other in zip(left, right, strict=True)]
     blank = [Text("")] if rows else []
-    return [*top, *blank, *beside, *blank, *_chosen(below, height - len(top) - rows - 2 * len(blank))]
+    return [*top, *blank, *rows_of_both, *blank, *_most_important(below, height - len(top) - rows - 2 * len(blank))]
 
 
-def _beside(left: Text, right: Text, width: int) -> Text:
+def _side_by_side(left: Text, right: Text, width: int) -> Text:
     if not right:
         return left
     line = left.copy()
@@ -80,15 +80,15 @@ def _beside(left: Text, right: Text, width: int) -> Text:
     return line.append_text(right)
 
 
-def _chosen(sections: Iterable[list[Line]], height: int) -> list[Text]:
+def _most_important(sections: Iterable[list[RankedLine]], height: int) -> list[Text]:
     """Return the lines of lowest rank in their own order; blank ones between sections where there is room."""
-    parts = [lines for lines in sections if lines]
-    ranked = sorted((line.rank, place, at) for place, lines in enumerate(parts) for at, line in enumerate(lines))
-    kept = {(place, at) for _, place, at in ranked[: max(0, height)]}
-    blanks = height >= len(ranked) + len(parts)
+    filled = [lines for lines in sections if lines]
+    ranked = sorted((line.rank, section, at) for section, lines in enumerate(filled) for at, line in enumerate(lines))
+    chosen_lines = {(section, at) for _, section, at in ranked[: max(0, height)]}
+    blanks = height >= len(ranked) + len(filled)
     chosen: list[Text] = []
-    for place, lines in enumerate(parts):
+    for section, lines in enumerate(filled):
         if blanks and chosen:
             chosen.append(Text(""))
-        chosen += [line.text for at, line in enumerate(lines) if (place, at) in kept]
+        chosen += [line.text for at, line in enumerate(lines) if (section, at) in chosen_lines]
     return chosen

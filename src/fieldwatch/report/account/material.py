@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.record import Catalogue, History, Manifest, tags
-from fieldwatch.report.account.run_status import Standing
+from fieldwatch.report.account.run_status import RunStatus
 from fieldwatch.report.account.series import matching
 
 Panel = dict[str, Any]
@@ -22,7 +22,7 @@ class Material:
         manifest: its run.json.
         history: its rows and events.
         events: all events that stand, in order.
-        standing: how it stands.
+        status: how it stands.
         catalogue: what its metrics mean.
         series: the account's series, by name; panels may add some of their own.
     """
@@ -31,7 +31,7 @@ class Material:
     manifest: Manifest
     history: History
     events: Sequence[Mapping[str, Any]]
-    standing: Standing
+    status: RunStatus
     catalogue: Catalogue
     series: dict[str, dict[str, Any]]
 

@@ -21,7 +21,7 @@ _SMALL = 12_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class EmbeddedPicture:
     """A picture that is ready to be shown.
 
     Attributes:
@@ -36,7 +36,7 @@ class Picture:
 
 
 @lru_cache(maxsize=64)
-def picture_of(png: bytes, most: int) -> Picture | None:
+def picture_of(png: bytes, most: int) -> EmbeddedPicture | None:
     """Return a PNG as a data URI of at most about ``most`` bytes; None if it is no picture that can be read.
 
     The last ones are kept: a live view asks for the same pictures again and again.
@@ -46,9 +46,9 @@ def picture_of(png: bytes, most: int) -> Picture | None:
         return None
     width, height = size
     if len(png) <= min(_SMALL, most * 3 // 4):
-        return Picture(source=_uri("png", png), width=width, height=height)
+        return EmbeddedPicture(source=_uri("png", png), width=width, height=height)
     smaller = _as_jpeg(png, most * 3 // 4)
-    return None if smaller is None else Picture(source=_uri("jpeg", smaller), width=width, height=height)
+    return None if smaller is None else EmbeddedPicture(source=_uri("jpeg", smaller), width=width, height=height)
 
 
 def read_png(path: Path) -> bytes:
