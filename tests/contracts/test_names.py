@@ -14,7 +14,7 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Decoded Entry Exported FailedRequest Gaussians Geometry Layout Learning Ledger Manifest Part Plan
+        Ball Decoded Entry Exported Gaussians Geometry Layout Learning Ledger Manifest Part Plan
         RateOptions Rendered Ring Samples Score Sections Seen Sight Similarity Source Span Stage Term View
         Waiting Watched Window
     """,

@@ -160,12 +160,12 @@ def device(**changes):
         (3 * GIB, {}, "exhaustion", "tensors hold 13.00 GiB of 16.00 GiB, 1.00 GiB can be had, 2.00 GiB", "Cap"),
         (
             3 * GIB,
-            {"held": 4 * GIB},
+            {"persistent": 4 * GIB},
             "exhaustion",
             "4.00 GiB stay from step to step, this one wanted 12.00 GiB",
             "step",
         ),
-        (3 * GIB, {"held": 12 * GIB}, "exhaustion", "it is what stays from step to step", "Cap the model's size"),
+        (3 * GIB, {"persistent": 12 * GIB}, "exhaustion", "it is what stays from step to step", "Cap the model's size"),
     ],
 )
 def test_the_reason_is_found(request_bytes, changes, reason, words, advice):

@@ -13,11 +13,11 @@ from fieldwatch.many import LEDGER, Ledger, OutInUse, ProcessExit, capacity_here
 
 
 def states(driver):
-    return {standing.scene.name: standing.state for standing in driver.standings}
+    return {status.scene.name: status.state for status in driver.statuses}
 
 
 def tries(driver, name="one"):
-    return next(standing.tries for standing in driver.standings if standing.scene.name == name)
+    return next(status.attempts for status in driver.statuses if status.scene.name == name)
 
 
 def losses(folder):
@@ -96,7 +96,7 @@ def test_findings_are_told_by_the_exit_code(drive, scene):
 )
 def test_a_scene_with_warnings_fails_only_where_that_is_asked_for(drive, scene, found, state, codes):
     driver = drive(scene(found=found, end=int(found == "error")))
-    assert [standing.state for standing in driver.standings] == [state]
+    assert [status.state for status in driver.statuses] == [state]
     assert (driver.exit_code(), driver.exit_code(strict=True)) == codes
 
 
@@ -116,7 +116,7 @@ def test_stop_lets_everything_save_and_the_same_command_goes_on(drive, scene, tm
     again = drive(*scenes)
     assert states(again) == dict.fromkeys(("done", "long", "late"), "healthy")
     assert len(tries(again, "done")) == 1
-    assert [standing.earlier for standing in again.standings] == [True, False, False]
+    assert [status.finished_earlier for status in again.statuses] == [True, False, False]
     assert tries(again, "long")[-1].first == tries(again, "long")[0].reached > 0
     assert [step for step, _ in losses(out / "long")] == list(range(40))
 

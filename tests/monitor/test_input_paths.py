@@ -12,7 +12,7 @@ def said(detail, *, cause="bad-input", missing=True):
 
 
 def cause(paths, words):
-    return paths.judge(words).cause
+    return paths.reclassify(words).cause
 
 
 @pytest.fixture

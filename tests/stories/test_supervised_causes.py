@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from fieldwatch import Outputs, Run, Saving, Terms
-from fieldwatch.monitor import supervised
+from fieldwatch.monitor import supervisor_link
 
 start = supervisor_link().attempt
 

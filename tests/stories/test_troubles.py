@@ -180,7 +180,7 @@ LOOP = """
 import sys
 import torch
 import fieldwatch
-from fieldwatch.monitor import supervised
+from fieldwatch.monitor import supervisor_link
 
 start, state = supervisor_link().attempt, torch.zeros(4)
 
@@ -207,7 +207,7 @@ with fieldwatch.Run(sys.argv[1], **options) as run:
 FURTHER = """
 import os, sys, time
 from pathlib import Path
-from fieldwatch.monitor import BlackBox, supervised
+from fieldwatch.monitor import BlackBox, supervisor_link
 
 me, folder = supervisor_link(), Path(sys.argv[1])
 box = BlackBox(folder, attempt=me.attempt)

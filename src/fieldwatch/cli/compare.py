@@ -71,6 +71,7 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "rank_options", "fieldwatch compare", arguments)
+    # Ranking renders, and so imports torch; comparing reads records only.
     if chosen.checkpoints:
         folder = only_run(chosen.runs)
         ranking = import_module("fieldwatch.cli.compare_ranking")  # it draws, and so needs torch; the rest does not

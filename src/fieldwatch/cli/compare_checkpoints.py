@@ -101,6 +101,7 @@ def curves(ranking: CheckpointRanking) -> UInt8[np.ndarray, "height width 3"]:
     font = ImageFont.load_default(size=12)
     for position, name in enumerate(names):
         points = [(row.iteration, value) for row in rows if (value := row.figures.get(name)) is not None]
+        # The first row ranks first; it may lack this figure.
         best = next((p for p in points if p[0] == ranking.rows[0].iteration), None)
         _curve(
             draw, font, position, (name, ranking.columns[name]), points, best, (rows[0].iteration, rows[-1].iteration)

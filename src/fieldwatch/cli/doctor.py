@@ -43,6 +43,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # The choices of --kind depend on the installed pipelines, so the class of flags is made here.
     kinds = data_kinds()
     options = {name: resolve(kind.options) for name, kind in kinds.items() if kind.options}
     about_kind = tyro.conf.arg(help="What the data are; auto recognizes them.")

@@ -43,6 +43,7 @@ def try_writing(folder: Path) -> tuple[str | None, float | None]:
     except OSError as error:
         return f"cannot be written ({error.strerror or error})", None
     after = time.time()
+    # Zero while the file's time lies between both readings of our clock.
     return None, round(written - min(max(written, before), after), 1)
 
 

@@ -91,6 +91,7 @@ def describe_machine() -> MachineReport:
         "cores": {"logical": reading.cpu.cores, "physical": psutil.cpu_count(logical=False), "usable": usable_cores()},
         "memory_bytes": total,
         "memory_free_bytes": total - reading.cpu.memory_used_bytes,
+        # Some systems write a number far beyond the machine's memory for "no limit".
         "memory_limit_bytes": limit if limit is not None and limit < total else None,
         "gpus": [_gpu(gpu) for gpu in reading.gpus],
         "driver": reading.driver,

@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "export_options", "fieldwatch export", arguments, [_target()])
     with reading_input():
+        # A pipeline that is not installed here can still have its record exported.
         name = pipeline_name_of(chosen.run)
     pipeline = find_pipeline(name) if name in pipeline_names() else None
     targets = (*(pipeline.exports if pipeline else ()), *RECORD)

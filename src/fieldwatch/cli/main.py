@@ -64,6 +64,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _call(name: str, arguments: Sequence[str]) -> int:
+    # Decided from the words alone: the supervisor must stay small and import no torch.
     if is_supervised(name, arguments):
         return supervise(name, arguments)
     with reporting_exit():

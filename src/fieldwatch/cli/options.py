@@ -99,6 +99,7 @@ def extended(base: type, groups: Mapping[str, type], choices: Sequence[tuple[str
     added = list(choices)
     for name, kind in groups.items():
         names = {each.name for each in fields(kind)}
+        # Two pipelines may have a flag of the same name: the first one keeps it.
         if taken.isdisjoint(names):
             added.append((group_field(name), kind, field(default_factory=kind)))
             taken |= names
@@ -109,6 +110,7 @@ def extended(base: type, groups: Mapping[str, type], choices: Sequence[tuple[str
 def _owner_among(arguments: Sequence[str]) -> str | None:
     """Return the pipeline of the first word that is a run folder; None where there is none."""
     for word in arguments:
+        # The flags are not parsed yet: which are valid depends on the run that is named among the words.
         if os.path.isfile(os.path.join(word, "run.json")):  # noqa: PTH113, PTH118  a word may be no path at all
             try:
                 return pipeline_name_of(Path(word))

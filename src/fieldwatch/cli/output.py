@@ -68,6 +68,7 @@ def is_about_input(error: BaseException) -> bool:
     """Whether the user can mend this error: it is an InputError, or the system refused a path that the user gave."""
     if isinstance(error, InputError):
         return True
+    # Errors without a file name (sockets, pipes) are not about a path that the user gave.
     if not isinstance(error, OSError) or error.errno not in _ABOUT_THE_PATH:
         return False
     return isinstance(error.filename, str | bytes | os.PathLike) and not _is_ours(os.fsdecode(error.filename))
@@ -108,4 +109,5 @@ def print_paths(console: Console, paths: Mapping[str, str | Path]) -> None:
 def print_json(answer: Mapping[str, Any]) -> None:
     """Write the answer for a script to standard output."""
     text = orjson.dumps(answer, option=orjson.OPT_INDENT_2, default=str).decode()
+    # orjson leaves these characters as they are; inside a JSON string their escapes mean the same.
     sys.stdout.write(_CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")

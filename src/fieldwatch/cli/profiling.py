@@ -65,6 +65,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
             out.append(word)
             continue
         follows = value if equals else (rest[0] if rest else "")
+        # A number, or yes or no, behind the switch belongs to it; any other word is the next argument.
         if follows.lower() in (*_YES, *_NO) or follows.lstrip("-").isdigit():
             rest = rest if equals else rest[1:]
         elif equals:

@@ -63,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
         check_resumable = pipeline.load("check_resumable")
+        # A finished run needs nothing of what a resumed one does.
         if state != "finished" and check_resumable is not None:
             check_resumable(chosen.run, config)
     if state == "finished":
@@ -93,6 +94,7 @@ def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
     """
     with reading_input():
         stored = ExternalTargets.stored(chosen.run)
+    # A folder from elsewhere must not make this machine send data anywhere.
     wanted = [name for name in SINK_FILES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
     notes = [
         f"{chosen.run} suggests the sink {name}, which you did not choose on this machine: it stays off; --{name} "

@@ -71,6 +71,7 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
     def command(folder: Path | None) -> list[str]:
         nonlocal had_checkpoint
         if folder is not None:
+            # Once there was a checkpoint, a restart without one must fail instead of beginning at step 0.
             had_checkpoint = had_checkpoint or last_checkpoint(folder) is not None
         rest = words if folder is None or name == RESUME else resume_arguments(words, folder, must=had_checkpoint)
         return [sys.executable, "-m", "fieldwatch", *name.split(), *rest]

@@ -74,6 +74,7 @@ def _listable(folder: Path) -> Path:
 
 def _names(runs: Sequence[Path]) -> list[str]:
     """Return a name per run: that of its folder, with as many folders above as it takes to tell it from the others."""
+    # Not resolved: a link's own name is the one that the user knows.
     parts = [[part for part in Path(os.path.abspath(run)).parts if part != os.sep] for run in runs]  # noqa: PTH100  a link keeps its name
     names = [_name(own, [other for other in parts if other != own]) for own in parts]
     return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]

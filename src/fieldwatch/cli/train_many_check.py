@@ -26,6 +26,7 @@ def check_scene(scene: PlannedScene) -> None:
     why = refusal(scene, scene.arguments)
     if not why:
         return
+    # One flag at a time: a single culprit can be named by its key.
     reasons = {key: refusal(scene, arguments) for key, arguments in scene.flags.items()}
     wrong = {key: reason for key, reason in reasons.items() if reason}
     if len(wrong) != 1:  # it is about how they go together
@@ -49,6 +50,7 @@ def refusal(scene: PlannedScene, arguments: Sequence[str]) -> str:
 
 def _message(text: str) -> str:
     """The reason in what tyro prints: below the title, above the next rule."""
+    # tyro draws a box around its message.
     lines = [line.strip(" │╭╮╰╯─-|") for line in text.splitlines()]
     filled = [line for line in lines if line]
     ends = [i for i, line in enumerate(filled) if line.startswith(("Argument helptext", "For full helptext"))]

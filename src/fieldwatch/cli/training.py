@@ -77,6 +77,7 @@ def train_and_report(  # noqa: PLR0913  one argument per flag
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
+        # After the checks: what is printed here will be trained.
         print_start(console, getattr(config, "name", pipeline.name), job, folder)
         bar = ProgressBar(job.total, job.progress_tags, console)
 
@@ -132,6 +133,7 @@ def report_failure(train: Callable[[], int], folder: Path, console: Console) -> 
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001  process border: shown whole, kept in the run folder, and an exit code
+        # Before the traceback: printing may fail on a full disk or a closed terminal.
         report_exit(error)
         leave_crash_outside(error, folder)
         if not isinstance(error, Diverged | RankLost):  # these two are no bugs, and their messages say all

@@ -122,6 +122,7 @@ def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[RunVi
     """Show the run again and again, on a screen of its own; yields what was shown."""
     with resizing() as resized, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
+            # Processor time: waiting for the disk or the terminal is no load.
             began = time.process_time()
             view = watcher.refresh(_READING)
             live.update(_rendered(view, console), refresh=True)
@@ -161,6 +162,7 @@ def ending_by_signal() -> Iterator[None]:
         yield
         return
 
+    # An exception unwinds rich's screen; the default action of SIGTERM would leave the terminal in it.
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 

@@ -9,8 +9,10 @@ import numpy as np
 
 MIB = 2**20
 _UNITS = {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtpe", start=1)}
+# A number and its unit. The bounded repetitions keep a hostile log from costing quadratic time.
 _SIZE = r"\b(\d{1,20}(?:\.\d{0,9})?) ?(bytes?|B|[KMGTPE]iB)\b"
 _TORCH = re.compile(rf"out of memory[.,]? +tried to allocate {_SIZE}", re.IGNORECASE)
+# torch's wording from 2**60 bytes on, where it prints no number any more.
 _EXABYTE = re.compile(r"tried to allocate more than 1EB", re.IGNORECASE)
 _CPU = re.compile(r"DefaultCPUAllocator: .{0,99}?tried to allocate (\d{1,20}) bytes")
 _OVERFLOW = re.compile(r"Storage size calculation overflowed")
@@ -20,6 +22,7 @@ _NUMPY = re.compile(
 )
 _DRIVER = re.compile(r"CUDA error: out of memory|cudaErrorMemoryAllocation|HIP error: out of memory")
 _GPU = re.compile(r"\bGPU (\d+)\b")
+# The alternatives cover the wordings of torch 1 and 2.
 _DEVICE_SIZES = {
     "total": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
     "free": re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)"),
@@ -29,6 +32,7 @@ _DEVICE_SIZES = {
     "idle": re.compile(rf"{_SIZE} (?:is reserved by PyTorch but unallocated|cached)"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
+# Only these names reach np.dtype, which accepts far more than names of number types.
 _KINDS = frozenset(np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?")
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
@@ -146,9 +150,11 @@ def parse_out_of_memory(text: str) -> AllocationRequest | None:
     Returns:
         What it says; None where it is no such error.
     """
+    # Loggers wrap long messages; the patterns expect single blanks.
     text = re.sub(r"\s+", " ", text)
     matches = list(_TORCH.finditer(text))
     if matches:
+        # A log may hold several errors: the last one ended the process, and what it says of the device follows it.
         return _torch(_bytes(matches[-1].groups()), text[matches[-1].start() :])
     if _EXABYTE.search(text):
         return AllocationRequest(size=2**60, device="cuda")
@@ -200,10 +206,12 @@ def _others(text: str, reserved: int | None, total: int | None, process: int | N
     listed = [_bytes(match.groups()) for match in _OTHERS.finditer(text)]
     if total is not None and max([*listed, process or 0]) > total:
         return None
+    # Where torch knows its own process, an empty list means that there are no others; else nothing is known.
     if not listed:
         return 0 if process is not None else None
     if process is not None:
         return sum(listed)
+    # An entry that holds what our allocator reserved is this process under a foreign number.
     largest = max(listed)
     return sum(listed) - (largest if reserved is not None and largest >= reserved else 0)
 

@@ -41,6 +41,7 @@ class Examiner:
 
     def examine(self, history: History) -> list[Finding]:
         """Return what is new, in order of step."""
+        # Not done in mark_reported: the key holds the phase, which the history knows only by now.
         for finding in self._reported_before:
             self._is_new(finding, history)
         self._reported_before.clear()
@@ -61,14 +62,17 @@ class Examiner:
         start = 0
         for at, step in enumerate(block.steps.tolist()):
             number = step // self.every
+            # The step that should have triggered an examination recorded nothing: examine before this later row.
             if self._last_interval is not None and number > self._last_interval + 1:
                 yield _rows(block, start, at), True
                 start = at
                 self._last_interval = number - 1
+            # This row completes an interval.
             if (step + 1) % self.every == 0 and self._last_interval != number:
                 yield _rows(block, start, at + 1), True
                 start = at + 1
                 self._last_interval = number
+            # The very first row: the intervals before it need no examination.
             elif self._last_interval is None:
                 self._last_interval = number - 1
         if start < len(block):
@@ -112,6 +116,7 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
             findings.append(finding)
             history.add_event(finding.as_event())
 
+    # Events join the history when the replay passes their step, as they did in the live run.
     for block in read_blocks(folder, damage):
         for part, due in examiner.split(block):
             history.extend(part)

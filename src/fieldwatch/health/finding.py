@@ -8,6 +8,7 @@ from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
 """How bad a finding is."""
+# In ascending order: comparisons use the index.
 _RANKS: tuple[Severity, ...] = get_args(Severity)
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 

@@ -7,12 +7,16 @@ from typing import Literal
 from fieldwatch.health.allocation import MIB, DeviceMemory, format_bytes
 
 Reason = Literal["impossible request", "another process", "fragmentation", "exhaustion"]
+# Sizes of torch's CUDACachingAllocator: requests up to 1 MiB share segments of 2 MiB, those below 10 MiB
+# segments of 20 MiB, and larger ones get their own, rounded to 2 MiB.
 _SMALL = MIB
 _MIDDLE = 10 * MIB
 _SMALL_SEGMENT = 2 * MIB
 _MIDDLE_SEGMENT = 20 * MIB
 _ROUND = 2 * MIB
+# Times the whole device: beyond it nobody meant that size.
 _ABSURD = 16
+# Less than this is what any desktop or driver holds, and is not to blame.
 _OTHERS_COUNT = 256 * MIB
 
 _REMEDIES: Mapping[Reason, str] = {
@@ -67,6 +71,7 @@ def triage(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
         raise ValueError(f"triage(request={request}): wanted the bytes asked for, 0 or more; sizes are not negative")
     if request > device.limit:
         return _impossible(request, device)
+    # What the device still lacks once the allocator has given its idle segments back.
     missing = max(_segment(request) - device.obtainable, 0)
     fits_idle = device.idle >= missing and device.idle + device.obtainable >= request
     fits_foreign = device.foreign >= max(missing, _OTHERS_COUNT)

@@ -44,6 +44,7 @@ class HealthRule(ABC):
             value = getattr(self, field.name)
             if not isinstance(value, int | float):
                 continue
+            # Counts of recordings and blocks: 0 would mean a condition that holds before anything was recorded.
             least = 1 if field.name in {"patience", "window", "count", "block", "head"} else 0
             if not math.isfinite(value) or value < least:
                 wanted = f"wanted a finite number of at least {least}"

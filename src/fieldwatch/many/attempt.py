@@ -31,6 +31,7 @@ def run_task(task: SceneTask) -> ProcessExit:
     if not _wait_for_folder(task):
         holder = f"another process still writes into {task.folder} after {task.grace:g} s: is it trained twice?"
         return ProcessExit(code=None, seconds=task.grace, cause=holder)
+    # Taken before the start: the counter covers the whole machine, so this is a hint and no proof.
     kills_before = _oom_kills()
     with open_for_append(task.console) as console:
         began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -45,6 +46,7 @@ def run_task(task: SceneTask) -> ProcessExit:
 
 
 def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
+    # -I: the launcher must not import from the current folder or from PYTHONPATH.
     line = [sys.executable, "-I", str(_LAUNCHER), str(task.grace), sys.executable, *task.command]
     began = time.monotonic()
     stop_reason = ""
@@ -72,6 +74,7 @@ def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
 def _exit_from(lines: bytes, stop_reason: str, seconds: float) -> ProcessExit:
     """What the launcher said; it may have been killed before it could."""
     facts: dict[str, Any] = {}
+    # A launcher that was killed may leave half a line.
     for line in lines.splitlines(keepends=True):
         facts |= json.loads(line) if line.endswith(b"\n") else {}
     code = facts.get("code")
@@ -89,6 +92,7 @@ def _environment(task: SceneTask) -> Mapping[str, str]:
 def _wait_for_folder(task: SceneTask) -> bool:
     """Wait until nobody writes into the run folder: what trained there before may still be saving."""
     deadline = time.monotonic() + task.grace
+    # The trainer of a driver that was killed saves first and releases its lock afterwards.
     while _is_locked(task.folder / ".lock"):
         if time.monotonic() > deadline or task.stop_file.exists():
             return False
@@ -99,6 +103,7 @@ def _wait_for_folder(task: SceneTask) -> bool:
 def _is_locked(lock: Path) -> bool:
     """Whether a run holds its folder (see OneWriter); asking takes nothing away from it."""
     try:
+        # A shared lock fails while a writer holds the exclusive one.
         with lock.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:

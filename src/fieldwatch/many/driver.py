@@ -90,8 +90,10 @@ class Driver:
         self._pause = pause
         self._program = program
         output_path(self.out, "console").mkdir(parents=True, exist_ok=True)
+        # Left by a driver that was killed: a new one must not stop at once.
         for stale in self.out.glob(".stop-*"):
             stale.unlink()
+        # A file, because tasks may run on other machines that share only the file system.
         self._stop_file = self.out / f".stop-{uuid.uuid4().hex[:12]}"
         self.statuses = [self._initial_status(scene, ledger.past.get(scene.name, SceneHistory())) for scene in scenes]
         self._by_name = {status.scene.name: status for status in self.statuses}
@@ -106,6 +108,7 @@ class Driver:
         self._ledger.write("start", scenes=[status.scene.name for status in self.statuses])
         try:
             while any(status.open for status in self.statuses):
+                # Touched once: the processes poll for it.
                 if stop() and not self._stop_file.exists():
                     self._stop_all()
                 self._submit_waiting()
@@ -179,6 +182,7 @@ class Driver:
         status.live.refresh()
         state, death = judge(task, result, status.began, status.paths)
         start = last_start(status.folder)
+        # A new segment in run.json shows that this attempt got as far as opening its run.
         begun = start is not None and start[0] > status.starts
         attempt = SceneAttempt(
             number=task.number,
@@ -206,12 +210,14 @@ class Driver:
         restarts = status.restarts = status.restarts or RestartLimiter(
             in_a_row=limit + 1, per_hour=max(limit, PER_HOUR), pause=self._pause
         )
+        # progress=False: retries of a scene are limited even if each attempt gets further.
         if (limit or passes) and not restarts.record_death(progress=False, passes=passes):
             status.not_before = time.monotonic() + restarts.next_pause()
             status.state = "waiting"
 
     def _refresh(self) -> None:
         for status in self.statuses:
+            # The console file grows as soon as an executor starts the attempt, wherever that is.
             if status.state == "queued" and _size(status.console) > status.printed:
                 status.state = "running"
             if status.state == "running":

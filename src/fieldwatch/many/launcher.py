@@ -25,6 +25,7 @@ def main(grace: float, command: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # the pipe says when it is over
     began = time.monotonic()
     start = prepare_child if sys.platform == "linux" else default_signals
+    # The same protocol as between a supervisor and its training, but nobody restarts anything here.
     channel, theirs = os.pipe()
     os.set_blocking(channel, False)
     supervised = {"supervisor": os.getpid(), "attempt": 0, "channel": theirs, "ends_hangs": False}
@@ -62,6 +63,7 @@ class ChannelReader:
         """Take what is new, so that the training never waits for room in the pipe."""
         try:
             while new := os.read(self._channel, 65536):
+                # Bounded: the last messages are those that matter.
                 self._raw = (self._raw + new)[-65536:]
         except BlockingIOError:
             return
@@ -79,6 +81,7 @@ def wait_for(child: subprocess.Popen[bytes], grace: float, said: ChannelReader) 
         said.drain()
         if asked:
             time.sleep(POLL_SECONDS)
+        # An empty read is the end of the file: the other end was closed, or its process died.
         elif select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
             asked = True
             deadline = time.monotonic() + grace
@@ -94,6 +97,7 @@ def report(**facts: object) -> None:
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
+        # The flush at exit must not fail on the broken pipe again.
         sys.stdout = sys.stderr
 
 

@@ -62,6 +62,7 @@ class Ledger:
         self._out.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._out / ".many.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
+            # A lock of the kernel ends with its process: no stale lock file can keep the next driver out.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             os.close(self._lock)
@@ -101,6 +102,7 @@ def read_ledger(path: Path) -> Mapping[str, SceneHistory]:
         scene = line.get("scene", "")
         if kind == "try":
             words[scene] = (line["pipeline"], *line["words"])
+            # Replaced by the line "ended" where there is one.
             unseen = SceneAttempt(number=line["number"], state="stopped", cause="the driver ended during it")
             tries.setdefault(scene, {})[line["number"]] = unseen
         elif kind == "ended":

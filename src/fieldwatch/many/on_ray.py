@@ -41,6 +41,7 @@ class RayExecutor:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         self._ray = load_ray(alone=address is None)
+        # Below /tmp: Ray's socket paths may have at most 107 bytes.
         self._temporary = None if address else Path(tempfile.mkdtemp(prefix="fw-ray-", dir="/tmp"))
         self._local = address is None
         try:
@@ -88,6 +89,7 @@ class RayExecutor:
             return []
         ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
         if ready:
+            # Without waiting, collect whatever else has ended by now.
             ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         return [self._fetch(reference) for reference in ready]
 
@@ -137,6 +139,7 @@ def load_ray(*, alone: bool) -> ModuleType:
     Raises:
         NoRay: it is not installed.
     """
+    # Set before the import, which reads them once.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if alone:
         os.environ[CLUSTERS] = "0"

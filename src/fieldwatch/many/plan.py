@@ -92,6 +92,7 @@ def _scene(
 
 def _name(number: int, table: Mapping[str, Any]) -> str:
     name = table.get("name")
+    # The name becomes a folder beside the driver's own files.
     if not isinstance(name, str) or not _NAME.fullmatch(name) or output_name(name) != name or name in _RESERVED_NAMES:
         raise PlanError(
             f"scene {number}: name is {name!r}: wanted a folder name of letters, digits, '.', '_' and '-' that begins "
@@ -103,6 +104,7 @@ def _name(number: int, table: Mapping[str, Any]) -> str:
 def _refuse_repeated_names(scenes: tuple[PlannedScene, ...]) -> None:
     """Two scenes must not write into one folder; on some disks case does not tell names apart."""
     names: dict[str, str] = {}
+    # Lower case: on some file systems A and a are one folder.
     for scene in scenes:
         other = names.get(scene.name.lower())
         if other is not None:

@@ -42,6 +42,7 @@ class ProcessExecutor:
             finished.append(self._take_back(*self._ended.get(timeout=seconds)))
             while True:
                 finished.append(self._take_back(*self._ended.get_nowait()))
+        # Everything that ended has given its resources back: others may start.
         except queue.Empty:
             self._begin()
         return finished
@@ -66,6 +67,7 @@ class ProcessExecutor:
     def _run(self, task: SceneTask, gpus: list[str]) -> None:
         try:
             ended = run_task(replace(task, env={"CUDA_VISIBLE_DEVICES": ",".join(gpus), **task.env}))
+        # Raised in a thread: it has to reach the driver as a result, or the driver would wait forever.
         except OSError as error:
             ended = ProcessExit(code=None, cause=f"it could not be started: {error}")
         self._ended.put((task, ended, gpus))

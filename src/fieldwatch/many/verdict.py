@@ -65,6 +65,7 @@ def judge(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) 
     if ended.code == 1 and state_of(task.folder).word == "finished":
         return "findings", finished
     if ended.stop_reason == "stop":
+        # The expected ways to end after a stop; any other one has a cause worth naming.
         quiet = ended.code in (*_TOLD_TO_END, None)
         return "stopped", Death(cause="interrupted", detail="" if quiet else _cause(task, ended, began, paths).detail)
     death = _cause(task, ended, began, paths)
@@ -104,6 +105,7 @@ def _cause_of_code(task: SceneTask, ended: ProcessExit, began: float, paths: Inp
 
 def _crash_report(folder: Path, began: float) -> str:
     """The error in the crash report that was written since then; empty without one."""
+    # One second of slack: file systems round times.
     reports = [path for path in folder.glob("crash/*/crash.json") if path.stat().st_mtime >= began - 1]
     if not reports:
         return ""
@@ -118,6 +120,7 @@ def _last_words(console: Path) -> str:
     """The last line that the process printed."""
     try:
         with console.open("rb") as file:
+            # Only the end: consoles grow without bound.
             file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:

@@ -95,10 +95,12 @@ def cause_of_error(error: BaseException) -> Death:
         return _of_exit(error)
     message = f"{type(error).__name__}: {error}".strip().removesuffix(":")
     chain = list(_chain(error))
+    # By name: torch must not be imported here, and its classes moved between versions.
     names = {kind.__name__ for link in chain for kind in type(link).__mro__}
     numbers = {getattr(link, "errno", None) for link in chain}
     texts = " ".join(str(link) for link in chain)
     cause: Cause = "exception"
+    # The order decides: a CUDA context that is broken also fails to allocate, and a full disk raises anything.
     if any(kind.__name__ == "Diverged" for kind in type(error).__mro__):
         cause = "diverged"
     elif isinstance(error, KeyboardInterrupt):
@@ -188,11 +190,13 @@ def _of_exit_code(status: int) -> Death:
 
 def cause_of_beat(beat: Heartbeat, status: int) -> Death:
     """Name the cause from a process's own last words, and its exit status where it left none."""
+    # 1 is the status of a finished training with an error among its findings.
     if beat.ending == "finished" and status in (0, 1):
         return Death(cause="finished", detail="finished")
     if beat.ending in ("interrupted", "diverged", "failed"):
         word, _, detail = beat.cause.partition(": ")
         return Death(cause=as_cause(word) or "exception", detail=detail or beat.cause or beat.ending)
+    # Status 0 without an ending is a library that called os._exit in the middle.
     return cause_of_status(status or 1) if beat.ending == "running" and status == 0 else cause_of_status(status)
 
 
@@ -221,6 +225,7 @@ def cause_in_stacks(stacks: str) -> Death | None:
         if number is not None:
             return cause_of_status(-number)
         return Death(cause="abort", detail=f"Python could not go on: {text.strip()}")
+    # faulthandler's own words; "It went on" is written when a hang is over.
     if stacks.rstrip() and stacks.rfind("Timeout (") > stacks.rfind("\nIt went on"):
         return Death(cause="hang", detail="it hung and did not go on: the stacks say where")
     return None
@@ -241,6 +246,7 @@ def oom_kills() -> int | None:
 def killed_for_memory(pid: int, before: int | None) -> bool:
     """Whether the out-of-memory killer took a process, by the group's counter since ``before``, or the kernel's log."""
     now = oom_kills()
+    # The group's counter may count another process of the container; the log names the pid, but is often closed.
     return (now is not None and before is not None and now > before) or bool(_kernel_kill_lines(pid))
 
 
@@ -253,6 +259,7 @@ def _oom_counter_files() -> Iterator[Path]:
         return
     for line in lines:
         _, controllers, group = line.split(":", 2)
+        # Version 2 of control groups has one hierarchy, whose line names no controller.
         if not controllers:
             yield from (root / group.lstrip("/") / "memory.events", root / "memory.events")
         elif "memory" in controllers.split(","):
@@ -264,6 +271,7 @@ def _kernel_kill_lines(pid: int) -> list[str]:
     if in_own_namespace():
         return []
     try:
+        # Without O_NONBLOCK a read at the end of the log would wait for the next message.
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
@@ -279,6 +287,7 @@ def _kernel_kill_lines(pid: int) -> list[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    # Causes can be circular: an exception raised from one that was raised from it.
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:

@@ -89,9 +89,11 @@ class TrainingProcess:
             list(command),
             env={**os.environ, **environment, **link.environment()},
             pass_fds=(write_end,),
+            # A group of its own: ctrl-C reaches the supervisor alone, which passes it on once.
             process_group=0,
             preexec_fn=lambda: _end_with(me),  # noqa: PLW1509  this process has one thread, and nobody else can do it
         )
+        # The child holds the only other end of the pipe, which so closes when it dies.
         os.close(write_end)
         self.folder: Path | None = None
         self.reason: ExitReason | None = None
@@ -136,6 +138,7 @@ class TrainingProcess:
             return Death(cause="stopped", detail="stopped by SIGSTOP or SIGTSTP, and not continued within its timeout")
         if self._ended_for:
             return Death(cause="hang", detail=self._ended_for)
+        # A signal outranks what the process said before: it may have been killed while it ended in order.
         if status < 0:
             return self._name_signal(-status, stop)
         return self.reason or self._name_status(status)
@@ -145,6 +148,7 @@ class TrainingProcess:
         beat = self.beat()
         if beat is None:
             return cause_of_status(status)
+        # The watchdog writes the stacks of all threads and then exits with 1.
         if beat.ending == "running" and status == 1 and "Timeout (" in last_stacks(self.folder or Path(), beat.pid):
             return Death(cause="hang", detail=_silence(time.monotonic() - beat.beat, beat))
         return cause_of_beat(beat, status)
@@ -188,6 +192,7 @@ class TrainingProcess:
         with suppress(BlockingIOError):  # nothing more for now
             while new := os.read(self._channel, 65536):
                 self._unread += new
+        # The last piece may be half a line: it waits for its rest.
         *lines, self._unread = self._unread.split(b"\n")
         folder, reason = read_channel(lines)
         self.folder = folder or self.folder
@@ -196,6 +201,7 @@ class TrainingProcess:
     def _end_if_hung(self) -> None:
         """End it if it has shown no sign of life for too long, by time in which this process ran itself."""
         now = time.monotonic()
+        # Bounded: after a suspend of the machine the child has been asleep as well, and did not hang.
         passed = min(now - self._last_check, 10 * POLL_SECONDS)
         self._last_check = now
         beat = self.beat()
@@ -203,6 +209,7 @@ class TrainingProcess:
             return
         self._idle = self._idle + passed if beat.beat == self._last_beat else 0.0
         self._last_beat = beat.beat
+        # Its own watchdog acts first; this is for a process that can no longer run Python.
         if self._idle <= beat.timeout + GRACE:
             return
         asleep = ask_psutil(psutil.Process(self._process.pid).status) == psutil.STATUS_STOPPED
@@ -217,6 +224,7 @@ class TrainingProcess:
 def _end_with(parent: int) -> None:
     """In the child, before its program begins: if the parent dies, it gets SIGTERM."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    # The parent may have died before prctl took effect.
     if os.getppid() != parent:
         os._exit(128 + signal.SIGTERM)
 

@@ -98,6 +98,7 @@ def slowed_down(limits: tuple[str, ...]) -> bool:
 
 def read_processes(handle: Any, query: NvmlQuery) -> tuple[GpuProcess, ...]:
     """Return the processes on a device by pid; one that computes and draws is listed once."""
+    # Two lists of the driver: a process with CUDA and a window is in both.
     computing = _listed("compute", query("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
     drawing = _listed("graphics", query("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
     for key in computing.keys() & drawing.keys():  # both lists give the same whole figure

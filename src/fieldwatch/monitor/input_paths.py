@@ -30,6 +30,7 @@ class InputPaths:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._named = {value for flag, value in _values(command) if _may_be_input(flag, value)}
+        # Paths that held something at some time: an empty one of these may be an unmounted disk.
         self._known: set[str] = set()
         self._away: set[str] = set()
         for _, value in _values(command):
@@ -55,6 +56,7 @@ class InputPaths:
         """Return what ended a process, with the cause "data" if what it said that it missed may come back."""
         if not isinstance(death, ExitReason) or death.cause not in _ABOUT_INPUT:
             return death
+        # The longest first: a folder inside another one is meant by its own name.
         for path in sorted(self._named, key=len, reverse=True):
             if not _mentions(death.detail, path):
                 continue
@@ -97,6 +99,7 @@ def _may_be_input(flag: str, value: str) -> bool:
 
 def _mentions(message: str, path: str) -> bool:
     """Whether a message names a path, or one inside it; a part of a longer name is another path."""
+    # The message may spell the path as it was given, or absolute.
     names = {path, path.rstrip("/"), str(Path(path).absolute())} - {""}
     return any(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-])", message) for name in names)
 

@@ -43,6 +43,7 @@ class MachineReader:
         self._nvml = Nvml()
         self._processes = Processes()
         self._runs = RunFinder()
+        # The first call only begins the interval that the next one measures.
         psutil.cpu_percent()
 
     def read(self) -> Machine:

@@ -52,6 +52,7 @@ def last_stacks(folder: Path, pid: int) -> str:
     """What `faulthandler` wrote of one process, the last one that wrote; empty where it wrote nothing."""
     try:
         with (folder / FOLDER / STACKS).open("rb") as file:
+            # Only the end: a run that was restarted often has a long file.
             file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
             text = file.read().decode(errors="replace")
     except OSError:
@@ -113,6 +114,7 @@ def leave_note(folder: Path, death: Death, step: int) -> None:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "resume": resume_command(folder),
     }
+    # A run that ends on a full disk must still end in order.
     with suppress(OSError):
         write_file(output_path(folder, FOLDER, NOTE), orjson.dumps(report, option=orjson.OPT_INDENT_2))
 

@@ -52,6 +52,7 @@ class Processes:
 
     def _cpu_percent(self, process: psutil.Process) -> float | None:
         percent = ask_psutil(process.cpu_percent)
+        # psutil measures from call to call, so the first value of a process means nothing.
         first = process.pid not in self._known
         self._known[process.pid] = process
         return None if first else percent

@@ -63,6 +63,7 @@ class RestartLimiter:
     def next_pause(self) -> float:
         """Count a restart; returns the seconds to wait before it."""
         self._times.append(self._clock())
+        # Doubled with each restart of the last hour.
         return min(self._pause * 2.0 ** (len(self._times) - 1), LONGEST_PAUSE)
 
     @property

@@ -114,6 +114,7 @@ def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last
         return _recorded_ending(folder, manifest.state, beat)
     if beat.ending in _RECORDED_ENDINGS:
         return _recorded_ending(folder, beat.ending, beat)
+    # run.json may still describe an earlier start, on another machine: then the boot has to agree as well.
     here = host in ("", platform.node()) and (same or beat.boot in ("", boot_id()))
     if not here:
         return _remote_state(beat, host)
@@ -123,6 +124,7 @@ def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last
 def _is_same(last: Mapping[str, Any], beat: Heartbeat) -> bool:
     """Whether the last start in run.json is that of the black box's process; in containers all have the same pid."""
     try:
+        # run.json stores whole seconds, the black box fractions.
         later = datetime.fromisoformat(str(last.get("started", ""))).timestamp() >= math.floor(beat.started)
     except (ValueError, OverflowError):
         later = True
@@ -186,6 +188,7 @@ def _is_alive(beat: Heartbeat) -> bool:
         return False
     try:
         process = psutil.Process(beat.pid)
+        # A younger process with this number is another one.
         return process.create_time() <= beat.started + START_SLACK and process.status() != psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:  # it is there, and may not be looked into
         return True

@@ -57,6 +57,7 @@ def writers() -> dict[Path, int]:
     Workers forked from a run hold its journal open too: the one that run.json names is the run's own.
     """
     pids_of: dict[Path, list[int]] = {}
+    # Listing open files is slow, so only processes that may be a training are asked.
     for process in _pythons():
         for folder in open_folders(process, JOURNAL):
             pids_of.setdefault(folder, []).append(process.pid)
@@ -85,6 +86,7 @@ class LatestValues:
                     self._end = 0
                 file.seek(self._end)
                 while new := file.read(CHUNK_BYTES):
+                    # Up to the last complete line; no line is as long as a chunk.
                     whole = new.rfind(b"\n") + 1
                     if not whole:
                         return
@@ -105,6 +107,7 @@ class LatestValues:
             names = layout.get("names")
             if isinstance(number, int) and isinstance(names, list):
                 self._columns[number] = [str(name) for name in cast("list[object]", names)]
+        # Each layout's last row may hold other columns: applied in order of step, the newest value stays.
         for row in sorted(self._last_rows(new), key=lambda row: row[1]):
             self.values |= dict(zip(self._columns[row[0]], row[_VALUES_START:], strict=False))
             self.step = row[1]
@@ -112,6 +115,7 @@ class LatestValues:
     def _last_rows(self, new: bytes) -> Iterator[list[Any]]:
         for number in self._columns:
             start = b"[%d," % number
+            # Found from the end: only one line per layout is parsed, however much was added.
             row_start = new.rfind(b"\n" + start) + 1
             if new.startswith(start, row_start):
                 row = _parsed(new[row_start : new.index(b"\n", row_start)], list)
@@ -145,4 +149,5 @@ def _training_pid(folder: Path, pids: list[int]) -> int:
     except NotARun:
         segments = ()
     named = cast("int", segments[-1].get("pid", -1)) if segments else -1
+    # A run.json from another pid namespace names a foreign number; workers are forked later and have higher ones.
     return named if named in pids else min(pids)

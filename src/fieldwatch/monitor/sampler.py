@@ -60,6 +60,7 @@ class MachineSampler:
         for index in range(self._nvml.count()):
             values |= {tags.gpu_reading(index, name): value for name, value in self._gpu(index)}
         ended = self._clock()
+        # The pause grows with the cost of the sample, so the share of time spent here is bounded.
         self._next = ended + max(self.every_seconds, PAUSE_FACTOR * (ended - began))
         return values
 
@@ -103,6 +104,7 @@ class MachineSampler:
             return None
         own = self._process.pid
         listed = any(process.pid == own for process in processes)
+        # Pids that do not exist here show that the driver counts in another namespace.
         if not listed and not all(psutil.pid_exists(process.pid) for process in processes):
             return None
         others = [process.memory_bytes for process in processes if process.pid != own]

@@ -80,6 +80,7 @@ def supervisor_link() -> SupervisorLink | None:
         link = SupervisorLink(**orjson.loads(stored))
     except (orjson.JSONDecodeError, TypeError):
         return None
+    # The variable is inherited by grandchildren, such as data workers, which must not report for the training.
     return link if link.supervisor == os.getppid() else None
 
 

@@ -78,6 +78,7 @@ class Supervisor:
         Returns:
             The exit code of the last start; 128 + the signal if it was stopped; 4 after giving up.
         """
+        # Below -1, the value of an attempt that reached no step: the first death then counts as progress.
         furthest = -2
         with SignalForwarding(self._forward):
             while True:
@@ -91,6 +92,7 @@ class Supervisor:
                 furthest = max(furthest, reached)
                 if why_not:
                     return self._give_up(why_not)
+                # The hang may have been a slow machine: everything may take longer next time.
                 self._patience *= 2.0 if death.cause in ("hang", "stopped") else 1.0
                 pause = self._restarts.next_pause()
                 again = f"starting again from {_restart_point(last)} in {pause:.3g} s"
@@ -104,6 +106,7 @@ class Supervisor:
         """Whether starting anew may help; before there is a run, most of what went wrong would do so again."""
         if not death.retried:
             return False
+        # Before there is a run folder only causes outside the training are worth another start.
         early = death.passes(at_start=True) or (death.cause == "left" and self._gave_reason)
         return self.folder is not None or status < 0 or early
 
@@ -111,6 +114,7 @@ class Supervisor:
         number = len(self.attempts) + 1
         before = self.attempts[-1] if self.attempts else None
         command = self._command(self.folder)
+        # Made once, from the first command: the paths that were there then may be missing later.
         self._paths = paths = self._paths or InputPaths(command)
         paths.refresh()
         child = TrainingProcess(command, number, before, self._patience, self._environment)

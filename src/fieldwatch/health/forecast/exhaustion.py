@@ -13,10 +13,14 @@ from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity,
 from fieldwatch.record import History
 
 Cause = Literal["view", "growth"]
+# Without a declared end, look ahead three times as long as the growth has lasted.
 _HORIZON = 3.0
+# Points in time, and sizes, at which the risk is tabulated.
 _STEPS = 128
 _SIZES = 64
+# Growth counts as over after so many usual intervals without a change of size.
 _PAUSE = 6.0
+# Probability left out at each end of the interval from `low` to `high`.
 _SURE = 0.05
 
 
@@ -141,13 +145,17 @@ class _RiskBySize:
 
     @classmethod
     def of(cls, model: MemoryModel, growth: Growth, changes: GrowthTrace, capacity: float) -> "_RiskBySize":
+        # 10 % beyond the size that fills memory by the fit alone, so that the crossing lies inside the grid.
         largest = max((capacity - model.base) / model.per_size, growth.size) * 1.1
         sizes = np.linspace(growth.size, largest, _SIZES)
         uncertainty = model.uncertainty(sizes)
         ordinary = model.ordinary(sizes)
         copying = model.while_growing(sizes - changes.change, sizes)
+        # A step sees one view: the chances of the tabulated views add up, weighted by how often each is seen.
         views = np.minimum(model.loads.share * _exceedance(ordinary, capacity, uncertainty).sum(axis=0), 1.0)
+        # Spread over the steps between two changes, so that both risks are chances per step.
         copies = _exceedance(copying, capacity, np.hypot(uncertainty, model.growing_noise)) / changes.spacing
+        # The cap keeps two standard deviations below the limit.
         heaviest = np.maximum(ordinary.max(axis=0), copying) + 2 * uncertainty
         fits = np.flatnonzero(heaviest <= capacity)
         cap = _crossing(sizes, heaviest, capacity, int(fits[-1])) if len(fits) else float(growth.size)
@@ -155,7 +163,7 @@ class _RiskBySize:
             model=model,
             growth=growth,
             spacing=changes.spacing,
-            room=capacity,
+            capacity=capacity,
             sizes=sizes,
             views=views,
             copies=copies,
@@ -167,6 +175,7 @@ class _RiskBySize:
         horizon = min(limit, last + _HORIZON * self.growth.span)
         steps = np.linspace(last, horizon, _STEPS)
         probability = self._exhaustion_probability(steps)
+        # Where no end is declared, "it may run out some day" would be said of every growing model.
         if probability[-1] < _SURE or (limit == np.inf and probability[-1] < 0.5):
             return None
         low, middle, high = (_step_at_probability(steps, probability, share) for share in (_SURE, 0.5, 1 - _SURE))
@@ -195,15 +204,18 @@ class _RiskBySize:
 
     def _exhaustion_probability(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``[s]``: the probability that memory has run out by each step."""
+        # Between two changes the size is constant: ordinary steps see, in the mean, that of half an interval ago.
         sizes = self.growth.sizes(steps - self.spacing / 2)
         views = np.interp(sizes, self.sizes, self.views)
         copies = np.interp(self.growth.sizes(steps), self.sizes, self.copies)
         risk = np.cumsum(views + copies, axis=1) * (steps[1] - steps[0])
+        # Survival is the exponential of the integrated risk, averaged over the weighted growth curves.
         return 1 - self.growth.weights @ np.exp(-risk)
 
     def _sizes_at(self, *steps: float) -> list[float]:
         """Return the size at each of some ascending steps, by the middle one of the curves."""
         sizes = self.growth.sizes(np.array(steps))
+        # The weighted median of the curves, by their last size.
         order = np.argsort(sizes[:, -1])
         at = np.searchsorted(np.cumsum(self.growth.weights[order]), 0.5)
         return sizes[order[min(int(at), len(order) - 1)]].tolist()

@@ -16,15 +16,21 @@ LAYOUT_UNCERTAINTY = 0.3
 """Standard deviation of ``b`` about the layout's value, as a share of it, before anything was measured."""
 COPIES = 3.0 / STATES
 """Share of the layout that growth copies: parameters and both moments, but not gradients. A first guess for ``t``."""
+# Rows of one fit: more cost time at every examination and hardly change the result.
 ROWS = 512
+# Residuals beyond so many standard deviations lose weight (Huber's k).
 _HUBER = 1.5
+# Rounds of reweighted least squares; the weights settle within these.
 _ROUNDS = 4
 _ROBUST = 1.4826
 """A normal distribution's standard deviation over its median distance from the middle."""
+# MiB; below it the allocator's rounding decides.
 _LEAST_NOISE = 0.25
 _TINY = 1e-9
 _SLOPE_UNCERTAINTY = 0.3
+# Heaviest views that are tabulated: lighter ones never run out of memory first.
 _WORST = 64
+# Latest changes of size that `t` is estimated from: the optimizer's state may come late.
 _LATEST = 16
 
 
@@ -130,6 +136,7 @@ def _fit_line(trace: MemoryTrace, rows: NDArray[np.intp]) -> tuple[NDArray[np.fl
     peak = trace.peak[rows]
     if np.isfinite(work).all():
         values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size, work)), peak, trace.layout)
+        # A negative factor of work is a fit to noise: it is then left out.
         if values[2] >= 0:
             return values, covariance, noise
     values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size)), peak, trace.layout)
@@ -140,10 +147,12 @@ def _huber(
     columns: NDArray[np.float64], peak: NDArray[np.float64], layout: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Fit with Huber's weights, so that spikes count little, and with the layout as the prior of the size's factor."""
+    # Scaled to 1: sizes reach 1e7, and the normal equations would lose half of their digits.
     scale = np.abs(columns).max(axis=1)
     columns = columns / scale[:, None]
     weights = np.ones(len(peak))
     noise = max(1.0, float(np.std(peak)))
+    # Nearly flat, except for the factor of size, of which the layout of the parameters is a good guess.
     precision = np.full(len(columns), _TINY)
     prior_mean = np.zeros(len(columns))
     if np.isfinite(layout) and layout > 0:
@@ -153,10 +162,12 @@ def _huber(
     covariance = np.diag(1 / precision)
     for _ in range(_ROUNDS):
         weighted = columns * (weights / noise**2)
+        # Posterior of a linear fit with Gaussian noise and prior.
         covariance = np.linalg.inv(weighted @ columns.T + np.diag(precision)).astype(np.float64)
         values = covariance @ (weighted @ peak + precision * prior_mean)
         residuals = np.abs(peak - values @ columns)
         noise = max(_ROBUST * upper_median(residuals), _LEAST_NOISE)
+        # Huber's weights: 1 within the limit, falling with the residual beyond it.
         weights = np.minimum(1.0, _HUBER * noise / np.maximum(residuals, _TINY))
     return values / scale, covariance / np.outer(scale, scale), noise
 
@@ -180,14 +191,17 @@ def _loads(
     views = views[usable]
     load = load[usable]
     center, spread = _clipped(load[-ROWS:])
+    # One spike must not decide a view's mean.
     clipped = np.clip(load, center - 6 * spread, center + 6 * spread)
     sums = np.bincount(views, weights=clipped, minlength=len(trace.names))
     visited = np.flatnonzero(count)
     means = sums[visited] / count[visited]
     residuals = clipped - (sums / np.maximum(count, 1))[views]
     freedom = max(len(clipped) - len(visited), 1)
+    # One-way analysis of variance: between the visits to one view, and between views.
     variance_within = float(np.square(residuals).sum()) / freedom
     variance_between = max(float(np.var(means)) - variance_within * float(np.mean(1 / count[visited])), 0.0)
+    # Shrink each mean towards that of all views by the share of its variance that is noise.
     shrunk = center + (means - center) * variance_between / np.maximum(
         variance_between + variance_within / count[visited], 1e-300
     )
@@ -220,10 +234,12 @@ def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
     work = np.log(trace.work[rows])
     views = trace.views[rows] + 1
     count = np.maximum(np.bincount(views), 1)
+    # Relative to each view's mean: what remains is the slope within a view, not between views.
     size = size - (np.bincount(views, weights=size) / count)[views]
     work = work - (np.bincount(views, weights=work) / count)[views]
     noise = float(np.var(work - size)) + 1e-6
     spread = float(np.square(size).sum()) / noise
+    # Posterior mean of the slope under the prior 1 +- 0.3.
     prior = _SLOPE_UNCERTAINTY**-2
     return (float(size @ work) / noise + prior) / (spread + prior)
 
@@ -231,6 +247,7 @@ def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
 def _growing(trace: MemoryTrace, base: float, per_size: float, noise: float) -> tuple[float, float]:
     """Return ``t`` and the noise of steps that grow the model; the layout counts as one more of them."""
     grown = 1 + np.flatnonzero(np.diff(trace.size) > 0)
+    # The copy may show in the recording before: a size is read before or after the update, by pipeline.
     peak = np.maximum(trace.peak[grown], trace.peak[grown - 1])[-_LATEST:]
     old = trace.before[grown][-_LATEST:]
     new = trace.size[grown][-_LATEST:]

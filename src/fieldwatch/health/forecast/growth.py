@@ -11,18 +11,22 @@ from fieldwatch.health.forecast.trace import GrowthTrace
 Shape = Literal["linear", "power", "saturating", "settling"]
 LEAST_CHANGES = 8
 """Fewer changes of size than this say nothing about the shape of the growth."""
+# Families of shapes: t**p; 1 - exp(-r t); t plus a burst a * (1 - exp(-r t)), as pairs of a and r.
 _POWERS = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 1.75, 2.0])
 _RATES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0])
 _BURSTS = np.array([[0.5, 3.0], [1.5, 3.0], [0.4, 6.0], [1.2, 6.0], [0.3, 12.0], [0.9, 12.0]])
 _COUNTS: dict[Shape, int] = {"linear": 1, "power": len(_POWERS), "saturating": len(_RATES), "settling": len(_BURSTS)}
 _KINDS: tuple[Shape, ...] = tuple(kind for kind, count in _COUNTS.items() for _ in range(count))
+# Prior of linear, power, saturating and settling growth.
 _LIKELY = (0.15, 0.4, 0.25, 0.2)
 _USUAL = 0.7
 _USUAL_SPREAD = 0.35
 _USUAL_RATE = 1.5
 _POINTS = 128
 _LEAST_NOISE = 0.02
+# Changes that count as independent evidence at most: more would make the odds far too sure.
 _MOST_INDEPENDENT = 8.0
+# Three-point Gauss-Hermite quadrature of a normal distribution: offsets in deviations, and masses.
 _SPREAD = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
 _MASS = np.array([1.0, 4.0, 1.0]) / 6.0
 
@@ -81,6 +85,7 @@ class Growth:
         """Fit to the changes of size; None where there are too few of them, or where the model does not grow."""
         if len(trace.steps) <= LEAST_CHANGES or trace.sizes[-1] <= trace.sizes[0]:
             return None
+        # Growth began one usual interval before its first change.
         start = float(trace.steps[1] - trace.spacing)
         steps = _thin(np.append(start, trace.steps[1:]))
         sizes = _thin(trace.sizes)
@@ -94,6 +99,7 @@ class Growth:
         slopes, odds, noise, autocorrelation = _score_shapes(shape_changes, changes[added], age)
         likely = np.flatnonzero(odds > 0.01 * odds.max())
         weights = odds[likely] / odds[likely].sum()
+        # Standard error of the mean change, widened for neighbouring changes that are alike (AR(1)).
         uncertainty = noise * np.sqrt(2 * (1 + autocorrelation) / (1 - autocorrelation) / len(shape_changes[0]))
         stretch = np.maximum(1 + _SPREAD[:, None] * uncertainty, 0.05)
         return cls(
@@ -114,6 +120,7 @@ class Growth:
         steps = np.maximum(np.append(self.now, steps), self.now)
         shapes = _shape_values((steps - self.start) / self.span)[self.shapes]
         surviving = np.exp(-self.loss * (steps - self.now))
+        # Growth decays from when it was added: the geometric mean stands for the middle of each interval.
         added = np.cumsum(np.diff(shapes, axis=1) / np.sqrt(surviving[1:] * surviving[:-1]), axis=1)
         return surviving[1:] * (self.size + self.slopes[:, None] * added)
 
@@ -152,11 +159,14 @@ def _score_shapes(
     weighted = shape_changes * importance
     squares = (weighted * shape_changes).sum(axis=1, keepdims=True)
     slopes = weighted @ relative / squares[:, 0]
+    # Leave-one-out residuals: the residual of the fit over 1 - leverage.
     residuals = (relative - slopes[:, None] * shape_changes) / (1 - np.minimum(weighted * shape_changes / squares, 0.9))
     square = np.square(residuals) @ importance / importance.sum() + _LEAST_NOISE**2
     best = residuals[int(np.argmin(square))]
     autocorrelation = float(np.clip(best[1:] @ best[:-1] / max(float(best @ best), 1e-12), 0.0, 0.8))
+    # Effective number of independent changes (AR(1)).
     independent = min(len(changes) * (1 - autocorrelation) / (1 + autocorrelation), _MOST_INDEPENDENT)
+    # Likelihood of Gaussian residuals whose variance is estimated by their mean square.
     odds = _PRIOR * (square.min() / square) ** (independent / 2)
     return slopes, odds, float(np.sqrt(square.min())), autocorrelation
 

@@ -13,14 +13,21 @@ from fieldwatch.record import History
 WINDOWS = (128, 512, 2048)
 """Steps looked back: a fast leak shows in the last 128 already, a slow one needs more. Each is looked at whenever half
 of it is new, so that the long ones cost as little per step as the short one."""
+# Share of the least leak that a window has to climb to be examined at all.
 _CLIMB = 0.25
+# Steps of constant size below which a stretch is left out.
 _STRETCH = 12
+# Steps after a change of size that are left out: caches and workspaces are taken anew.
 _SETTLING = 2
+# Rows below which nothing is concluded.
 _FEWEST = 64
+# In units of the usual distance from the median of five.
 _SPIKE = 6.0
+# Share of the slope, and standard errors, that have to remain without the jumps and in the later half.
 _REMAINS = 0.5
 _REMAINS_SURE = 3.0
 _LEAST_NOISE = 0.05
+# Jumps that are taken out: workspaces and caches that are allocated once.
 _JUMPS = 3
 
 
@@ -70,6 +77,7 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
     if metric not in history:
         return None
     for steps in WINDOWS:
+        # Not due yet; nor are the longer windows, whose halves are multiples of this one's.
         if (last + 1) % (steps // 2):
             return None
         begin = max(first, last - steps + 1)
@@ -83,7 +91,7 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of one window, ``[n]``; memory (MiB), time (steps) and ``others`` have no mean within a stretch."""
+    """The rows of one window, ``[n]``; memory (MiB), time (steps) and ``covariates`` have no mean within a stretch."""
 
     steps: NDArray[np.float64]
     stretches: NDArray[np.intp]
@@ -101,7 +109,9 @@ class _Rows:
         steps = series.steps
         stretches = np.cumsum(_stretch_starts(history, series.steps))
         count = np.bincount(stretches)
+        # Position of each row in its stretch.
         steps_into = np.arange(len(steps)) - (np.cumsum(count) - count)[stretches]
+        # The first stretch begins with the window and not with a change, so it has nothing to settle.
         usable = (
             np.isfinite(series.values) & (count[stretches] >= _STRETCH) & ((steps_into >= _SETTLING) | (stretches == 0))
         )
@@ -114,8 +124,9 @@ class _Rows:
         columns = _covariates(history, steps)
         covariates = np.stack(columns, axis=1) if columns else np.zeros((len(steps), 0))
         rows = cls(
-            steps=steps, stretches=stretches, time=steps, memory=memory, others=covariates, level=ending
+            steps=steps, stretches=stretches, time=steps, memory=memory, covariates=covariates, level=ending
         ).centered()
+        # Of the residuals: a slope or a covariate is no spike.
         spikes = _spikes(_residuals(rows.covariates, rows.time, rows.memory)[1], stretches)
         return rows.subset(~spikes) if spikes.any() else rows
 
@@ -127,21 +138,22 @@ class _Rows:
             stretches=np.unique(self.stretches[mask], return_inverse=True)[1].astype(np.intp),
             time=self.time[mask],
             memory=self.memory[mask],
-            others=self.covariates[mask],
+            covariates=self.covariates[mask],
         ).centered()
 
     def centered(self) -> Self:
-        """Take the mean within each stretch off time, memory and the others."""
+        """Take the mean within each stretch off time, memory and the covariates."""
         covariates = [_centered(column, self.stretches) for column in self.covariates.T]
         return replace(
             self,
             time=_centered(self.time, self.stretches),
             memory=_centered(self.memory, self.stretches),
-            others=np.stack(covariates, axis=1) if covariates else self.covariates,
+            covariates=np.stack(covariates, axis=1) if covariates else self.covariates,
         )
 
     def leak(self, metric: str, significance: float, least: float) -> Leak | None:
         """Return the leak of this window, if there is one."""
+        # By Frisch and Waugh the slope between residuals is that of the joint fit.
         time, memory = _residuals(self.covariates, self.time, self.memory)
         rate, error = _line(time, memory)
         if rate < max(least, significance * error):
@@ -169,6 +181,7 @@ class _Rows:
         count = np.bincount(self.stretches)
         before = np.arange(len(memory)) - (np.cumsum(count) - count)[self.stretches]
         after = count[self.stretches] - before
+        # A step at row i of n centered ones explains (sum of the rest)**2 * n / (i * (n - i)).
         explained = np.square(np.cumsum(memory[::-1])[::-1]) * count[self.stretches]
         at = int(np.argmax(np.where(before > 0, explained / np.maximum(before * after, 1), 0.0)))
         raised = (np.arange(len(memory)) >= at) & (self.stretches == self.stretches[at])
@@ -221,6 +234,7 @@ def _centered(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArr
 
 def _spikes(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Mark what stands far off the median of five: spikes, but no jumps and slopes."""
+    # A jump or a slope moves the median along, a spike does not.
     medians = np.sort(np.lib.stride_tricks.sliding_window_view(values, 5), axis=1)[:, 2]
     off = np.abs(values[2:-2] - medians)
     spikes = np.zeros(len(values), np.bool_)
@@ -246,6 +260,7 @@ def _line(time: NDArray[np.float64], memory: NDArray[np.float64]) -> tuple[float
         return 0.0, np.inf
     slope = float(time @ memory) / square
     residuals = memory - slope * time
+    # AR(1): residuals that resemble their neighbours hold less information than their number.
     autocorrelation = float(
         np.clip(residuals[1:] @ residuals[:-1] / max(float(residuals @ residuals), 1e-12), 0.0, 0.95)
     )

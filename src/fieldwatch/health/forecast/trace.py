@@ -78,7 +78,7 @@ class MemoryTrace:
             work=np.where(work > 0, work, np.nan),
             views=_views(samples, steps),
             names=tuple(samples.names),
-            odd=_atypical(history, steps, size),
+            atypical=_atypical(history, steps, size),
             name=name,
             layout=_layout(history, name, steps, size),
         )
@@ -112,9 +112,11 @@ class GrowthTrace:
             return cls(steps=steps, sizes=sizes)
         older: list[tuple[float, float]] = []
         size = float(sizes[0])
+        # Walk back from the first kept recording: each event says what it added and removed.
         for event in reversed(history.events("growth")):
             if event["step"] >= steps[0]:
                 continue
+            # Sizes before an event without counts cannot be known.
             if "added" not in event:
                 break
             older.append((float(event["step"]), size))
@@ -184,6 +186,7 @@ def had_event(history: History, steps: NDArray[np.float64], *kinds: str) -> NDAr
     event_steps = np.array([event["step"] for kind in kinds for event in history.events(kind)], np.float64)
     mask = np.zeros(len(steps) + 1, np.bool_)
     positions = np.searchsorted(steps, event_steps)
+    # Infinity is appended so that an event after the last step finds a position that never matches.
     mask[positions[np.append(steps, np.inf)[positions] == event_steps]] = True
     return mask[:-1]
 
@@ -195,6 +198,7 @@ def _views(samples: SampleLosses, steps: NDArray[np.float64]) -> NDArray[np.intp
         return np.full(len(steps), -1)
     first = int(min(visits.min(), steps[0]))
     offsets = (visits - first).astype(np.intp)
+    # A table by step is faster than a search; a step with several samples has no view.
     table = np.full(int(max(visits.max(), steps[-1])) - first + 1, -1)
     table[offsets] = samples.owners
     table[np.bincount(offsets, minlength=len(table)) > 1] = -1
@@ -211,6 +215,7 @@ def _layout(history: History, name: str, steps: NDArray[np.float64], size: NDArr
     if not np.isfinite(parameters[[0, -1]]).all():
         return np.nan
     grown = float(size[-1] - size[0])
+    # While the model grows, the difference leaves out parameters that are not primitives.
     if abs(grown) > 0.01 * size[-1]:
         return STATES * float(parameters[-1] - parameters[0]) / grown
     return STATES * float(parameters[-1] / size[-1])

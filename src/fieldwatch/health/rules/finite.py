@@ -44,6 +44,7 @@ class NonFinite(HealthRule):
             return ()
         steps = np.unique(np.concatenate(list(bad.values())))
         refused_mask = np.isin(steps, _refused_steps(history))
+        # One finding for updates that were refused and one for those that went through: they differ in what to do.
         return tuple(
             self._describe(history, bad, int(part[0]), refused=refused)
             for first, last in phases(history)
@@ -98,6 +99,7 @@ def _sample_at(history: History, step: int) -> str:
     for name, series in history.sample_losses().items():
         at = int(np.searchsorted(series.steps, step))
         if at < len(series) and series.steps[at] == step:
+            # A sample whose own loss is not finite is the culprit; else only a lone sample of the step can be.
             if not np.isfinite(series.values[at]):
                 return name
             samples.append(name)

@@ -29,6 +29,7 @@ def decayed(history: History, group: str, steps: NDArray[np.float64], share: flo
         return np.zeros(len(steps), np.bool_)
     rates = history[name]
     highest = np.maximum.accumulate(rates.values)
+    # The rate in force at each step is that of the last recording up to it.
     positions = np.searchsorted(rates.steps, steps, side="right") - 1
     return (positions >= 0) & (rates.values[positions] < share * highest[positions])
 
@@ -110,10 +111,12 @@ class GradientExploding(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
+        # The moving baseline is needed only where enough values are high at all.
         if np.count_nonzero(values > self.high) < self.patience:
             return None
         high = values > self.high
         if self.ratio > 0:
+            # The lag keeps the explosion itself out of its baseline.
             base = trailing_mean(values, self.window, least=min(self.warmup, self.window), lag=self.patience)
             high &= (values > self.ratio * base) | (values > self.ceiling)
         at = first_sustained(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
@@ -196,12 +199,14 @@ class DeadGroup(HealthRule):
         if not living:
             return None
         known = int(series.steps[-1])
+        # No recording at all is the absence of a gradient (grad is None), too.
         if last - known >= self.patience:
             text = f"group '{group}' had a gradient until step {known}, and no gradient at all since."
             return self.finding(known + self.patience, text, subject=group)
         if living > len(series) - self.patience:
             return None
         dead = series.values == 0
+        # Zeros before the first gradient are a group that has not begun.
         dead[: np.argmin(dead)] = False
         at = first_sustained(dead, patience=self.patience)
         if at is None:
@@ -249,6 +254,7 @@ class UpdateRatio(HealthRule):
         if at is not None:
             yield at, f"too large: {values[at]:.3g} times its parameters."
         small = values < self.low
+        # Learning rates are looked up only where the cheaper test has fired.
         if first_sustained(small, patience=self.patience, warmup=self.warmup) is not None:
             small &= ~decayed(history, group, span.series.steps, self.decayed)
             at = first_sustained(small, patience=self.patience, warmup=self.warmup)

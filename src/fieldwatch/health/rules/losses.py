@@ -25,6 +25,7 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
     for name in tags.WEIGHT.parts(history.names()).values():
         series = history[name]
         positions = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
+        # A term without a weight so far counts as weight 0: that it begins explains a rise, too.
         old, new = np.where(positions < 0, 0.0, series.values[np.maximum(positions, 0)])
         risen |= new > 1.5 * old
     return risen
@@ -66,6 +67,7 @@ class LossSpike(HealthRule):
             return None
         high &= ~excused(history, self.excuses, steps, self.grace)
         for at in np.flatnonzero(high).tolist():
+            # Below half of the threshold again, it is a spike; what stays is a jump.
             back = values[at + 1 : at + 1 + self.patience]
             if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
                 text = (
@@ -113,11 +115,13 @@ class LossJump(HealthRule):
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values
         steps = span.series.steps
+        # The lag keeps the jump itself out of its baseline.
         base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
         far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
         high = np.isfinite(values) & (base > 0) & far
         if first_sustained(high, patience=self.patience) is None:
             return None
+        # A weight that rose since the baseline's first recording explains the jump.
         earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
         high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
         at = first_sustained(high, patience=self.patience)
@@ -170,6 +174,7 @@ class LossNotDecreasing(HealthRule):
             return None
         head = values[: self.head][np.isfinite(values[: self.head])]
         began, spread = (float(head.mean()), float(head.std())) if len(head) else (0.0, 0.0)
+        # Standard error of the difference of two means of independent recordings.
         if spread * np.sqrt(1 / self.head + 1 / self.window) > self.noise * began or began <= 0:
             return None
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
@@ -215,6 +220,7 @@ class LossOscillating(HealthRule):
         if not (extent > self.swing * middle).any():
             return None
         moves = np.diff(windows, axis=1)
+        # Small moves are noise and no turn.
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
         wild = (extent > self.swing * middle) & (turns >= self.reversals)
@@ -239,5 +245,6 @@ class LossOscillating(HealthRule):
             return values, steps
         sums = np.add.reduceat(values, starts)
         counts = np.diff(starts, append=len(values))
+        # The last block counts once it is complete.
         whole = len(starts) - ((steps[-1] + 1) % self.block != 0)
         return (sums / counts)[:whole], steps[starts + counts - 1][:whole]

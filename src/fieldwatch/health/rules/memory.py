@@ -64,8 +64,10 @@ class MemoryGrowing(HealthRule):
         if len(values) < self.window + self.warmup:
             return None
         scale = self._scale(history, span)
+        # Memory per unit of model size: growth in proportion to the model is explained.
         unexplained = values / scale
         rising = np.concatenate(([False], np.diff(unexplained) > 0)) & (positions > self.warmup)
+        # For each snapshot the last one at which memory had not risen: the climb began there.
         since = np.maximum.accumulate(np.where(rising, 0, positions))
         gain = unexplained - unexplained[since]
         grown = (

@@ -97,6 +97,7 @@ class SampleSpike(HealthRule):
         known = np.isfinite(ratios)
         for block in np.unique(blocks[high]):
             until = block * 64
+            # Only residuals from before the block: the live run and a replay then use the same pool.
             pool = ratios[known & (steps < until) & (steps >= until - self.window)]
             if len(pool) >= self.settled:
                 middle, spread = _spread(pool, self.floor)
@@ -108,7 +109,9 @@ class SampleSpike(HealthRule):
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:
     """Return the median of a pool, and a spread that neither single spikes shrink nor heavy tails fool."""
     middle = float(np.median(pool))
+    # 1.4826 times the median deviation estimates a normal standard deviation.
     deviation = 1.4826 * float(np.median(np.abs(pool - middle)))
     index = int(0.98 * (len(pool) - 1))
+    # 2.054 is the 98th percentile of the standard normal distribution.
     tail = (float(np.partition(pool, index)[index]) - middle) / 2.054
     return middle, max(deviation, tail, floor)

@@ -145,5 +145,6 @@ class TermDominates(HealthRule):
 def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     largest = np.abs(series[0])
     for part in series[1:]:
+        # fmax: a term that was not recorded at a step is NaN there, and must not hide the others.
         largest = np.fmax(largest, np.abs(part))
     return largest

@@ -88,6 +88,7 @@ class StalledTraining(HealthRule):
         events = [event["step"] for kind in self.excuses for event in history.events(kind)]
         for at in np.flatnonzero(long).tolist():
             before = gaps[:at]
+            # Only earlier gaps: a later examination must not judge this one differently.
             usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
             first = span.step(at)
             last = span.step(at + 1)
@@ -118,6 +119,7 @@ class SlowStart(HealthRule):
         if self.metric not in history:
             return ()
         series = between(history[self.metric], 0, np.inf)
+        # A history that no longer holds the first step cannot say when it ended.
         if series.steps[0] > history.first or len(series) <= self.settled or series.seconds[0] <= self.least:
             return ()
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))

@@ -59,6 +59,7 @@ class Canvas:
         if cell_len(clean) <= width:
             return clean
         end = clean[-max(1, width - 1) :]
+        # Wide letters (CJK) take two columns each.
         while cell_len(end) > width - 1:
             end = end[1:]
         return ("~" if self.ascii_only else "…") + end
@@ -66,6 +67,7 @@ class Canvas:
     def padded(self, text: object, width: int) -> str:
         """Return a stranger's text in exactly ``width`` columns; of a tag that is too long the first parts go."""
         text = self.text(text)
+        # Tags differ in their last parts, so the first ones go.
         while cell_len(text) > width and "/" in text:
             text = text.partition("/")[2]
         return set_cell_size(self.truncated(text, width), width)
@@ -143,6 +145,7 @@ class Canvas:
         Each cell shows the middle of its least and greatest value, or the one of them that is far from what the cells
         around it show; on a logarithmic scale where the values need one. Where one was not finite there is a ``!``.
         """
+        # Nothing finite to draw: only the mark for values that were not finite, if there were any.
         if cells < 1 or not trend.shape[1] or not np.isfinite(trend[LOW]).any():
             bad = bool(trend.shape[1]) and bool(np.nansum(trend[BAD]))
             return [(NOT_FINITE, "bold red")] if bad and cells > 0 else []
@@ -169,6 +172,7 @@ def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     high = np.fmax.reduceat(trend[HIGH], starts)
     bad = np.fmax.reduceat(trend[BAD], starts)
     known = np.flatnonzero(np.isfinite(low))
+    # Fill forward: a cell without a record repeats the last one that has any.
     before = np.searchsorted(known, np.arange(len(low)), side="right") - 1
     take = np.where(before >= 0, known[before], 0)
     low, high = (np.where(before >= 0, values[take], np.nan) for values in (low, high))
@@ -181,8 +185,10 @@ def _levels(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[int]:
     if low[known].min() > 0 and high[known].max() / low[known].min() > _LOG_FROM:
         low = np.log(low)
         high = np.log(high)
+    # Halves are added, since the sum of two large values could overflow.
     middle = low / 2 + high / 2
     around = np.stack([_shifted(middle, by) for by in range(-2, 3)])
+    # Median of five cells; sort puts NaN last, and the index counts only what is finite.
     usual = np.sort(around, axis=0)[(np.isfinite(around).sum(axis=0) - 1) // 2, np.arange(len(low))]
     limit = _ODD * float(np.median((high - low)[known]))
     up = high - usual

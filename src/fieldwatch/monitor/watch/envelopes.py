@@ -42,6 +42,7 @@ class Envelopes:
             return
         steps = block.steps
         values = block.values
+        # reduceat below needs the rows of one bucket side by side.
         if (np.diff(steps) < 0).any():
             order = np.argsort(steps, kind="stable")
             steps = steps[order]
@@ -63,6 +64,7 @@ class Envelopes:
         """
         if step > self.step:
             return
+        # Rounded up: the bucket that holds `step` in part stays, with values that are void.
         keep = 0 if step <= self.first else -(-(step - self._origin) // self._width)
         self._buckets[:, :, keep:] = np.nan
         self._last = dict(last)
@@ -98,6 +100,7 @@ class Envelopes:
         return self._origin
 
     def _halve(self) -> None:
+        # Neighbouring buckets become one: the least of the minima, the greatest of the maxima, the sum of the sums.
         pairs = self._buckets.reshape(4, -1, BUCKETS // 2, 2)
         self._buckets = np.full_like(self._buckets, np.nan)
         half = self._buckets[:, :, : BUCKETS // 2]
@@ -112,6 +115,7 @@ class Envelopes:
             for name in columns:
                 self._row_of.setdefault(name, len(self._row_of))
             known = self._rows_of_columns[columns] = np.array([self._row_of[name] for name in columns], np.intp)
+        # The array doubles, so that new metrics cost no copy each.
         while len(self._row_of) > self._buckets.shape[1]:
             self._buckets = np.concatenate((self._buckets, np.full_like(self._buckets, np.nan)), axis=1)
         return known
@@ -120,6 +124,7 @@ class Envelopes:
         starts = np.flatnonzero(np.diff(columns, prepend=-1))
         finite = np.where(np.isfinite(values), values, np.nan)
         at = np.ix_(rows, columns[starts])
+        # fmin and fmax ignore NaN, which stands for "nothing recorded yet".
         buckets = self._buckets
         buckets[LOW][at] = np.fmin(buckets[LOW][at], np.fmin.reduceat(finite, starts).T)
         buckets[HIGH][at] = np.fmax(buckets[HIGH][at], np.fmax.reduceat(finite, starts).T)

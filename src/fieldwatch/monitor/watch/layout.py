@@ -63,6 +63,7 @@ def _wide(view: RunView, canvas: Canvas, height: int) -> list[Text]:
     sides = [[list(section(view, half)) for section in part] for part in (_LEFT, _RIGHT)]
     column_height = max(0, height - len(top) - 2)
     needed = max(sum(len(lines) + 1 for lines in side if lines) for side in sides)
+    # Findings and events get up to a third even where the columns could use all of the height.
     bottom_height = min(column_height // 3, sum(len(lines) + 1 for lines in below))
     columns = [_most_important(side, column_height - max(column_height - needed, bottom_height)) for side in sides]
     rows = max(map(len, columns))
@@ -83,6 +84,7 @@ def _side_by_side(left: Text, right: Text, width: int) -> Text:
 def _most_important(sections: Iterable[list[RankedLine]], height: int) -> list[Text]:
     """Return the lines of lowest rank in their own order; blank ones between sections where there is room."""
     filled = [lines for lines in sections if lines]
+    # Lines are chosen by rank over all sections, and shown in the order of the sections.
     ranked = sorted((line.rank, section, at) for section, lines in enumerate(filled) for at, line in enumerate(lines))
     chosen_lines = {(section, at) for _, section, at in ranked[: max(0, height)]}
     blanks = height >= len(ranked) + len(filled)

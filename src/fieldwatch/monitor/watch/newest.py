@@ -24,6 +24,7 @@ def _runs(root: Path) -> Iterator[Path]:
         path = Path(folder)
         if holds_run(path):
             yield path
+            # Emptying the list in place keeps os.walk from descending.
             subfolders.clear()
         elif len(path.relative_to(root).parts) >= _DEPTH or looked >= _FOLDERS:
             subfolders.clear()

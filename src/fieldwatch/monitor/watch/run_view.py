@@ -216,6 +216,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = (field.name for field in dataclasses.fields(value))
         return {
+            # The past of a curve is for drawing; in JSON it would be most of the bytes.
             name: _plain(getattr(value, name))
             for name in fields
             if not (isinstance(value, MetricCurve) and name == "trend")

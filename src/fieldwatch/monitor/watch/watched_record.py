@@ -87,6 +87,7 @@ class WatchedRecord:
         return _speed(self._began, self._recent_times[-1]) if self._recent_times and self._began else None
 
     def _update_speed(self, block: Block) -> None:
+        # Rows of epochs and evaluations come at other times than steps.
         if block.axis != "step":
             return
         if self._began is None:
@@ -119,6 +120,7 @@ class WatchedRecord:
     def _go_back(self, step: int, new: Sequence[Mapping[str, Any]]) -> None:
         """Forget what was void from a step on; the new events, which the history has already, are told afterwards."""
         earlier = [event for event in self.events if event[0] < step]
+        # By identity: two equal events may both stand.
         fresh = set(map(id, new))
         known = (*self.history.events("finding"), *self.history.events("checkpoint"))
         events = [event for event in known if id(event) not in fresh]

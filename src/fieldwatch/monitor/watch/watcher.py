@@ -133,6 +133,7 @@ class Watcher:
     def _read_manifest(self) -> Manifest:
         try:
             about = (self.folder / "run.json").stat()
+            # A replaced file has another inode, even within one tick of the clock.
             made = about.st_mtime_ns, about.st_ino
         except FileNotFoundError:  # lost, with checkpoints that say what it was
             made = (0, 0)
@@ -147,6 +148,7 @@ class Watcher:
         more = True
         self._read_error = ""
         try:
+            # Read in pieces, so that a long record does not keep the first view waiting.
             while more and time.monotonic() < until:
                 news = self._follower.news()
                 self._record.update(news)
@@ -182,6 +184,7 @@ class Watcher:
     def _progress(self, manifest: Manifest, state: RunState) -> RunProgress:
         record = self._record
         beat = None if state.ended else read_black_box(self.folder)
+        # Rows reach the disk in blocks: the black box is ahead of them.
         done = max(record.envelopes.step + 1, beat.step if beat is not None else 0)
         speed = record.speed
         planned = record.planned
@@ -256,9 +259,11 @@ class Watcher:
             recent = recent[recent.steps.searchsorted(history.step - _RECENT_STEPS) :]
             curve = self._curve(name, label)
             if curve is not None and len(recent):
+                # A span that runs every tenth step takes a tenth of its time per step.
                 per_step = float(recent.values.sum()) / min(_RECENT_STEPS, history.step - history.first + 1)
                 spans.append(replace(curve, last=per_step))
         labels = {span.label for span in spans}
+        # A label that continues another one after "_" is a part of it, and would be counted twice.
         inside = {label for label in labels for other in labels if label.startswith(f"{other}_")}
         outer = [span for span in spans if span.label not in inside]
         return sorted(outer, key=lambda span: (span.label != "step", -span.last))
@@ -283,6 +288,7 @@ class Watcher:
         asked_at, step, text = self._forecast
         now = time.monotonic()
         record = self._record
+        # The forecast fits curves, which is too much work for every refresh.
         if now - asked_at >= _FORECAST_EVERY and record.envelopes.step != step:
             result = forecast(record.history, end=record.planned)
             text = "" if result is None else result.text(memory="GPU memory" if device else "memory")
@@ -306,6 +312,7 @@ class Watcher:
         if self._nvml is None:
             self._nvml = Nvml()
         gpus = [read_gpu(self._nvml, index) for index in range(self._nvml.count())]
+        # In a container the driver's pids may be foreign; then all GPUs are shown.
         used = [gpu for gpu in gpus if any(process.pid == state.pid for process in gpu.processes)]
         return used or gpus
 

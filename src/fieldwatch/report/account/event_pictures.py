@@ -59,6 +59,7 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             start = max(len(data) - most, 0)
             end = len(data)
+            # From the end: the newest pictures are wanted, and files can have gigabytes.
             while (at := data.rfind(PNG, start, end)) >= 0:
                 shown = _picture_around(data, at)
                 if shown is not None:
@@ -71,6 +72,7 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
 def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
     """Return the picture whose PNG begins at a place: the record before it has to be one of an image, exactly."""
     for place in range(at - 20, max(at - _HEAD, -1), -1):
+        # A record is length (8 bytes), checksum (4), event; an event begins with its wall time: field 1, type 1.
         if data[place + 12] != 9:
             continue
         (length,) = struct.unpack_from("<Q", data, place)
@@ -84,6 +86,7 @@ def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
 
 def _picture(record: bytes) -> LoggedPicture:
     event = _fields(record)
+    # Numbers of event.proto and summary.proto: summary 5, value 1, image 4, encoded_image_string 4, tag 1, step 2.
     value = _fields(_bytes(_fields(_bytes(event, 5)), 1))
     png = _bytes(_fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
@@ -105,6 +108,7 @@ def _fields(message: bytes) -> dict[int, int | bytes]:
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
+        # Protobuf's wire types: varint, 64 bits, length-delimited, 32 bits.
         match key & 7:
             case 0:
                 value, at = _varint(message, at)

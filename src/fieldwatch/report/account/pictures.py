@@ -63,6 +63,7 @@ def _size(png: bytes) -> tuple[int, int] | None:
     """Return width and height by the header, so that nothing is unpacked that would fill the memory."""
     if not png.startswith(PNG) or len(png) < 33:
         return None
+    # The IHDR chunk is always first, at a fixed offset.
     width, height = struct.unpack(">II", png[16:24])
     return (width, height) if 0 < width * height <= _MOST_PIXELS else None
 

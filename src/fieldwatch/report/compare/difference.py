@@ -148,6 +148,7 @@ def _differing(one: Side, other: Side, name: str, *, positions: bool, as_float32
     series = one.series[name], other.series[name]
     end = min(_end(side, positions=positions) for side in (one, other))
     axes = [axis_of(each, positions=positions) for each in series]
+    # Axes may step back where a run was resumed; the running maximum makes them searchable.
     counts = [int(np.searchsorted(np.maximum.accumulate(axis), end, side="right")) for axis in axes]
     values = [each.values[:count] for each, count in zip(series, counts, strict=True)]
     axes = [axis[:count] for axis, count in zip(axes, counts, strict=True)]
@@ -190,6 +191,7 @@ def _bits(values: Floats, *, as_float32: bool) -> NDArray[Any]:
     """Return the bits of the numbers, so that NaN equals NaN; of all zeros and all NaN one kind."""
     with np.errstate(over="ignore", invalid="ignore"):
         plain = values.astype(np.float32) if as_float32 else values.copy()
+    # -0.0 equals 0.0, and all NaN payloads are one.
     plain[plain == 0] = 0
     plain[np.isnan(plain)] = np.nan
     return plain.view(np.int32 if as_float32 else np.int64)

@@ -89,6 +89,7 @@ def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
     found: list[Jump] = []
     skip_to = last = -1
     for place in places.tolist():
+        # Inside a spike that was counted already.
         if place <= skip_to:
             continue
         shape, skip_to = _shape(values, place)
@@ -110,6 +111,7 @@ def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
 
 def _spread(changes: Floats, level: float) -> float:
     """Return the robust standard deviation of usual changes; a thousandth of the level where most are zero."""
+    # 1.4826 times the median deviation estimates a normal standard deviation.
     spread = 1.4826 * float(np.median(np.abs(changes - np.median(changes))))
     return max(spread, 1e-4 * level, 1e-3)
 

@@ -143,6 +143,7 @@ def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, fl
     time = (time - time.mean()) / 1000
     freedom = len(y) - 3
     design = np.stack((np.ones(len(y)), p - p.mean(), time), axis=1)
+    # Nearly parallel columns (the model grew evenly with time) make the split between them arbitrary.
     scaled = design / np.maximum(np.linalg.norm(design, axis=0), 1e-12)
     if freedom < _LEAST_FREEDOM or np.linalg.cond(scaled) > 1e3:
         return None

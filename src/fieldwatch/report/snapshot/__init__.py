@@ -16,7 +16,13 @@ from fieldwatch.report.snapshot.model import (
 )
 from fieldwatch.report.snapshot.pickled import MAX_BYTES
 from fieldwatch.report.snapshot.read import read_snapshot
-from fieldwatch.report.snapshot.records import ACTIONS, AllocatorBlock, AllocatorSegment, AllocatorTrace, FailedRequest
+from fieldwatch.report.snapshot.records import (
+    ACTIONS,
+    AllocatorBlock,
+    AllocatorSegment,
+    AllocatorTrace,
+    FailedAllocation,
+)
 from fieldwatch.report.snapshot.stacks import Frame, Stack
 from fieldwatch.report.snapshot.table import snapshot_table
 from fieldwatch.report.snapshot.view import write_view
@@ -29,7 +35,7 @@ __all__ = [
     "AllocatorSegment",
     "AllocatorTrace",
     "DeviceSnapshot",
-    "FailedRequest",
+    "FailedAllocation",
     "Frame",
     "Inconsistency",
     "LabeledPhase",

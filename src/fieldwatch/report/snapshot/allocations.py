@@ -57,6 +57,7 @@ class _Follower:
         self.pending.add(address)
 
     def complete(self, at: int, address: int, size: int) -> None:
+        # The bytes were given back with the request; this only says that the stream is done.
         if address in self.pending:
             self.pending.discard(address)
             return

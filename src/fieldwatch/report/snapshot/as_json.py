@@ -5,7 +5,7 @@ from typing import Any
 
 from fieldwatch.report.snapshot.fields import sanitized
 from fieldwatch.report.snapshot.model import DeviceSnapshot, MemoryTotals, Snapshot
-from fieldwatch.report.snapshot.records import FailedRequest
+from fieldwatch.report.snapshot.records import FailedAllocation
 from fieldwatch.report.snapshot.sites import site_name
 
 
@@ -56,5 +56,5 @@ def _history(device: DeviceSnapshot) -> dict[str, Any]:
     }
 
 
-def _failure(snapshot: Snapshot, failed: FailedRequest) -> dict[str, Any]:
+def _failure(snapshot: Snapshot, failed: FailedAllocation) -> dict[str, Any]:
     return asdict(failed) | {"site": site_name(snapshot.stacks[failed.stack])}

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.snapshot.records import AllocatorSegment, AllocatorTrace, FailedRequest
+from fieldwatch.report.snapshot.records import AllocatorSegment, AllocatorTrace, FailedAllocation
 from fieldwatch.report.snapshot.stacks import Stack
 
 Source = Literal["metadata", "annotation"]
@@ -226,7 +226,7 @@ class DeviceSnapshot:
     timeline: Timeline
     sites: tuple[SiteUse, ...]
     site_of: NDArray[np.int32]
-    out_of_memory: tuple[FailedRequest, ...]
+    out_of_memory: tuple[FailedAllocation, ...]
     phases: tuple[LabeledPhase, ...]
     inconsistencies: tuple[Inconsistency, ...]
 

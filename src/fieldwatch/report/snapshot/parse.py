@@ -28,7 +28,7 @@ from fieldwatch.report.snapshot.records import (
     AllocatorTrace,
     Annotation,
     DeviceRecord,
-    FailedRequest,
+    FailedAllocation,
     State,
 )
 from fieldwatch.report.snapshot.stacks import Stack, StackTable
@@ -85,7 +85,7 @@ def _whole(root: Any) -> RawDict:
 def _recorded(
     device: int,
     segments: list[AllocatorSegment],
-    history: tuple[AllocatorTrace, tuple[FailedRequest, ...]],
+    history: tuple[AllocatorTrace, tuple[FailedAllocation, ...]],
     annotations: list[Annotation],
 ) -> DeviceRecord:
     total = sum(_bound(segment) for segment in segments) + float(history[0].size.sum(dtype=np.float64))
@@ -195,7 +195,7 @@ class _Columns:
         self.rows: list[tuple[int, int, int, int, int, int]] = []
         self.phases: dict[str, int] = {}
         self.unknown: Counter[str] = Counter()
-        self.out_of_memory: list[FailedRequest] = []
+        self.out_of_memory: list[FailedAllocation] = []
 
     def add(self, event: RawDict, place: KeyPath, table: StackTable) -> None:
         """Check one event and keep it."""
@@ -212,7 +212,7 @@ class _Columns:
         if failed:
             free = _optional(event, "device_free", place)
             self.out_of_memory.append(
-                FailedRequest(event=len(self.rows), time=time, requested=size, device_free=free, stack=stack)
+                FailedAllocation(event=len(self.rows), time=time, requested=size, device_free=free, stack=stack)
             )
         label = event.get("user_metadata", "")
         phase = self._phase(text(event, "user_metadata", place)) if label != "" else -1
@@ -240,7 +240,7 @@ def _empty_trace() -> AllocatorTrace:
     return _Columns().finish()
 
 
-def _trace(root: RawDict, device: int, table: StackTable) -> tuple[AllocatorTrace, tuple[FailedRequest, ...]]:
+def _trace(root: RawDict, device: int, table: StackTable) -> tuple[AllocatorTrace, tuple[FailedAllocation, ...]]:
     """Return the history of one device, and the requests in it that failed."""
     events = listed(items(root, "device_traces", ())[device], ("device_traces", device))
     table.spend(len(events), ("device_traces", device))

@@ -121,7 +121,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedRequest:
+class FailedAllocation:
     """A request that could not be met.
 
     Attributes:
@@ -146,5 +146,5 @@ class DeviceRecord:
     device: int
     segments: tuple[AllocatorSegment, ...]
     trace: AllocatorTrace
-    out_of_memory: tuple[FailedRequest, ...]
+    out_of_memory: tuple[FailedAllocation, ...]
     annotations: tuple[Annotation, ...]

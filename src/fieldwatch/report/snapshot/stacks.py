@@ -123,6 +123,7 @@ class StackTable:
         Raises:
             SnapshotError: it is no list of frames.
         """
+        # By identity: the unpickler gives one object for each memoized list, so most lookups cost nothing.
         known = self._lists.get(id(value))
         if known is not None:
             return known

@@ -88,6 +88,7 @@ def _grown(trace: AllocatorTrace) -> NDArray[np.int64]:
 
 def _peak(recorded: DeviceRecord, requested: NDArray[np.int64], before: int) -> Peak:
     at = int(requested.argmax())
+    # The highest point lies before the first event.
     if requested[at] < before:
         return Peak(requested=before, event=-1, time=int(recorded.trace.time[0]), phase="")
     return Peak(

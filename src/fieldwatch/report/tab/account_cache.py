@@ -139,6 +139,7 @@ class AccountCache:
         """Do what is to be done; an error that nobody foresaw ends this thread and is told in the terminal."""
         whole = False
         try:
+            # Jobs run outside the lock; requests only wait for their result.
             while job := self._next():
                 job()
             whole = True
@@ -150,6 +151,7 @@ class AccountCache:
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:
+            # Decided under the lock: a job that is added afterwards starts a new thread.
             self._working = bool(self._jobs)
             return next(iter(self._jobs.values()), None)
 
@@ -197,6 +199,7 @@ class AccountCache:
     def _evict_readers(self) -> None:
         """Let go of the rows of those runs that were not read for longest, until the others fit."""
         held = 0
+        # From the most recently read one; the newest always stays.
         for name in reversed(list(self._readers)):
             held += size_of(self._by_id[name].folder) if name in self._by_id else 0
             if held > READ_AT_ONCE and name != next(reversed(self._readers)):
