@@ -130,8 +130,8 @@ def under_fire(place: Path, *, ray: str, quick: bool) -> list[str]:
     bereaved = place / "out" / "bereaved"
     wait_until(lambda: steps_of(bereaved) > 60 and saved(bereaved), "a checkpoint of the bereaved")
     if ray != "off":
-        keeper = psutil.Process(pid_of(bereaved)).parent()
-        worker = keeper.parent() if keeper else None
+        launcher = psutil.Process(pid_of(bereaved)).parent()
+        worker = launcher.parent() if launcher else None
         if worker is not None:
             worker.kill()
             kills.append(f"worker ({worker.pid})")

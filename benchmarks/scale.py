@@ -22,9 +22,9 @@ from fieldwatch.many import (
     Executor,
     Ledger,
     NoRay,
+    PlannedScene,
     ProcessExecutor,
     RayExecutor,
-    Scene,
     capacity_here,
     read_run,
 )
@@ -139,14 +139,14 @@ def scheduling_row(count: int, out: Path, *, ray: bool) -> str:
         executor = RayExecutor(None, 2) if ray else ProcessExecutor(capacity_here(2, 0, 2**40))
     except NoRay as error:
         return f"| {count} | Ray | {error} | - | - |"
-    scenes = [Scene(name=f"s{number}", pipeline="video", flags={}) for number in range(count)]
+    scenes = [PlannedScene(name=f"s{number}", pipeline="video", flags={}) for number in range(count)]
     with Ledger(out) as ledger:
         driver = Driver(scenes, out, executor, ledger, place=Path.cwd(), program=("-I", "-S", "-c", "pass"))
         began = time.perf_counter()
         driver.run(lambda: False, lambda _: None)
         seconds = time.perf_counter() - began
     if driver.exit_code():
-        sys.exit("a scene that does nothing failed: see " + str(driver.standings[0].tries))
+        sys.exit("a scene that does nothing failed: see " + str(driver.statuses[0].attempts))
     name = "Ray" if ray else "processes"
     return f"| {count} | {name} | {seconds:.1f} | {seconds / count:.3f} | {count / seconds:.1f} |"
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from fieldwatch import Outputs, Run, Saving, Terms
-from fieldwatch.monitor import STACKS, Supervisor, read_post_mortems, supervised
+from fieldwatch.monitor import STACKS, Supervisor, read_post_mortems, supervisor_link
 
 AT = 30
 DOCUMENTED = 60.0
@@ -32,7 +32,7 @@ def noticed_after(folder: Path) -> tuple[str, float]:
         What the supervisor named as the cause, and the seconds from the last sign of life to the stacks on the disk.
     """
     command = [sys.executable, str(Path(__file__)), "--train", str(folder)]
-    supervisor = Supervisor(lambda _: command, tell=lambda _: None, pause=0.0)
+    supervisor = Supervisor(lambda _: command, announce=lambda _: None, pause=0.0)
     code = supervisor.run()
     first = supervisor.attempts[0]
     reports = [report for report in read_post_mortems(folder) if report.get("pid") == first.pid]
@@ -50,7 +50,7 @@ def train(folder: Path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    told = supervised()
+    told = supervisor_link()
     with Run(folder, saving=Saving(every=5), outputs=Outputs(sinks=(), rules=())) as run:
         run.track(model=model, optimizer=optimizer)
         run.resume()

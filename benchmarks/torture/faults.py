@@ -20,7 +20,7 @@ from typing import Any
 import default_hang
 from rows import Row, judged, not_run
 
-from fieldwatch.monitor import BLACK_BOX, GAVE_UP, STACKS, Start, Supervisor, read_post_mortems
+from fieldwatch.monitor import BLACK_BOX, GAVE_UP, STACKS, Attempt, Supervisor, read_post_mortems
 
 TOY = Path(__file__).with_name("toy_training.py")
 GROUP = "FIELDWATCH_TORTURE_CGROUP"
@@ -173,7 +173,7 @@ def crawling_crash(folder: Path) -> Row:
         return [*toy(folder, "exception", "--every-start", "--steps", "99"), "--at", str(next(starts))]
 
     said: list[str] = []
-    supervisor = Supervisor(command, tell=said.append, per_hour=CRAWLS, pause=PAUSE)
+    supervisor = Supervisor(command, announce=said.append, per_hour=CRAWLS, pause=PAUSE)
     began = time.monotonic()
     code = supervisor.run()
     waited = time.monotonic() - began - sum(start.seconds for start in supervisor.attempts)
@@ -201,10 +201,10 @@ def toy(folder: Path, fault: str, *more: str) -> list[str]:
     return [sys.executable, str(TOY), str(folder), "--fault", fault, "--at", str(AT), "--timeout", str(TIMEOUT), *more]
 
 
-def supervise(command: Sequence[str]) -> tuple[int, list[str], list[Start]]:
+def supervise(command: Sequence[str]) -> tuple[int, list[str], list[Attempt]]:
     """Run a command under a supervisor: its exit code, its lines, and every start."""
     said: list[str] = []
-    supervisor = Supervisor(lambda _: command, tell=said.append, pause=0.0)
+    supervisor = Supervisor(lambda _: command, announce=said.append, pause=0.0)
     return supervisor.run(), said, supervisor.attempts
 
 
@@ -227,7 +227,7 @@ def _plant(fault: Fault, folder: Path) -> Result:
     return result
 
 
-def _check_record(result: Result, folder: Path, first: Start) -> None:
+def _check_record(result: Result, folder: Path, first: Attempt) -> None:
     """The crash folder, or for an interruption the note, has all that is wanted."""
     fault = result.fault
     if fault.cause == "interrupted":

@@ -263,7 +263,7 @@ def reader_problems(good: Path, bad: Path) -> list[str]:
     readers: dict[str, Callable[[], object]] = {
         "health": lambda: examine(bad, GENERAL),
         "report": lambda: account_of(bad, budget=10_000),
-        "watch": lambda: Watcher(bad).look(),
+        "watch": lambda: Watcher(bad).refresh(),
         "compare": lambda: compare(read_sides([bad, good])),
         "journal": lambda: found.extend(journal_problems(good, bad)),
         "events": lambda: found.extend(event_problems(good, bad)),

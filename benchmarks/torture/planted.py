@@ -621,10 +621,10 @@ DYING = (
         rows=("P11 faults planted",),
     ),
     Mutant(
-        name="barren restarts are not counted",
+        name="restarts without progress are not counted",
         breaks="a crash that comes at every start is restarted three times as often",
         file="monitor/restarts.py",
-        edits=(("if self._barren >= self._in_a_row:", "if self._barren >= 2 * self._in_a_row:"),),
+        edits=(("if self._without_progress >= self._in_a_row:", "if self._without_progress >= 2 * self._in_a_row:"),),
         trial="crash loop",
         rows=("P16 the same crash at every start",),
     ),

@@ -411,7 +411,9 @@ def rows_of_run(what: str, result: Disturbed, steps: int, different: str) -> lis
 def supervise(folder: str, steps: str, logs: str) -> int:
     """Be the supervisor."""
     command = [sys.executable, __file__, "train", folder, steps, logs]
-    supervisor = Supervisor(lambda _: command, tell=lambda line: print(line, flush=True), pause=0.0, per_hour=10_000)
+    supervisor = Supervisor(
+        lambda _: command, announce=lambda line: print(line, flush=True), pause=0.0, per_hour=10_000
+    )
     return supervisor.run()
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fieldwatch import Diverged, Guard, Outputs, Run, Saving, Terms
-from fieldwatch.monitor import supervised
+from fieldwatch.monitor import supervisor_link
 
 FOREVER = 1000
 
@@ -137,7 +137,7 @@ def main() -> None:
     reader.add_argument("--every-start", action="store_true")
     reader.add_argument("--timeout", type=float, default=2.0)
     given = reader.parse_args()
-    told = supervised()
+    told = supervisor_link()
     harm = given.every_start or told is None or told.attempt == 1
     train(given.folder, given.fault, at=given.at, steps=given.steps, harm=harm, timeout=given.timeout)
 

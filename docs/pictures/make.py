@@ -28,7 +28,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 
-from fieldwatch.monitor.watch import Watcher, watch_picture
+from fieldwatch.monitor.watch import Watcher, render_run
 from fieldwatch.recon.geometry import Camera, looked_at
 from fieldwatch.recon.mesh import MeshPainter, read_mesh
 from fieldwatch.recon.pipelines import normals, splats, video
@@ -114,9 +114,9 @@ def draw_tab(run: Path) -> None:
 def draw_watch(run: Path) -> None:
     """Draw the live view of a run in a terminal of 80 x 24."""
     with Watcher(run) as watcher:
-        view = watcher.look()
+        view = watcher.refresh()
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(watch_picture(view))
+    console.print(render_run(view))
     told = console.export_svg(title=f"fieldwatch watch {run}")
     (HERE / "watch.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", told, flags=re.DOTALL))  # fonts of a network
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from PIL import Image
 
-from fieldwatch.cli.compare_checkpoints import Row
+from fieldwatch.cli.compare_checkpoints import CheckpointRow
 from fieldwatch.recon.commands.normals.rank import CHAMFER, IOU, MAE, MAE_HELD_OUT, by_ratios
 
 
@@ -60,7 +60,9 @@ def test_splats_are_ranked_by_psnr(splats, answer):
 
 
 def row(step, mae=None, held_out=None, chamfer=None):
-    return Row(step=step, iteration=10 * step, figures={MAE: mae, MAE_HELD_OUT: held_out, CHAMFER: chamfer, IOU: None})
+    return CheckpointRow(
+        step=step, iteration=10 * step, figures={MAE: mae, MAE_HELD_OUT: held_out, CHAMFER: chamfer, IOU: None}
+    )
 
 
 def test_without_truth_or_held_out_views_the_training_error_ranks():

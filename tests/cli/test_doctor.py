@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from fieldwatch.cli.doctor_checks import checked
+from fieldwatch.cli.doctor_folders import inspect_folders, shared_memory
 from fieldwatch.cli.doctor_machine import libraries_here, memory_limit, processor
-from fieldwatch.cli.doctor_places import look_at_places, shared_memory
 from fieldwatch.recon.commands import kernels
 from fieldwatch.recon.data import (
     GaussianCloud,
@@ -128,12 +128,12 @@ def test_the_gravest_come_first():
 
 
 def test_places_are_tried_and_left_as_they_were(tmp_path):
-    found = look_at_places(tmp_path)
+    found = inspect_folders(tmp_path)
     assert found["runs"]["reason"] is None
     assert abs(found["clock_skew_seconds"]) < 5
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "runs").touch()  # a file is in the way
-    assert "cannot be written" in look_at_places(tmp_path)["runs"]["reason"]
+    assert "cannot be written" in inspect_folders(tmp_path)["runs"]["reason"]
     assert shared_memory(tmp_path / "none") is None
 
 

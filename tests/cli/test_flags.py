@@ -2,9 +2,9 @@
 
 import pytest
 
-from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.flags import dashed, preset_of, renamed
 from fieldwatch.cli.new_run import new_run
+from fieldwatch.cli.output import BadInput
 
 NAMES = {"--scene-path": "--data", "-s": "--data"}
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fieldwatch.base import InputError, MissingPathError
 from fieldwatch.cli.commands import all_commands
-from fieldwatch.cli.ending import PACKAGE, BadInput, reading_input
+from fieldwatch.cli.output import PACKAGE, BadInput, reading_input
 from fieldwatch.record import read_manifest
 
 PLANTED = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.recon.commands.splats.sugar import in_our_words
 
 

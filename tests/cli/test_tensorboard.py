@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.tensorboard import command
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fieldwatch.cli import main
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.train import parse as parse_words
 from fieldwatch.recon.commands.normals import NORMALS
 from fieldwatch.recon.commands.normals.front import quality_table

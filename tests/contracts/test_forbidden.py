@@ -17,7 +17,7 @@ BROAD_BORDERS = {
     ("checkpoint/mirror.py", "_copy_and_note"): "thread border: a failed copy is an event of the run",
     ("checkpoint/saver.py", "_do"): "thread border: raised on the training's thread",
     ("cli/main.py", "_run"): "process border: a traceback and exit code 3",
-    ("cli/training.py", "ending_told"): "process border: a crash folder, a traceback and exit code 3",
+    ("cli/training.py", "report_failure"): "process border: a crash folder, a traceback and exit code 3",
     ("health/examiner.py", "_ask"): "code of strangers: a rule that raises is a finding",
     (
         "measure/out_of_memory.py",
@@ -50,8 +50,8 @@ WIDE_HANDLERS = {
         "_load_tokenizer",
     ): "transformers has no common base for damaged files; translated",
     ("record/manifest.py", "read_manifest"): "JSON that may have been edited, read field by field; translated",
-    ("report/account/event_records.py", "_picture_around"): "bytes of TensorBoard's files; left out of the page",
-    ("report/account/event_records.py", "_pictures_backwards"): "bytes of TensorBoard's files; left out of the page",
+    ("report/account/event_pictures.py", "_picture_around"): "bytes of TensorBoard's files; left out of the page",
+    ("report/account/event_pictures.py", "_pictures_backwards"): "bytes of TensorBoard's files; left out of the page",
     ("report/snapshot/pickled.py", "read_plain_pickle"): "what pickle documents for damaged data; translated",
 }
 

@@ -2,7 +2,7 @@
 
 import ast
 
-DECIDES = "monitor/standing.py"
+DECIDES = "monitor/run_state.py"
 ALLOWED = {
     DECIDES: "decides",
     "cli/resume.py": "asks run.json only whether the run asked to be left alone",

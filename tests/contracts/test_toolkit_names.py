@@ -14,7 +14,6 @@ WORDS = re.compile(r"(?<![A-Za-z])(splats?|gaussians?|sdf|normals|video)(?![A-Za
 """Names of our pipelines and what they train, as words of a text or parts of a name."""
 
 ALLOWED = {
-    "monitor/watch/choosing.py": "ranks curves by their tags, those of many programs among them",
     "health/rules/quality.py": "cites a paper by its title or address",
 }
 """Files and folders with such a word, and why."""

@@ -54,7 +54,7 @@ class Live:
             self.events.segment(start)
             self.history = read_history(folder, capacity=4096)
             self.findings = [Finding.from_json(event) for event in self.history.events("finding")]
-            self.examiner.recall(self.findings)
+            self.examiner.mark_reported(self.findings)
         self.event({"kind": "windows", "step": start, "windows": {"normal": (0, 10_000), "mask": (100, 10_000)}})
         self.event({"kind": "phase", "step": 300, "name": "late"})
 
@@ -65,7 +65,7 @@ class Live:
     def train(self, start, end):
         for block in rows(start, end):
             self.journal.append(block)
-            for part, due in self.examiner.parts(block):
+            for part, due in self.examiner.split(block):
                 self.history.extend(part)
                 if due:
                     self.look()
@@ -75,7 +75,7 @@ class Live:
         return self
 
     def look(self):
-        for finding in self.examiner.look(self.history):
+        for finding in self.examiner.examine(self.history):
             self.findings.append(finding)
             self.event(finding.as_event())
 
@@ -118,10 +118,10 @@ def test_a_phase_that_ended_between_two_looks_is_still_judged(make, block_of):
     norm[396:410] = 5000.0
     history = make(events=[{"kind": "phase", "step": 410, "name": "next"}])
     examiner, found = Examiner([GradientExploding()], every=32), []
-    for part, due in examiner.parts(block_of({"Gradients/total_norm": norm})):
+    for part, due in examiner.split(block_of({"Gradients/total_norm": norm})):
         history.extend(part)
         if due:
-            found += examiner.look(history)
+            found += examiner.examine(history)
     assert [finding.step for finding in found] == [403]
 
 
@@ -139,24 +139,24 @@ def test_it_tells_again_only_what_has_become_graver(make):
     refused = np.zeros(96)
     refused[5] = 1
     history, examiner = make({"Loss/component_sdf": values, "Guard/refused": refused}), Examiner([NonFinite()])
-    found = examiner.look(history)
+    found = examiner.examine(history)
     assert [(finding.severity, finding.step) for finding in found] == [("warning", 5), ("error", 40)]
     assert "refused" in found[0].message
-    assert examiner.look(history) == []
+    assert examiner.examine(history) == []
 
 
 def test_looks_come_at_multiples_of_every(block_of):
     examiner = Examiner([], every=32)
-    cuts = [(part.steps.tolist(), due) for part, due in examiner.parts(block_of({"a": np.zeros(70)}))]
+    cuts = [(part.steps.tolist(), due) for part, due in examiner.split(block_of({"a": np.zeros(70)}))]
     assert [(steps[0], steps[-1], due) for steps, due in cuts] == [(0, 31, True), (32, 63, True), (64, 69, False)]
 
 
 def test_a_multiple_that_no_row_meets_is_looked_at_before_the_next_row(block_of):
     """Rows at 0, 20, 40, ..., 120: looks fall due at 32, 64 and 96, before 40, 80 and 100."""
     examiner = Examiner([], every=32)
-    cuts = [(part.steps.tolist(), due) for part, due in examiner.parts(block_of({"a": np.zeros(7)}, stride=20))]
+    cuts = [(part.steps.tolist(), due) for part, due in examiner.split(block_of({"a": np.zeros(7)}, stride=20))]
     assert cuts == [([0, 20], True), ([40, 60], True), ([80], True), ([100, 120], False)]
-    assert [due for _, due in examiner.parts(block_of({"a": np.zeros(1)}, first=130))] == [True, False]
+    assert [due for _, due in examiner.split(block_of({"a": np.zeros(1)}, first=130))] == [True, False]
 
 
 def test_plain_callables_are_rules(make):
@@ -167,8 +167,8 @@ def test_plain_callables_are_rules(make):
             Finding(rule="too_green", step=3, severity="note", message="green", remedy="paint") if value > 1 else None
         )
 
-    assert Examiner([too_green]).look(make({"green": np.full(4, 2.0)})) != []
-    assert Examiner([too_green]).look(make({"red": np.full(4, 2.0)})) == []
+    assert Examiner([too_green]).examine(make({"green": np.full(4, 2.0)})) != []
+    assert Examiner([too_green]).examine(make({"red": np.full(4, 2.0)})) == []
 
 
 def test_a_rule_that_fails_is_a_finding_and_the_others_go_on(make):
@@ -179,7 +179,7 @@ def test_a_rule_that_fails_is_a_finding_and_the_others_go_on(make):
         return ("text",)
 
     history = make({"Gradients/total_norm": np.where(np.arange(99) < 50, 1.0, 1e5)})
-    found = Examiner([broken, wrong, GradientExploding()]).look(history)
+    found = Examiner([broken, wrong, GradientExploding()]).examine(history)
     messages = {finding.rule: finding.message for finding in found}
     assert messages.keys() == {"broken", "wrong", "GradientExploding"}
     assert "failed: KeyError" in messages["broken"]
@@ -195,7 +195,7 @@ def test_whatever_a_rule_raises_is_a_finding(make, fault):
     def broken(history):
         raise fault("no service")
 
-    (found,) = Examiner([broken]).look(make({"Loss/total": np.ones(99)}))
+    (found,) = Examiner([broken]).examine(make({"Loss/total": np.ones(99)}))
     assert (found.rule, found.subject, found.severity) == ("broken", "rule failed", "warning")
     assert fault.__name__ in found.message
 
@@ -206,7 +206,7 @@ def test_an_end_that_is_asked_for_in_a_rule_is_no_finding(make, ending):
         raise ending
 
     with pytest.raises(ending):
-        Examiner([ended]).look(make({"Loss/total": np.ones(99)}))
+        Examiner([ended]).examine(make({"Loss/total": np.ones(99)}))
 
 
 @pytest.mark.parametrize("every", [0, 65])
@@ -229,7 +229,7 @@ def test_a_look_at_a_full_window_costs_little(make, rng):
     names += [f"Gradients/update_ratio_g{i}" for i in range(12)] + ["Loss/total", "Gradients/total_norm", "Time/step"]
     history = make({name: 0.5 + 0.01 * rng.standard_normal(4096) for name in names})
     series = [history[name].values for name in names]
-    look = min(_seconds(lambda: Examiner(RULES).look(history)) for _ in range(7))
+    look = min(_seconds(lambda: Examiner(RULES).examine(history)) for _ in range(7))
     sort = min(_seconds(lambda: [np.sort(values, kind="stable") for values in series]) for _ in range(7))
     assert look < sort, f"a look took {1e3 * look:.2f} ms, sorting {1e3 * sort:.2f} ms"
 

@@ -184,10 +184,10 @@ def test_the_same_record_gives_the_same_forecast_live_and_afterwards(tmp_path, s
         history.add_event({"kind": "growth", "step": step})
     for block in blocks:
         journal.append(block)
-        for part, due in examiner.parts(block):
+        for part, due in examiner.split(block):
             history.extend(part)
-            live += examiner.look(history) if due else []
-    live += examiner.look(history)
+            live += examiner.examine(history) if due else []
+    live += examiner.examine(history)
     journal.close()
     events.close()
     assert examine(tmp_path, rules) == live

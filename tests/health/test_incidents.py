@@ -34,7 +34,7 @@ def test_an_incident_is_a_warning_each_time(make, rule, kind, words):
     assert [word for word in words if word not in found[0].message] == []
     assert exit_code(found) == 1
     assert rule(make({"Loss/total": flat(1, 500)})) == ()
-    live = Examiner(GENERAL).look(history)
+    live = Examiner(GENERAL).examine(history)
     assert {one.rule for one in live if one.severity != "note"} >= {rule.name}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.health import DeviceMemory, Request, parse_out_of_memory, triage
+from fieldwatch.health import AllocationRequest, DeviceMemory, parse_out_of_memory, triage
 
 GIB, MIB = 2**30, 2**20
 OLDEST = (
@@ -86,7 +86,7 @@ def test_the_last_error_of_a_log_counts():
 def test_torch_on_the_cpu_says_the_bytes():
     with pytest.raises(RuntimeError) as error:
         torch.empty(2**58)
-    assert parse_out_of_memory(str(error.value)) == Request(size=2**60, device="cpu")
+    assert parse_out_of_memory(str(error.value)) == AllocationRequest(size=2**60, device="cpu")
 
 
 def test_sizes_that_overflow_are_larger_than_any_device():
@@ -100,7 +100,9 @@ def test_sizes_that_overflow_are_larger_than_any_device():
 def test_numpy_says_shape_and_type(kind):
     with pytest.raises(MemoryError) as error:
         np.empty((10**6, 10**7, 10), kind)
-    assert parse_out_of_memory(str(error.value)) == Request(size=10**14 * np.dtype(kind).itemsize, device="cpu")
+    assert parse_out_of_memory(str(error.value)) == AllocationRequest(
+        size=10**14 * np.dtype(kind).itemsize, device="cpu"
+    )
 
 
 def test_a_type_that_is_not_known_leaves_the_rounded_size():
@@ -109,7 +111,7 @@ def test_a_type_that_is_not_known_leaves_the_rounded_size():
 
 
 def test_the_driver_says_no_number():
-    assert parse_out_of_memory("RuntimeError: CUDA error: out of memory") == Request(size=None, device="cuda")
+    assert parse_out_of_memory("RuntimeError: CUDA error: out of memory") == AllocationRequest(size=None, device="cuda")
 
 
 @pytest.mark.parametrize("text", ["", "CUDA error: illegal access", "Tried to allocate 3 cats", "out of memory"])
@@ -158,12 +160,12 @@ def device(**changes):
         (3 * GIB, {}, "exhaustion", "tensors hold 13.00 GiB of 16.00 GiB, 1.00 GiB can be had, 2.00 GiB", "Cap"),
         (
             3 * GIB,
-            {"held": 4 * GIB},
+            {"persistent": 4 * GIB},
             "exhaustion",
             "4.00 GiB stay from step to step, this one wanted 12.00 GiB",
             "step",
         ),
-        (3 * GIB, {"held": 12 * GIB}, "exhaustion", "it is what stays from step to step", "Cap the model's size"),
+        (3 * GIB, {"persistent": 12 * GIB}, "exhaustion", "it is what stays from step to step", "Cap the model's size"),
     ],
 )
 def test_the_reason_is_found(request_bytes, changes, reason, words, advice):
@@ -194,7 +196,7 @@ def test_every_text_of_torch_leads_to_a_verdict(text):
 
 
 def test_a_text_without_numbers_has_no_device():
-    assert Request(size=2**60, device="cpu").memory() is None
+    assert AllocationRequest(size=2**60, device="cpu").memory() is None
 
 
 def test_impossible_numbers_are_refused():

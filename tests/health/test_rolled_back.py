@@ -24,7 +24,7 @@ def test_it_says_from_where_to_where_and_what_is_skipped(make):
 
 def test_every_run_is_watched_for_it(make):
     history = make({"Loss/total": flat(1)}, events=[EVENT])
-    assert "RolledBack" in {finding.rule for finding in Examiner(GENERAL).look(history)}
+    assert "RolledBack" in {finding.rule for finding in Examiner(GENERAL).examine(history)}
 
 
 def test_skipped_updates_are_no_refusals(make):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health.rules import finite, gradients, losses, parameters, samples
-from fieldwatch.health.window import excused, first_held, on_steps, trailing_count, trailing_mean
+from fieldwatch.health.window import excused, first_sustained, on_steps, trailing_count, trailing_mean
 
 STEPS = np.arange(4096)
 EVAL = {"stride": 50, "axis": "epoch"}
@@ -114,7 +114,7 @@ def test_the_moving_mean_is_the_mean_of_what_came_before(rng, lag, spoilt):
     ],
 )
 def test_the_first_place_where_a_condition_had_held(mask, patience, warmup, expected):
-    assert first_held(np.array([c == "1" for c in mask], np.bool_), patience=patience, warmup=warmup) == expected
+    assert first_sustained(np.array([c == "1" for c in mask], np.bool_), patience=patience, warmup=warmup) == expected
 
 
 def test_counts_of_the_last_recordings():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.many import Capacity, Driver, Ledger, ProcessExecutor, Scene
+from fieldwatch.many import Capacity, Driver, Ledger, PlannedScene, ProcessExecutor
 
 STAND_IN = ("-I", "-S", str(Path(__file__).with_name("trainer.py")))
 ROOM = Capacity(cpus=4, gpus=2, memory_bytes=2**40)
@@ -17,7 +17,7 @@ def scene():
     def make(name="one", *, retries=2, timeout=None, env=None, cpus=1.0, **flags):
         words = {key: (f"--{key.replace('_', '-')}={value}",) for key, value in flags.items()}
         resources = {"retries": retries, "timeout": timeout, "env": env or {}, "cpus": cpus}
-        return Scene(name=name, pipeline="video", flags=words, **resources)
+        return PlannedScene(name=name, pipeline="video", flags=words, **resources)
 
     return make
 

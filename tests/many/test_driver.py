@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.many import LEDGER, Ended, Ledger, OutInUse, capacity_here, read_ledger, read_run
+from fieldwatch.many import LEDGER, Ledger, OutInUse, ProcessExit, capacity_here, read_ledger, read_run
 
 
 def states(driver):
-    return {standing.scene.name: standing.state for standing in driver.standings}
+    return {status.scene.name: status.state for status in driver.statuses}
 
 
 def tries(driver, name="one"):
-    return next(standing.tries for standing in driver.standings if standing.scene.name == name)
+    return next(status.attempts for status in driver.statuses if status.scene.name == name)
 
 
 def losses(folder):
@@ -96,7 +96,7 @@ def test_findings_are_told_by_the_exit_code(drive, scene):
 )
 def test_a_scene_with_warnings_fails_only_where_that_is_asked_for(drive, scene, found, state, codes):
     driver = drive(scene(found=found, end=int(found == "error")))
-    assert [standing.state for standing in driver.standings] == [state]
+    assert [status.state for status in driver.statuses] == [state]
     assert (driver.exit_code(), driver.exit_code(strict=True)) == codes
 
 
@@ -116,7 +116,7 @@ def test_stop_lets_everything_save_and_the_same_command_goes_on(drive, scene, tm
     again = drive(*scenes)
     assert states(again) == dict.fromkeys(("done", "long", "late"), "healthy")
     assert len(tries(again, "done")) == 1
-    assert [standing.earlier for standing in again.standings] == [True, False, False]
+    assert [status.finished_earlier for status in again.statuses] == [True, False, False]
     assert tries(again, "long")[-1].first == tries(again, "long")[0].reached > 0
     assert [step for step, _ in losses(out / "long")] == list(range(40))
 
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
         """Loses its first order."""
 
         def __init__(self):
-            self.ends = [Ended(code=None, cause="WorkerCrashedError of Ray: it died"), Ended(code=0)]
+            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError of Ray: it died"), ProcessExit(code=0)]
             self.orders = []
 
         def capacity(self):
@@ -199,7 +199,7 @@ def test_a_killed_driver_leaves_trainings_that_save_and_a_ledger_to_go_on_with(d
         killed.kill()
     pid = json.loads((out / "long" / "run.json").read_text())["segments"][-1]["pid"]
     wait_for(lambda: not running(pid))
-    assert read_ledger(out / LEDGER)["long"].tries[0].cause.startswith("the driver ended")
+    assert read_ledger(out / LEDGER)["long"].attempts[0].cause.startswith("the driver ended")
     kept = int((out / "long" / "saved.json").read_text())
     stopper = drive(plan, stop=lambda: int((out / "long" / "saved.json").read_text()) > kept + 3)
     assert [one.first for one in tries(stopper, "long")] == [None, kept]

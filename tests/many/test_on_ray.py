@@ -25,7 +25,7 @@ scene = Scene(name="one", pipeline="video", flags={"steps": ("--steps=2000",), "
 with Ledger(out) as ledger:
     driver = Driver([scene], out, RayExecutor(None, 1), ledger, place=out, program=program)
     driver.run((out / "stop").exists, lambda _: None)
-print([(one.state, one.cause) for one in driver.standings[0].tries])
+print([(one.state, one.cause) for one in driver.statuses[0].attempts])
 """
 
 

@@ -27,16 +27,16 @@ def test_a_scene_wins_over_its_pipeline_and_that_over_all(read):
         '[[scene]]\nname = "a"\npipeline = "normals"\nviews = 8\ncpus = 2\nenv = {B = "2"}\n'
         '[[scene]]\nname = "b"\npipeline = "video"\n'
     )
-    assert a.words == ("--device=cpu", "--steps=2", "--views=8")
+    assert a.arguments == ("--device=cpu", "--steps=2", "--views=8")
     assert (a.cpus, a.retries, a.env) == (2.0, 5, {"A": "1", "B": "2"})
-    assert b.words == ("--device=cpu", "--steps=1")
+    assert b.arguments == ("--device=cpu", "--steps=1")
     assert b.command(Path("x")) == ("train", "video", "--device=cpu", "--steps=1", "--out", "x", "--resume", "auto")
 
 
 def test_values_become_the_words_of_a_command_line(read):
     (scene,) = read(ONE + 'grid_cells = [4, 2]\ncsv = true\nwandb = false\nseed = -1\nstages = ["a b", "c"]\nlr = 1e-3')
     numbers = ("--grid-cells", "4", "2", "--csv", "--no-wandb", "--seed=-1")
-    assert scene.words == (*numbers, "--stages", "a b", "c", "--lr=0.001")
+    assert scene.arguments == (*numbers, "--stages", "a b", "c", "--lr=0.001")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_table_has_every_metric_once_and_no_formula():
 
 def test_the_files_tell_of_a_run_and_of_one_that_never_was(drive, scene, tmp_path):
     driver = drive(scene("ran", crash_at=2, steps=4), scene("bad", end=2))
-    places = write_summary(tmp_path / "out", driver.standings, {"video": ("Loss/",)}, driver.exit_code())
+    places = write_summary(tmp_path / "out", driver.statuses, {"video": ("Loss/",)}, driver.exit_code())
     stored = json.loads(places["summary"].read_text())
     assert stored["exit_code"] == 3
     ran, bad = stored["scenes"]
@@ -93,7 +93,7 @@ def test_a_damaged_record_is_told_and_harms_no_other(drive, scene, tmp_path):
     driver = drive(scene("ran"), scene("torn"))
     journal = tmp_path / "out" / "torn" / "journal.jsonl"
     journal.write_text("nonsense\n" + journal.read_text())
-    places = write_summary(tmp_path / "out", driver.standings, {"video": ("Loss/",)}, 0)
+    places = write_summary(tmp_path / "out", driver.statuses, {"video": ("Loss/",)}, 0)
     ran, torn = json.loads(places["summary"].read_text())["scenes"]
     assert ran["damage"] == ""
     assert "line 1" in torn["damage"]

@@ -1,7 +1,7 @@
 import pynvml
 import pytest
 
-from fieldwatch.monitor.nvml import Ask, Nvml
+from fieldwatch.monitor.nvml import Nvml, NvmlQuery
 
 
 def test_what_the_driver_says_of_itself(with_cards, nvml):
@@ -22,7 +22,7 @@ def test_no_driver_is_a_reason_and_no_error(with_cards, nvml, reason):
 def test_a_handle_is_asked_for_once_and_a_failed_one_again(with_cards, nvml):
     card = nvml.card(Handle=nvml.failure("GPU_IS_LOST"))
     fake = with_cards(card)
-    library, ask = Nvml(), Ask()
+    library, ask = Nvml(), NvmlQuery()
     assert library.handle(0, ask) is None
     del card["Handle"]
     assert library.handle(0, ask) is card
@@ -44,13 +44,13 @@ def test_a_library_older_than_its_binding_is_a_reason_too(with_cards, nvml):
     mismatch = pynvml.NVMLLibraryMismatchError("Unversioned function called")
     card = nvml.card(ComputeRunningProcesses=mismatch)
     with_cards(card)
-    ask = Ask()
+    ask = NvmlQuery()
     assert ask("processes", "nvmlDeviceGetComputeRunningProcesses", card) is None
     assert ask.missing == {"processes": "Unversioned function called"}
 
 
 def test_a_call_that_the_installed_binding_lacks_is_a_reason(with_cards, nvml):
     with_cards(nvml.card())
-    ask = Ask()
+    ask = NvmlQuery()
     assert ask("future", "nvmlDeviceGetSomethingNew", nvml.card()) is None
     assert ask.missing == {"future": "the installed nvidia-ml-py has no nvmlDeviceGetSomethingNew"}

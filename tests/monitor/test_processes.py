@@ -65,5 +65,5 @@ def test_ended_processes_are_forgotten(start):
     psutil.Process(pid).kill()
     os.waitpid(pid, 0)
     processes.forget_ended()
-    assert processes._seen == {}
+    assert processes._known == {}
     assert processes.facts(pid) is None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwatch.monitor.processes import Processes
-from fieldwatch.monitor.runs import LatestValues, Runs, writers
+from fieldwatch.monitor.runs import LatestValues, RunFinder, writers
 from fieldwatch.record import Block, Journal, Row
 
 MB = 2**20
@@ -22,7 +22,7 @@ def row(step, **values):
 def test_a_run_is_found_by_the_journal_its_process_holds_open(running):
     folder, pid, worker = running
     assert writers()[folder] == pid != worker
-    (run,) = [run for run in Runs().read(Processes()) if run.folder == folder]
+    (run,) = [run for run in RunFinder().read(Processes()) if run.folder == folder]
     assert (run.process.pid, run.step) == (pid, 2)
     assert (run.allocated_bytes, run.reserved_bytes) == (102 * MB, 200 * MB)
     assert str(folder) in run.process.command
@@ -30,7 +30,7 @@ def test_a_run_is_found_by_the_journal_its_process_holds_open(running):
 
 def test_a_run_that_ended_is_gone(running):
     folder, pid, worker = running
-    runs, processes = Runs(), Processes()
+    runs, processes = RunFinder(), Processes()
     assert folder in [run.folder for run in runs.read(processes)]
     os.kill(pid, 15)
     os.kill(worker, 15)

@@ -15,15 +15,15 @@ from fieldwatch.monitor import (
     GAVE_UP,
     BlackBox,
     Heartbeat,
-    Supervised,
     Supervisor,
+    SupervisorLink,
     cause_of_error,
     explain_silent_end,
     last_checkpoint,
     read_black_box,
     read_channel,
     read_post_mortems,
-    supervised,
+    supervisor_link,
 )
 from fieldwatch.monitor.causes import (
     Death,
@@ -33,19 +33,19 @@ from fieldwatch.monitor.causes import (
     killed_for_memory,
     oom_kills,
 )
-from fieldwatch.monitor.child import Child
+from fieldwatch.monitor.child import TrainingProcess
 
 BEGIN = """
 import faulthandler, os, signal, sys, time
 from pathlib import Path
 from fieldwatch.base import InputError
-from fieldwatch.monitor import BlackBox, say_end, supervised
+from fieldwatch.monitor import BlackBox, report_exit, supervisor_link
 from fieldwatch.monitor.post_mortem import heading
-me, folder = supervised(), Path(sys.argv[1])
+me, folder = supervisor_link(), Path(sys.argv[1])
 box = BlackBox(folder, attempt=me.attempt)
 stacks = (folder / "black_box" / "stacks.txt").open("a", buffering=1)
 stacks.write(heading(me.attempt))
-me.say_folder(folder)
+me.report_folder(folder)
 def step(number, timeout=60.0):
     box.beat(number, b"step", timeout, time.monotonic())
 def kill(number):
@@ -62,7 +62,7 @@ def watch(tmp_path):
         program = tmp_path / "program.py"
         program.write_text(BEGIN + body)
         command = [sys.executable, str(program), str(tmp_path / "run")]
-        watcher = Supervisor(lambda _: command, tell=lines.append, **{"pause": 0.0, **options})
+        watcher = Supervisor(lambda _: command, announce=lines.append, **{"pause": 0.0, **options})
         return watcher.run(), watcher, lines
 
     return run
@@ -143,7 +143,7 @@ def test_a_library_that_exits_with_2_in_the_middle_is_no_bad_input(watch):
 def test_what_passes_is_waited_for_longer_than_what_does_not(watch, tmp_path):
     body = """
 if me.attempt < 6:
-    say_end(OSError(28, "No space left on device"))
+    report_exit(OSError(28, "No space left on device"))
     sys.exit(3)
 step(1)
 box.close('finished')
@@ -159,8 +159,8 @@ def told_by(body, words=(), **options):
     begin = (
         "import os, sys\nfrom fieldwatch.base import InputError, MissingPathError\nfrom fieldwatch.monitor import *\n"
     )
-    command = [sys.executable, "-c", begin + "me = supervised()\n" + body, *words]
-    watcher = Supervisor(lambda _: command, tell=lines.append, **{"pause": 0.0, **options})
+    command = [sys.executable, "-c", begin + "me = supervisor_link()\n" + body, *words]
+    watcher = Supervisor(lambda _: command, announce=lines.append, **{"pause": 0.0, **options})
     return watcher.run(), watcher, lines
 
 
@@ -176,13 +176,13 @@ def told_by(body, words=(), **options):
     ],
 )
 def test_what_passes_is_waited_for_before_there_is_a_run(error, cause):
-    code, watcher, lines = told_by(f"if me.attempt == 1: say_end({error}); sys.exit(2)")
+    code, watcher, lines = told_by(f"if me.attempt == 1: report_exit({error}); sys.exit(2)")
     assert (code, causes(watcher)) == (0, [cause, "finished"])
     assert "from the beginning" in lines[0]
 
 
 def test_the_users_input_is_refused_once():
-    code, watcher, lines = told_by("say_end(InputError('--epochs 0: expected 1 or more')); sys.exit(2)")
+    code, watcher, lines = told_by("report_exit(InputError('--epochs 0: expected 1 or more')); sys.exit(2)")
     assert (code, causes(watcher), lines) == (2, ["bad-input"], [])
 
 
@@ -192,7 +192,7 @@ def test_an_input_that_is_mounted_late_is_waited_for(tmp_path):
 from pathlib import Path
 if not Path(sys.argv[2]).exists():
     if me.attempt == 3: Path(sys.argv[2]).mkdir()
-    say_end(MissingPathError(f"{sys.argv[2]} does not exist"))
+    report_exit(MissingPathError(f"{sys.argv[2]} does not exist"))
     sys.exit(2)
 """
     code, watcher, lines = told_by(body, ["--data", str(data)])
@@ -201,20 +201,20 @@ if not Path(sys.argv[2]).exists():
 
 
 def test_an_input_that_never_comes_is_given_up_within_the_hours_limit(tmp_path):
-    body = "say_end(MissingPathError(f'{sys.argv[2]} does not exist')); sys.exit(2)"
+    body = "report_exit(MissingPathError(f'{sys.argv[2]} does not exist')); sys.exit(2)"
     code, watcher, lines = told_by(body, ["--data", str(tmp_path / "photos")], per_hour=2)
     assert (code, causes(watcher)) == (GAVE_UP, ["data"] * 3)
     assert any("2 restarts" in line for line in lines)
 
 
 def test_a_bug_before_the_run_is_named_and_not_started_again():
-    code, watcher, lines = told_by("say_end(KeyError('gaussians')); sys.exit(3)")
+    code, watcher, lines = told_by("report_exit(KeyError('gaussians')); sys.exit(3)")
     assert (code, causes(watcher)) == (3, ["exception"])
     assert "KeyError: 'gaussians'" in lines[0]
 
 
 def test_a_library_that_exits_while_the_input_is_read_is_started_again():
-    body = "try: sys.exit(2)\nexcept SystemExit as e: (say_end(e), e.code) if me.attempt == 1 else os._exit(0)\n"
+    body = "try: sys.exit(2)\nexcept SystemExit as e: (report_exit(e), e.code) if me.attempt == 1 else os._exit(0)\n"
     code, watcher, _ = told_by(body + "sys.exit(2)")
     assert (code, causes(watcher)) == (0, ["left", "finished"])
 
@@ -238,7 +238,7 @@ def test_restarts_that_get_further_are_not_counted_as_barren(watch):
     [
         ("box.close('diverged', 'diverged: Diverged: 10 updates'); sys.exit(3)", 3, "diverged"),
         ("box.close('interrupted', 'interrupted: SIGTERM came'); sys.exit(143)", 143, "interrupted"),
-        ("say_end(InputError('--epochs 0: expected 1 or more')); sys.exit(2)", 2, "bad-input"),
+        ("report_exit(InputError('--epochs 0: expected 1 or more')); sys.exit(2)", 2, "bad-input"),
     ],
 )
 def test_what_a_restart_cannot_mend_is_not_started_again(watch, ending, code, cause):
@@ -248,7 +248,7 @@ def test_what_a_restart_cannot_mend_is_not_started_again(watch, ending, code, ca
 
 def test_what_ends_before_there_is_a_run_keeps_its_exit_code():
     lines = []
-    watcher = Supervisor(lambda _: [sys.executable, "-c", "raise SystemExit(1)"], tell=lines.append)
+    watcher = Supervisor(lambda _: [sys.executable, "-c", "raise SystemExit(1)"], announce=lines.append)
     assert (watcher.run(), len(watcher.attempts)) == (1, 1)
 
 
@@ -263,11 +263,11 @@ def test_a_silent_child_is_made_to_show_its_stacks_and_ended(watch, tmp_path, mo
 
 
 def test_time_in_which_the_supervisor_was_stopped_itself_is_not_counted(monkeypatch):
-    one = object.__new__(Child)
-    one._looked, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
+    one = object.__new__(TrainingProcess)
+    one._last_check, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
     beat = read_beat(beat=5.0, timeout=0.0)
-    monkeypatch.setattr(Child, "beat", lambda _: beat)
-    one._look()
+    monkeypatch.setattr(TrainingProcess, "beat", lambda _: beat)
+    one._end_if_hung()
     assert one._idle <= 1.0
 
 
@@ -325,12 +325,12 @@ def wait_for(path):
 
 
 def test_only_the_supervisors_own_child_is_supervised(monkeypatch):
-    said = Supervised(supervisor=os.getppid(), attempt=2, cause="hang", patience=2.0, channel=99)
+    said = SupervisorLink(supervisor=os.getppid(), attempt=2, cause="hang", patience=2.0, channel=99)
     monkeypatch.setenv(*next(iter(said.environment().items())))
-    assert supervised() == said
-    other = Supervised(supervisor=1 if os.getppid() != 1 else 2, attempt=2, channel=99)
+    assert supervisor_link() == said
+    other = SupervisorLink(supervisor=1 if os.getppid() != 1 else 2, attempt=2, channel=99)
     monkeypatch.setenv(*next(iter(other.environment().items())))
-    assert supervised() is None
+    assert supervisor_link() is None
 
 
 def chained(top, cause):

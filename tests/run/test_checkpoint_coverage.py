@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from fieldwatch import Outputs, ResumableLoader, Run, Saving, Shuffled, Terms, examine, read_history
 from fieldwatch.health import GENERAL
-from fieldwatch.health.rules.keeping import NotKept
+from fieldwatch.health.rules.not_kept import NotKept
 
 DATA = TensorDataset(torch.randn(12, 3))
 

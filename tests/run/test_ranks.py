@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.new_run import new_run
+from fieldwatch.cli.output import BadInput
 from fieldwatch.measure import Terms
 from fieldwatch.record import read_history, read_manifest
 from fieldwatch.report.ranks import read_ranks

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fieldwatch import read_history
-from fieldwatch.cli.ending import BadInput
-from fieldwatch.cli.supervise import WatchFlags, going_on, is_supervised
+from fieldwatch.cli.output import BadInput
+from fieldwatch.cli.supervise import WatchFlags, is_supervised, resume_arguments
 from fieldwatch.monitor import read_black_box, read_post_mortems
 
 STEPS = 10 * 7
@@ -77,7 +77,7 @@ def test_only_trainings_and_resume_are_supervised():
 
 def test_a_restart_goes_on_with_the_folder_of_the_first_start():
     words = ["--data", "frames", "--resume", "never", "--out=old", "--resume=must"]
-    assert going_on(words, Path("runs/a")) == [
+    assert resume_arguments(words, Path("runs/a")) == [
         *("--data", "frames", "--out=old"),
         *("--resume", "auto", "--out", "runs/a"),
     ]

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from fieldwatch import Outputs, read_history
-from fieldwatch.cli.supervise import going_on, limit_of
-from fieldwatch.monitor import GAVE_UP, Supervised, Supervisor, last_checkpoint, read_black_box, read_channel
+from fieldwatch.cli.supervise import limit_of, resume_arguments
+from fieldwatch.monitor import GAVE_UP, Supervisor, SupervisorLink, last_checkpoint, read_black_box, read_channel
 from fieldwatch.run import Run
 
 SHORT = "--epochs 2 --eval-freq 2 --pixel-loss-warmup-epochs 1 --checkpoint-epochs 1".split()
@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 from torch import nn
 from fieldwatch import Outputs, Run, Saving, Terms
-from fieldwatch.monitor import supervised
+from fieldwatch.monitor import supervisor_link
 
-start = supervised().attempt
+start = supervisor_link().attempt
 
 def sinks(folder):
     if start == 1:
@@ -50,7 +50,7 @@ with Run(sys.argv[1], outputs=Outputs(sinks=sinks, rules=()), saving=Saving(ever
 def test_an_error_on_entering_and_a_librarys_exit_are_named_and_got_over(tmp_path):
     program, folder, lines = tmp_path / "loop.py", tmp_path / "run", list[str]()
     program.write_text(LOOP)
-    supervisor = Supervisor(lambda _: [sys.executable, str(program), str(folder)], tell=lines.append, pause=0.01)
+    supervisor = Supervisor(lambda _: [sys.executable, str(program), str(folder)], announce=lines.append, pause=0.01)
     assert supervisor.run() == 0, lines
     assert [one.cause for one in supervisor.attempts] == ["disk", "left", "finished"]
     assert "No space left" in lines[0]
@@ -105,7 +105,7 @@ def channel(monkeypatch):
     """The supervisor's end of a pipe into which this process speaks, as its child would."""
     mine, theirs = os.pipe()
     os.set_blocking(mine, False)
-    said = Supervised(supervisor=os.getppid(), attempt=1, channel=theirs)
+    said = SupervisorLink(supervisor=os.getppid(), attempt=1, channel=theirs)
     monkeypatch.setenv(*next(iter(said.environment().items())))
     yield lambda: read_channel(os.read(mine, 65536).split(b"\n"))
     os.close(mine)
@@ -137,8 +137,8 @@ def test_how_a_loop_exits_says_whether_it_was_asked_to(tmp_path, code, ending, c
 
 def test_a_run_that_had_a_checkpoint_is_continued_or_refused_and_never_begun_anew(tmp_path):
     words = ["--data", "frames", "--resume", "auto"]
-    assert going_on(words, tmp_path, must=True)[-4:] == ["--resume", "must", "--out", str(tmp_path)]
-    assert going_on(words, tmp_path)[-4:] == ["--resume", "auto", "--out", str(tmp_path)]
+    assert resume_arguments(words, tmp_path, must=True)[-4:] == ["--resume", "must", "--out", str(tmp_path)]
+    assert resume_arguments(words, tmp_path)[-4:] == ["--resume", "auto", "--out", str(tmp_path)]
 
 
 def test_the_limit_per_hour_is_read_however_it_is_written():

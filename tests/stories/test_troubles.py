@@ -180,9 +180,9 @@ LOOP = """
 import sys
 import torch
 import fieldwatch
-from fieldwatch.monitor import supervised
+from fieldwatch.monitor import supervisor_link
 
-start, state = supervised().attempt, torch.zeros(4)
+start, state = supervisor_link().attempt, torch.zeros(4)
 
 def sinks(folder):
     if start == 1:
@@ -207,11 +207,11 @@ with fieldwatch.Run(sys.argv[1], **options) as run:
 FURTHER = """
 import os, sys, time
 from pathlib import Path
-from fieldwatch.monitor import BlackBox, supervised
+from fieldwatch.monitor import BlackBox, supervisor_link
 
-me, folder = supervised(), Path(sys.argv[1])
+me, folder = supervisor_link(), Path(sys.argv[1])
 box = BlackBox(folder, attempt=me.attempt)
-me.say_folder(folder)
+me.report_folder(folder)
 box.beat(me.attempt, b"step", 60.0, time.monotonic())
 if me.attempt < 20:
     os._exit(9)
@@ -226,7 +226,7 @@ def supervise(tmp_path):
     def run(program, **options):
         (tmp_path / "program.py").write_text(program)
         command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "run")]
-        supervisor, began = Supervisor(lambda _: command, tell=lambda _: None, **options), time.monotonic()
+        supervisor, began = Supervisor(lambda _: command, announce=lambda _: None, **options), time.monotonic()
         code = supervisor.run()
         between = time.monotonic() - began - sum(one.seconds for one in supervisor.attempts)
         return code, supervisor.attempts, between
@@ -272,7 +272,7 @@ def test_watch_and_report_agree_about_a_run_that_is_silent_elsewhere(tmp_path):
     for name in ("run.json", "journal.jsonl", "events.jsonl"):
         os.utime(tmp_path / name, (now - 1000, now - 1000))
     with Watcher(tmp_path) as watcher:
-        state = watcher.look().state
+        state = watcher.refresh().state
     assert account_of(tmp_path)["run"]["state"] == getattr(state, "word", state) == "silent"
 
 

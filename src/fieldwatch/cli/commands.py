@@ -101,6 +101,7 @@ def find_command(words: Sequence[str]) -> str | None:
         return words[0]
     if both in COMMANDS:
         return both
+    # Only the named pipeline is imported: another broken package must not keep this one from training.
     if words[0] == TRAIN:
         known = len(words) > 1 and words[1] in pipeline_names() and not find_pipeline(words[1]).trained_by
         return both if known else None

@@ -10,8 +10,8 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.base import InputError
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.options import parse_with_options, refuse_options
+from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.compare import (
     By,
@@ -71,17 +71,18 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "rank_options", "fieldwatch compare", arguments)
+    # Ranking renders, and so imports torch; comparing reads records only.
     if chosen.checkpoints:
-        folder = the_run(chosen.runs)
+        folder = only_run(chosen.runs)
         ranking = import_module("fieldwatch.cli.compare_ranking")  # it draws, and so needs torch; the rest does not
         return int(ranking.rank(folder, chosen.device, chosen, chosen.out, as_json=chosen.json))
     refuse_options(chosen, "it is for --checkpoints, and runs beside each other are not drawn")
     if not chosen.runs:
         raise BadInput("0 runs were given (none): give two or more folders, or --checkpoints with one run")
-    return beside(chosen)
+    return compare_runs(chosen)
 
 
-def the_run(runs: Sequence[Path]) -> Path:
+def only_run(runs: Sequence[Path]) -> Path:
     """Return the run whose checkpoints are to be ranked.
 
     Raises:
@@ -96,7 +97,7 @@ def the_run(runs: Sequence[Path]) -> Path:
     return runs[0]
 
 
-def beside(chosen: Arguments) -> int:
+def compare_runs(chosen: Arguments) -> int:
     """Compare the runs; print the answer, and write the page that was asked for."""
     console = Terminal(stderr=chosen.json)
     with reading_input():
@@ -110,8 +111,8 @@ def beside(chosen: Arguments) -> int:
         print_json({**as_json(comparison), "page": page})
         return 0
     show(console, comparison, chosen.by)
-    places = {printable(side.name, 60): printable(side.folder.absolute(), 4096) for side in comparison.sides[:20]}
-    print_places(console, {**places, **({"page": str(page)} if page else {})})
+    paths = {printable(side.name, 60): printable(side.folder.absolute(), 4096) for side in comparison.sides[:20]}
+    print_paths(console, {**paths, **({"page": str(page)} if page else {})})
     if page is None:
         console.print("-o FILE.html writes all of it as a page, with curves", highlight=False)
     return 0

@@ -13,16 +13,20 @@ from PIL import Image, ImageDraw, ImageFont
 from fieldwatch import Checkpoints
 from fieldwatch.base import InputError
 
-_PAPER, _INK, _FAINT = (24, 25, 29), (236, 236, 236), (90, 92, 98)
+_PAPER = (24, 25, 29)
+_INK = (236, 236, 236)
+_FAINT = (90, 92, 98)
 _LINES = ((90, 170, 250), (250, 170, 80), (120, 210, 130), (220, 120, 220))
-_WIDTH, _HEIGHT, _MARGIN = 640, 150, 44  # of one curve, and the room at its left
+_WIDTH = 640
+_HEIGHT = 150
+_MARGIN = 44  # of one curve, and the room at its left
 
-Tell = Callable[[int], object]
+Announce = Callable[[int], object]
 """Called with the step of each checkpoint that is about to be evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CheckpointRow:
     """One checkpoint.
 
     Attributes:
@@ -49,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class CheckpointRanking:
     """What a comparison found.
 
     Attributes:
@@ -59,7 +63,7 @@ class Compared:
         left_out: why a checkpoint is not among the rows, by its step.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[CheckpointRow, ...]
     columns: Mapping[str, str]
     ranked_by: str
     left_out: Mapping[int, str] = field(default_factory=dict)
@@ -77,7 +81,7 @@ def stored_steps(store: Checkpoints, folder: Path) -> list[int]:
     return steps
 
 
-def refuse_none(rows: Sequence[Row], left_out: Mapping[int, str], folder: Path) -> None:
+def refuse_empty_ranking(rows: Sequence[CheckpointRow], left_out: Mapping[int, str], folder: Path) -> None:
     """Refuse a run of which nothing could be read.
 
     Raises:
@@ -88,16 +92,20 @@ def refuse_none(rows: Sequence[Row], left_out: Mapping[int, str], folder: Path) 
         raise InputError(f"none of {len(left_out)} checkpoints of {folder} can be read; step {step}: {why}")
 
 
-def curves(found: Compared) -> UInt8[np.ndarray, "height width 3"]:
+def curves(ranking: CheckpointRanking) -> UInt8[np.ndarray, "height width 3"]:
     """Draw each figure over the iterations, one below the other; a ring marks the checkpoint that ranks first."""
-    rows = sorted(found.rows, key=lambda row: row.step)
-    names = [name for name in found.columns if any(row.figures.get(name) is not None for row in rows)]
+    rows = sorted(ranking.rows, key=lambda row: row.step)
+    names = [name for name in ranking.columns if any(row.figures.get(name) is not None for row in rows)]
     canvas = Image.new("RGB", (_WIDTH, max(len(names), 1) * _HEIGHT + 22), _PAPER)
-    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(size=12)
-    for place, name in enumerate(names):
+    draw = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(size=12)
+    for position, name in enumerate(names):
         points = [(row.iteration, value) for row in rows if (value := row.figures.get(name)) is not None]
-        best = next((p for p in points if p[0] == found.rows[0].iteration), None)
-        _curve(draw, font, place, (name, found.columns[name]), points, best, (rows[0].iteration, rows[-1].iteration))
+        # The first row ranks first; it may lack this figure.
+        best = next((p for p in points if p[0] == ranking.rows[0].iteration), None)
+        _curve(
+            draw, font, position, (name, ranking.columns[name]), points, best, (rows[0].iteration, rows[-1].iteration)
+        )
     draw.text((_MARGIN, canvas.height - 18), f"iteration {rows[0].iteration:,}", _INK, font)
     last = f"{rows[-1].iteration:,}"
     draw.text((_WIDTH - 12 - draw.textlength(last, font), canvas.height - 18), last, _INK, font)
@@ -107,13 +115,14 @@ def curves(found: Compared) -> UInt8[np.ndarray, "height width 3"]:
 def _curve(  # noqa: PLR0913, PLR0917  where it is drawn, what it is called, its points, and what they are scaled by
     draw: ImageDraw.ImageDraw,
     font: Any,
-    place: int,
+    position: int,
     label: tuple[str, str],
     points: Sequence[tuple[int, float]],
     best: tuple[int, float] | None,
     across: tuple[int, int],
 ) -> None:
-    top, bottom = place * _HEIGHT + 24, (place + 1) * _HEIGHT - 8
+    top = position * _HEIGHT + 24
+    bottom = (position + 1) * _HEIGHT - 8
     low, high = (end(value for _, value in points) for end in (min, max))
 
     def at(point: tuple[int, float]) -> tuple[float, float]:
@@ -124,7 +133,8 @@ def _curve(  # noqa: PLR0913, PLR0917  where it is drawn, what it is called, its
     name, form = label
     draw.line([(_MARGIN, bottom + 3), (_WIDTH - 10, bottom + 3)], _FAINT)
     draw.text((_MARGIN, top - 22), f"{name}   {form.format(low)} to {form.format(high)}", _INK, font)
-    line, colour = [at(point) for point in points], _LINES[place % len(_LINES)]
+    line = [at(point) for point in points]
+    colour = _LINES[position % len(_LINES)]
     if len(line) > 1:
         draw.line(line, colour, 2)
     for x, y in line:

@@ -141,11 +141,11 @@ def fish_script(flags: Flags, take_runs: Collection[str]) -> str:
     lines += [f"complete -c fieldwatch -n __fieldwatch_first -f -a '{word}'" for word in _first(flags)]
     for group, words in _second(flags).items():
         lines.append(f"complete -c fieldwatch -n '__fieldwatch_after {group}' -f -a '{' '.join(words)}'")
-    for command, some in flags.items():
+    for command, command_flags in flags.items():
         at = f"complete -c fieldwatch -n '__fieldwatch_at {command}'"
         if command in take_runs:
             lines.append(f"{at} -a '(__fieldwatch_runs)'")
-        lines += [f"{at} {_fish_flag(flag)}" for flag in some if _plain(flag.name)]
+        lines += [f"{at} {_fish_flag(flag)}" for flag in command_flags if _plain(flag.name)]
     return "\n".join(lines) + "\n"
 
 
@@ -163,16 +163,19 @@ def _filled(text: str, flags: Flags, take_runs: Collection[str]) -> str:
 def _shared_functions(flags: Flags, take_runs: Collection[str]) -> str:
     """What bash and zsh say alike: words for a command, for a flag."""
     second = {group: " ".join(words) for group, words in _second(flags).items()}
-    names = {command: " ".join(flag.name for flag in some if _plain(flag.name)) for command, some in flags.items()}
+    names = {
+        command: " ".join(flag.name for flag in command_flags if _plain(flag.name))
+        for command, command_flags in flags.items()
+    }
     values = {
         f"{command} {flag.name}": _value(flag)
-        for command, some in flags.items()
-        for flag in some
+        for command, command_flags in flags.items()
+        for flag in command_flags
         if flag.takes != "nothing" and _plain(flag.name)
     }
     runs = "|".join(f"'{command}'" for command in take_runs)
-    asked = f"_fieldwatch_takes_runs() {{\n  case $1 in {runs}) return 0 ;; esac\n  return 1\n}}\n"
-    return "\n".join([_function("second", second), _function("flags", names), _function("values", values), asked])
+    takes_runs = f"_fieldwatch_takes_runs() {{\n  case $1 in {runs}) return 0 ;; esac\n  return 1\n}}\n"
+    return "\n".join([_function("second", second), _function("flags", names), _function("values", values), takes_runs])
 
 
 def _value(flag: Flag) -> str:
@@ -186,7 +189,7 @@ def _function(name: str, answers: Mapping[str, str]) -> str:
     questions: dict[str, list[str]] = {}
     for question, answer in answers.items():
         questions.setdefault(answer, []).append(f"'{question}'")
-    cases = "".join(f"    {'|'.join(some)}) echo '{answer}' ;;\n" for answer, some in questions.items())
+    cases = "".join(f"    {'|'.join(group)}) echo '{answer}' ;;\n" for answer, group in questions.items())
     return f"_fieldwatch_{name}() {{\n  case $1 in\n{cases}  esac\n}}\n"
 
 

@@ -37,6 +37,7 @@ def flags_of(run: Callable[[Sequence[str]], object]) -> tuple[Flag, ...]:
         ValueError: the parser answers in another form than the one that is known.
     """
     written = io.StringIO()
+    # tyro prints the script and exits; the list of flags is one line of it, in Python's own notation.
     with redirect_stdout(written), suppress(SystemExit):  # which is how a parser ends after it has answered
         run(["--tyro-print-completion", "bash"])
     line = next((one for one in written.getvalue().splitlines() if one.startswith(_SPEC)), None)
@@ -61,7 +62,7 @@ def stored_flags() -> dict[str, tuple[Flag, ...]]:
 
 def as_stored(flags: Mapping[str, Sequence[Flag]]) -> bytes:
     """The table as its file holds it."""
-    table = {command: {flag.name: flag.takes for flag in some} for command, some in flags.items()}
+    table = {command: {flag.name: flag.takes for flag in command_flags} for command, command_flags in flags.items()}
     return orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 

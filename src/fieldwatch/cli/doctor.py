@@ -10,8 +10,8 @@ import tyro
 from fieldwatch.cli.doctor_data import AUTO, data_kinds, kind_of
 from fieldwatch.cli.doctor_machine import describe_machine, print_machine
 from fieldwatch.cli.doctor_report import DataReport, print_report
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.options import extended, group_field, refuse_changed
+from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.run_flags import refuse_set
 from fieldwatch.record import Terminal
 from fieldwatch.registry import resolve
@@ -43,6 +43,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # The choices of --kind depend on the installed pipelines, so the class of flags is made here.
     kinds = data_kinds()
     options = {name: resolve(kind.options) for name, kind in kinds.items() if kind.options}
     about_kind = tyro.conf.arg(help="What the data are; auto recognizes them.")
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
             print_json(asdict(machine))
         else:
             print_machine(Terminal(highlight=False), machine)
-        return 1 if machine.ill else 0
+        return 1 if machine.has_problems else 0
     report = _examined(chosen, chosen.data.expanduser(), options)
     if chosen.json:
         print_json(asdict(report))
@@ -65,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
         console = Terminal(highlight=False)
         print_report(console, report)
         if report.files:
-            print_places(console, {name: path.absolute() for name, path in report.files.items()})
-    return 1 if report.ill else 0
+            print_paths(console, {name: path.absolute() for name, path in report.files.items()})
+    return 1 if report.has_problems else 0
 
 
 def _refuse_options(chosen: Any, names: Iterable[str], why: str) -> None:

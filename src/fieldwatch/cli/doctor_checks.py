@@ -6,9 +6,12 @@ from typing import Any
 from fieldwatch.cli.doctor_report import DataFinding
 
 GIBIBYTE = 1 << 30
-LITTLE_DISK, LITTLE_MEMORY, LITTLE_SHARED = 10 * GIBIBYTE, 4 * GIBIBYTE, GIBIBYTE // 4
+LOW_DISK = 10 * GIBIBYTE
+LOW_MEMORY = 4 * GIBIBYTE
+LOW_SHARED_MEMORY = GIBIBYTE // 4
 FEW_FILES = 256
-LATE, EARLIEST = 5.0, "2025"
+CLOCK_SKEW = 5.0
+EARLIEST_YEAR = "2025"
 DRIVERS = {"11": 450, "12": 525, "13": 580}
 """The first driver for Linux that runs programs of each major version of CUDA (CUDA compatibility, NVIDIA)."""
 
@@ -17,7 +20,7 @@ def checked(
     machine: Mapping[str, Any], software: Mapping[str, Any], others: Iterable[DataFinding] = ()
 ) -> tuple[DataFinding, ...]:
     """Everything that is wrong, the gravest first."""
-    found = [
+    findings = [
         *about_the_gpu(machine, software),
         *about_what_is_installed(software),
         *about_room(machine),
@@ -25,14 +28,15 @@ def checked(
         *others,
     ]
     order = ("error", "warning", "note")
-    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def about_the_gpu(machine: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[DataFinding]:
     """A GPU that torch cannot use, and why."""
     if not machine["gpus"] or software["torch_sees_gpu"]:
         return
-    build, driver = software["torch_build"], machine["driver"]
+    build = software["torch_build"]
+    driver = machine["driver"]
     wanted = DRIVERS.get(build.removeprefix("CUDA ").partition(".")[0])
     newest = str(driver or "").partition(".")[0]
     if wanted is not None and newest.isdecimal() and int(newest) < wanted:
@@ -61,14 +65,14 @@ def about_what_is_installed(software: Mapping[str, Any]) -> Iterator[DataFinding
 def about_room(machine: Mapping[str, Any]) -> Iterator[DataFinding]:
     """Disk, memory, shared memory, open files."""
     disk = machine["disk"]
-    if disk["free_bytes"] < LITTLE_DISK:
+    if disk["free_bytes"] < LOW_DISK:
         free = gibibytes(disk["free_bytes"])
         yield _short("disk", f"{free} are free in {disk['folder']}", "checkpoints and pictures need some: use --out")
     free = min(machine["memory_free_bytes"], machine["memory_limit_bytes"] or machine["memory_free_bytes"])
-    if free < LITTLE_MEMORY:
+    if free < LOW_MEMORY:
         yield _short("memory", f"{gibibytes(free)} of memory are free", "close what is not needed, or use --preset cpu")
     shared = machine["shared_memory_bytes"]
-    if shared is not None and shared < LITTLE_SHARED:
+    if shared is not None and shared < LOW_SHARED_MEMORY:
         remedy = "start the container with more (docker run --shm-size 2g): workers and ranks hand data over there"
         yield _short("shared memory", f"{gibibytes(shared)} are free in /dev/shm", remedy)
     files = machine["open_files"]
@@ -79,14 +83,15 @@ def about_room(machine: Mapping[str, Any]) -> Iterator[DataFinding]:
 
 def about_runs(machine: Mapping[str, Any]) -> Iterator[DataFinding]:
     """Where runs go, and the clock that dates them."""
-    runs, skew = machine["runs"], machine["clock_skew_seconds"]
+    runs = machine["runs"]
+    skew = machine["clock_skew_seconds"]
     if runs["reason"] is not None:
         message = f"{runs['folder']} {runs['reason']}"
         yield _short("runs", message, "train from a folder of yours, or name one by --out")
-    if machine["clock"] < EARLIEST:
+    if machine["clock"] < EARLIEST_YEAR:
         message = f"the clock says {machine['clock']}"
         yield _short("clock", message, "set it (timedatectl set-ntp true): rows, events and resumes are dated by it")
-    elif skew is not None and abs(skew) > LATE:
+    elif skew is not None and abs(skew) > CLOCK_SKEW:
         message = f"the disk's clock is {skew:g} s from this machine's"
         yield _short("clock", message, "let both take the time from a server (NTP): live views tell a hang by it")
 

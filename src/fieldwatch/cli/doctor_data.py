@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.registry import DataKind, resolve, working_pipelines
 
 AUTO = "auto"
@@ -48,6 +48,7 @@ def _unknown(path: Path, names: Sequence[str]) -> str:
     found = ", ".join(names[:10]) + (f", ... ({len(names)})" if len(names) > 10 else "")
     if not names:
         return f"{path} is empty: give a folder or a file, holding {_wanted()}"
+    # Often the folder above the data is given by mistake.
     folders = (path / name for name in names if (path / name).is_dir())
     below = next((folder for folder in folders if _most_certain(folder) is not None), None)
     hint = f"did you mean {below}? Else give" if below else "give"

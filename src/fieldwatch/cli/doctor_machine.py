@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.cli.doctor_checks import checked, gibibytes
-from fieldwatch.cli.doctor_places import look_at_places
+from fieldwatch.cli.doctor_folders import inspect_folders
 from fieldwatch.cli.doctor_report import DataFinding, MachineCheck, print_checks
 from fieldwatch.monitor import Gpu, read_machine
 from fieldwatch.registry import pipeline_names, resolve, working_pipelines
@@ -72,30 +72,31 @@ class MachineReport:
     checks: tuple[MachineCheck, ...] = ()
 
     @property
-    def ill(self) -> bool:
+    def has_problems(self) -> bool:
         """Whether something is worse than a note."""
         return any(finding.severity != "note" for finding in self.findings)
 
 
 def describe_machine() -> MachineReport:
     """Look at the machine; no CUDA context is made, and nothing heavy is imported for it."""
-    seen = read_machine(settle=0.0)
+    reading = read_machine(settle=0.0)
     limit = memory_limit()
-    total = seen.cpu.memory_total_bytes
+    total = reading.cpu.memory_total_bytes
     checks = pipeline_checks()
-    place = Path.cwd()
+    folder = Path.cwd()
     machine = {
-        "host": seen.host,
+        "host": reading.host,
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": processor(),
-        "cores": {"logical": seen.cpu.cores, "physical": psutil.cpu_count(logical=False), "usable": usable_cores()},
+        "cores": {"logical": reading.cpu.cores, "physical": psutil.cpu_count(logical=False), "usable": usable_cores()},
         "memory_bytes": total,
-        "memory_free_bytes": total - seen.cpu.memory_used_bytes,
+        "memory_free_bytes": total - reading.cpu.memory_used_bytes,
+        # Some systems write a number far beyond the machine's memory for "no limit".
         "memory_limit_bytes": limit if limit is not None and limit < total else None,
-        "gpus": [_gpu(gpu) for gpu in seen.gpus],
-        "driver": seen.driver,
-        "disk": {"folder": str(place), "free_bytes": shutil.disk_usage(place).free},
-        **look_at_places(place),
+        "gpus": [_gpu(gpu) for gpu in reading.gpus],
+        "driver": reading.driver,
+        "disk": {"folder": str(folder), "free_bytes": shutil.disk_usage(folder).free},
+        **inspect_folders(folder),
     }
     software = {
         "fieldwatch": version("fieldwatch"),
@@ -138,7 +139,7 @@ def pipeline_checks() -> list[MachineCheck]:
 def broken_pipelines() -> list[DataFinding]:
     """Report packages whose pipeline cannot be used, and that there is no pipeline at all."""
     working, broken = working_pipelines()
-    found = [
+    findings = [
         DataFinding(
             name="pipelines",
             severity="error",
@@ -148,7 +149,7 @@ def broken_pipelines() -> list[DataFinding]:
         for error in broken.values()
     ]
     if not working and not broken:
-        found.append(
+        findings.append(
             DataFinding(
                 name="pipelines",
                 severity="error",
@@ -156,7 +157,7 @@ def broken_pipelines() -> list[DataFinding]:
                 remedy="install the package again: pip install -e . (or make env)",
             )
         )
-    return found
+    return findings
 
 
 def installed(package: str) -> str | None:
@@ -205,12 +206,13 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 def print_machine(console: Console, report: MachineReport) -> None:
     """Show a machine."""
-    machine, software = report.machine, report.software
+    machine = report.machine
+    software = report.software
     cores = machine["cores"]
     table = Table.grid(padding=(0, 2))
     table.add_row("machine", Text(f"{machine['host']}, {machine['system']}"))
-    told = f"{cores['logical']} cores ({cores['physical'] or 'unknown'} physical, {cores['usable']} usable)"
-    table.add_row("processor", Text(f"{machine['processor']}, {told}"))
+    cores_text = f"{cores['logical']} cores ({cores['physical'] or 'unknown'} physical, {cores['usable']} usable)"
+    table.add_row("processor", Text(f"{machine['processor']}, {cores_text}"))
     limit = machine["memory_limit_bytes"]
     within = f", limited to {gibibytes(limit)}" if limit else ""
     free = gibibytes(machine["memory_free_bytes"])
@@ -220,7 +222,7 @@ def print_machine(console: Console, report: MachineReport) -> None:
         table.add_row(f"GPU {gpu['index']}", Text(f"{gpu['name']}, {gibibytes(size) if size else 'memory unknown'}"))
     if not machine["gpus"]:
         table.add_row("GPU", "none")
-    _add_places(table, machine)
+    _add_limits(table, machine)
     build = f"{software['torch']} ({software['torch_build']}, {software['torch_threads']} threads)"
     table.add_row("python", Text(f"{software['python']}, fieldwatch {software['fieldwatch']}"))
     table.add_row("torch", Text(build))
@@ -229,21 +231,24 @@ def print_machine(console: Console, report: MachineReport) -> None:
         table.add_row(check.label, Text(check.text))
     table.add_row("tab", Text("in TensorBoard" if software["tensorboard_tab"] else "not in TensorBoard"))
     for library in libraries_here():
-        there = report.libraries[library.package]
-        table.add_row(library.package, Text(f"{there or 'not installed: ' + library.remedy}  ({library.purpose})"))
+        installed_version = report.libraries[library.package]
+        table.add_row(
+            library.package, Text(f"{installed_version or 'not installed: ' + library.remedy}  ({library.purpose})")
+        )
     for name, purpose in PROGRAMS.items():
         table.add_row(name, Text(f"{report.programs[name] or 'not found'}  ({purpose})"))
     console.print(table)
     print_checks(console, report.findings)
 
 
-def _add_places(table: Table, machine: Mapping[str, Any]) -> None:
+def _add_limits(table: Table, machine: Mapping[str, Any]) -> None:
     """Disk, shared memory, limits, clock."""
     free = gibibytes(machine["disk"]["free_bytes"])
     table.add_row("disk", Text(f"{free} free in {machine['disk']['folder']}"))
-    shared, files = machine["shared_memory_bytes"], machine["open_files"]
-    told = f"{gibibytes(shared)} free" if shared is not None else "unknown"
-    table.add_row("limits", Text(f"{files or 'any number of'} open files, shared memory {told}"))
+    shared = machine["shared_memory_bytes"]
+    files = machine["open_files"]
+    shared_text = f"{gibibytes(shared)} free" if shared is not None else "unknown"
+    table.add_row("limits", Text(f"{files or 'any number of'} open files, shared memory {shared_text}"))
     runs = machine["runs"]
     table.add_row("runs", Text(f"{runs['folder']}: {runs['reason'] or 'can be written'}"))
     table.add_row("clock", Text(machine["clock"]))

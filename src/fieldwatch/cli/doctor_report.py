@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.ending import COLOURS
+from fieldwatch.cli.output import COLOURS
 
 Severity = Literal["note", "warning", "error"]
 
@@ -72,7 +72,7 @@ class DataReport:
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     @property
-    def ill(self) -> bool:
+    def has_problems(self) -> bool:
         """Whether something is worse than a note."""
         return any(finding.severity != "note" for finding in self.findings)
 
@@ -82,7 +82,7 @@ def print_report(console: Console, report: DataReport) -> None:
     console.print(Text.assemble((f"{report.path}", "bold"), f": {report.kind}"), soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     for name, value in report.facts.items():
-        table.add_row(f"  {name}", Text(shown(value)))
+        table.add_row(f"  {name}", Text(fact_text(value)))
     console.print(table)
     for note in report.notes:
         console.print(Text(f"  note: {note}"), soft_wrap=True)
@@ -100,12 +100,12 @@ def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
         console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
 
 
-def shown(value: Any) -> str:
+def fact_text(value: Any) -> str:
     """A fact as people read it."""
     if value is None:
         return "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {shown(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {fact_text(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(shown(one) for one in value) or "none"
+        return ", ".join(fact_text(one) for one in value) or "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

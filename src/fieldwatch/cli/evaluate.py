@@ -8,9 +8,9 @@ import orjson
 from rich.text import Text
 
 from fieldwatch.base import output_path, write_file
-from fieldwatch.cli.ending import print_json, print_places, reading_input
-from fieldwatch.cli.opening import open_stored
+from fieldwatch.cli.open_run import open_stored
 from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.run_flags import RunFlags
 from fieldwatch.cli.training import check_writable
@@ -48,11 +48,11 @@ def run(arguments: Sequence[str]) -> int:
         about = {"run": chosen.run, "step": scores.step, METRICS: scores.metrics}
         print_json({**about, **scores.details, "files": files})
         return 0
-    told = f", {scores.headline}" if scores.headline else ""
-    console.print(f"{chosen.run}, step {scores.step}{told}", soft_wrap=True, markup=False)
+    headline = f", {scores.headline}" if scores.headline else ""
+    console.print(f"{chosen.run}, step {scores.step}{headline}", soft_wrap=True, markup=False)
     for part in scores.display or (quality_of(pipeline, scores.metrics),):
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
-    print_places(console, files)
+    print_paths(console, files)
     return 0
 
 
@@ -85,6 +85,6 @@ def with_metrics(scores: Scores, chosen: Arguments) -> Mapping[str, Path]:
     if METRICS in scores.files:
         return scores.files
     folder = chosen.out or output_path(chosen.run, "products", f"eval-{scores.step}")
-    told = {"step": scores.step, METRICS: scores.metrics, **scores.details}
-    data = orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+    stored = {"step": scores.step, METRICS: scores.metrics, **scores.details}
+    data = orjson.dumps(stored, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n"
     return {**scores.files, METRICS: write_file(output_path(folder, "metrics.json"), data)}

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput, reading_input
 from fieldwatch.cli.export_record import export_the_record
 from fieldwatch.cli.options import options_of, parse_with_options, refuse_options
+from fieldwatch.cli.output import BadInput, reading_input
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
 from fieldwatch.record.exports import TARGETS as RECORD
 from fieldwatch.record.exports import Target
@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "export_options", "fieldwatch export", arguments, [_target()])
     with reading_input():
+        # A pipeline that is not installed here can still have its record exported.
         name = pipeline_name_of(chosen.run)
     pipeline = find_pipeline(name) if name in pipeline_names() else None
     targets = (*(pipeline.exports if pipeline else ()), *RECORD)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fieldwatch.base import output_path
-from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.record.exports import Target, export_record
 
@@ -23,9 +23,9 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
     Raises:
         BadInput: there is no run, nothing was recorded, the folder is there, or pyarrow is not installed.
     """
-    place = out or output_path(run, "products", f"record-{to}")
+    folder = out or output_path(run, "products", f"record-{to}")
     with reading_input():
-        written = export_record(run, to, place, overwrite=overwrite)
+        written = export_record(run, to, folder, overwrite=overwrite)
     for damage in written.damage:
         sys.stderr.write(f"damaged: {damage.message}\n")
     if json:
@@ -33,7 +33,7 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
             {
                 "run": run,
                 "to": to,
-                "folder": place.absolute(),
+                "folder": folder.absolute(),
                 "files": written.files,
                 "rows": written.rows,
                 "metrics": written.columns,
@@ -45,8 +45,8 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
         metrics = f" of {written.columns[table]:,} metrics" if table in written.columns else ""
         console.print(f"{table}: {rows:,} rows{metrics}")
     console.print(f"{sum(written.files.values()):,} bytes")
-    places: dict[str, str | Path] = {to: place.absolute()}
+    paths: dict[str, str | Path] = {to: folder.absolute()}
     if to == "tensorboard":
-        places["show"] = f"tensorboard --logdir {shlex.quote(str(place))}"
-    print_places(console, places)
+        paths["show"] = f"tensorboard --logdir {shlex.quote(str(folder))}"
+    print_paths(console, paths)
     return 0

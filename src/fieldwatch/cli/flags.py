@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 
 Config = TypeVar("Config")
 

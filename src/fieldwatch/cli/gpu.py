@@ -10,8 +10,8 @@ import orjson
 import tyro
 from rich.live import Live
 
-from fieldwatch.cli.ending import BadInput, print_json
-from fieldwatch.monitor import Machine, MachineReader, line, picture, read_machine
+from fieldwatch.cli.output import BadInput, print_json
+from fieldwatch.monitor import Machine, MachineReader, machine_line, read_machine, render_machine
 from fieldwatch.record import Terminal
 
 SHORTEST = 0.1
@@ -55,7 +55,7 @@ def _show_once(machine: Machine, *, as_json: bool) -> None:
     if as_json:
         print_json(machine.as_json())
     else:
-        Terminal(highlight=False).print(picture(machine, rows=sys.maxsize))
+        Terminal(highlight=False).print(render_machine(machine, rows=sys.maxsize))
 
 
 def _watch(interval: float, *, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def _watch(interval: float, *, as_json: bool) -> None:
             _write_lines(reader, interval, as_json=as_json)
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                live.update(picture(reader.read(), rows=console.height - 1), refresh=True)
+                live.update(render_machine(reader.read(), rows=console.height - 1), refresh=True)
                 time.sleep(interval)
 
 
@@ -78,8 +78,8 @@ def _write_lines(reader: MachineReader, interval: float, *, as_json: bool) -> No
         if as_json:
             sys.stdout.write(orjson.dumps(machine.as_json(), default=str).decode() + "\n")
         else:
-            told = [note for note in machine.notes if note not in notes]
-            sys.stdout.write("".join(f"note: {note}\n" for note in told) + line(machine) + "\n")
+            new_notes = [note for note in machine.notes if note not in notes]
+            sys.stdout.write("".join(f"note: {note}\n" for note in new_notes) + machine_line(machine) + "\n")
             notes = machine.notes
         sys.stdout.flush()
         time.sleep(interval)

@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from fieldwatch.cli.ending import print_json, print_places, reading_input
+from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.record import EVENTS, JOURNAL, Terminal, read_manifest
 from fieldwatch.registry import population_of
 from fieldwatch.report.growth import (
@@ -72,16 +72,16 @@ def run(arguments: Sequence[str]) -> int:
             highlight=False,
             markup=False,
         )
-    places = {"events": (chosen.run / EVENTS).absolute(), "journal": (chosen.run / JOURNAL).absolute()}
-    print_places(console, places | ({"csv": chosen.csv.absolute()} if chosen.csv is not None else {}))
+    paths = {"events": (chosen.run / EVENTS).absolute(), "journal": (chosen.run / JOURNAL).absolute()}
+    print_paths(console, paths | ({"csv": chosen.csv.absolute()} if chosen.csv is not None else {}))
     return 0
 
 
 def _print(
     console: Console, entries: Sequence[LedgerEntry], folder: Path, population: str, *, everything: bool
 ) -> None:
-    shown = list(entries) if everything else chosen_entries(entries)
-    more = f", {len(shown)} of them shown (--all shows all)" if len(shown) < len(entries) else ""
+    listed = list(entries) if everything else chosen_entries(entries)
+    more = f", {len(listed)} of them shown (--all shows all)" if len(listed) < len(entries) else ""
     console.print(f"{folder}: {len(entries)} events{more}", soft_wrap=True, highlight=False, markup=False)
-    console.print(ledger_table(shown), highlight=False)
+    console.print(ledger_table(listed), highlight=False)
     console.print(LEGEND.format(population=population), style="dim", highlight=False)

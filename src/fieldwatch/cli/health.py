@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.text import Text
 
-from fieldwatch.cli.ending import print_findings, print_json, reading_input
+from fieldwatch.cli.output import print_findings, print_json, reading_input
 from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import examine, exit_code
 from fieldwatch.monitor import read_post_mortems, state_of

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fieldwatch.base import InputError, printable
 from fieldwatch.cli.commands import all_commands, find_command, runner_of
-from fieldwatch.cli.supervise import is_supervised, last_words, supervise
+from fieldwatch.cli.supervise import is_supervised, reporting_exit, supervise
 from fieldwatch.record import Terminal
 from fieldwatch.registry import working_pipelines
 
@@ -43,10 +43,10 @@ def _run(words: Sequence[str]) -> int:
     """Run a command, and tell what ended it."""
     name = words[0]
     try:
-        found = find_command(words)
-        if found is None:
+        command = find_command(words)
+        if command is None:
             return _unknown(words)
-        name = found
+        name = command
         return _call(name, words[len(name.split()) :])
     except InputError as error:
         _print_input_error(name, error)
@@ -64,9 +64,10 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _call(name: str, arguments: Sequence[str]) -> int:
+    # Decided from the words alone: the supervisor must stay small and import no torch.
     if is_supervised(name, arguments):
         return supervise(name, arguments)
-    with last_words():
+    with reporting_exit():
         return int(runner_of(name)(arguments))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from fieldwatch.cli.ending import BadInput, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_findings, print_json, print_paths, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.record import Terminal
 from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
         raise BadInput("no input was named: give a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
     console = Terminal(stderr=chosen.json)
     with reading_input():
-        paths = [_found(console, name) for name in chosen.inputs]
+        paths = [_resolved(console, name) for name in chosen.inputs]
         snapshots = [_is_pickle(path) for path in paths]
     if all(snapshots):
         return _snapshots(chosen, console, paths)
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     return _traces(chosen, console, paths)
 
 
-def _found(console: Console, name: str) -> Path:
+def _resolved(console: Console, name: str) -> Path:
     """Return the path that a word means; says which, where it had to be looked for."""
     if name != LATEST or Path(name).exists():
         return Path(name)
@@ -88,7 +88,7 @@ def _traces(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
         for path in paths:
             if (path / RANKS).is_dir():
                 console.print(ranks_table(read_ranks(path)))
-        print_places(console, places)
+        print_paths(console, places)
     return exit_code(finding for analysis in analyses for finding in analysis.findings)
 
 
@@ -118,6 +118,6 @@ def _snapshots(chosen: Arguments, console: Console, paths: Sequence[Path]) -> in
         return 0
     for snapshot in snapshots:
         console.print(snapshot_table(snapshot))
-    places = {path.name: path.absolute() for path in paths}
-    print_places(console, places | ({"page": chosen.html.absolute()} if chosen.html is not None else {}))
+    files = {path.name: path.absolute() for path in paths}
+    print_paths(console, files | ({"page": chosen.html.absolute()} if chosen.html is not None else {}))
     return 0

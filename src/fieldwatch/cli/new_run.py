@@ -3,7 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.run import Ranks
 
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.monitor.nsight import Statistics, find_nsys, parse_statistics, report_file, stats_line
 
-SHOWN = 5
+TABLE_ROWS = 5
 """Rows shown of each table; the report holds all."""
 COLUMNS = {
     "cuda_gpu_kern_sum": ("Time (%)", "Instances", "Avg (ns)", "Name"),
@@ -58,8 +58,8 @@ def statistics(nsys: str, report: Path) -> tuple[Statistics, ...]:
     done = _called(stats_line(nsys, report))
     tables = parse_statistics(done.stdout)
     if done.returncode != 0 and not tables:
-        said = (done.stderr or done.stdout).strip()
-        raise BadInput(f"the report {report} was written, but `nsys stats` could not read it: {said}")
+        output = (done.stderr or done.stdout).strip()
+        raise BadInput(f"the report {report} was written, but `nsys stats` could not read it: {output}")
     return tables
 
 
@@ -71,13 +71,13 @@ def print_statistics(console: Console, tables: Sequence[Statistics]) -> None:
         if not statistic.rows:
             continue
         columns = [name for name in COLUMNS.get(statistic.report, ()) if name in statistic.rows[0]]
-        shown = columns or list(statistic.rows[0])
+        names = columns or list(statistic.rows[0])
         table = Table(title=Text(statistic.title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in shown:
-            last = name == shown[-1]
+        for name in names:
+            last = name == names[-1]
             table.add_column(name, justify="left" if last else "right", no_wrap=True, overflow="ellipsis")
-        for row in statistic.rows[:SHOWN]:
-            table.add_row(*(Text(row[name]) for name in shown))
+        for row in statistic.rows[:TABLE_ROWS]:
+            table.add_row(*(Text(row[name]) for name in names))
         console.print(table)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import tyro
 
-from fieldwatch.cli.ending import BadInput, print_json, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
+from fieldwatch.cli.output import BadInput, print_json, print_paths
 from fieldwatch.monitor.nsight import SESSION, device_line, report_file, start_line, stop_line, whose
 from fieldwatch.record import Terminal
 
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if not chosen.device:
         print_statistics(Terminal(highlight=False), tables)
-    print_places(Terminal(highlight=False), {"report": report, "timeline": f"nsys-ui {report}"})
+    print_paths(Terminal(highlight=False), {"report": report, "timeline": f"nsys-ui {report}"})
     return 0
 
 
@@ -77,19 +77,19 @@ def prepared(process: psutil.Process) -> Mapping[str, str]:
     """
     try:
         family = [process, *process.children(recursive=True)]
-        found = [environment for one in family if SESSION in (environment := one.environ())]
+        environments = [environment for one in family if SESSION in (environment := one.environ())]
     except psutil.Error as error:
         raise BadInput(
             f"process {process.pid} cannot be looked into ({error}): run this as its user, or root"
         ) from error
-    if not found:
+    if not environments:
         raise BadInput(
             f"process {process.pid} was not started with `fieldwatch nsys train --on-request`, and Nsight Systems "
             "cannot attach to the CUDA calls of a running process. Stop it (a fieldwatch run saves itself), go on with "
             "`fieldwatch nsys train --on-request -- fieldwatch resume RUN` and ask again; or give --device for the "
             "counters of the whole device"
         )
-    return found[0]
+    return environments[0]
 
 
 def _process(pid: int) -> psutil.Process:
@@ -115,5 +115,5 @@ def _record(nsys: str, process: psutil.Process, environment: Mapping[str, str], 
 def _call(line: Sequence[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(line, env=whose(environment), capture_output=True, text=True, check=False)  # noqa: S603  a line of ours, no shell
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise BadInput(f"`nsys {line[1]}` failed with exit code {done.returncode}: {said or 'it said nothing'}")
+        output = (done.stderr or done.stdout).strip()
+        raise BadInput(f"`nsys {line[1]}` failed with exit code {done.returncode}: {output or 'it said nothing'}")

@@ -15,8 +15,8 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_places
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
+from fieldwatch.cli.output import BadInput, print_paths
 from fieldwatch.monitor.nsight import Capture, report_file, training_line
 from fieldwatch.record import Terminal
 
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
         return _run(nsys, capture, Path(), command)
     report = report_place(chosen.out)
     code = _run(nsys, capture, report, command)
-    return _tell(console, nsys, capture, report_file(report), code)
+    return _report(console, nsys, capture, report_file(report), code)
 
 
 def _check(command: Sequence[str]) -> None:
@@ -82,8 +82,8 @@ def _run(nsys: str, capture: Capture, report: Path, command: Sequence[str]) -> i
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
-        kept = code_file.read_text().strip() if code_file.exists() else ""
-    return int(kept) if kept else code if code >= 0 else 128 - code
+        stored_code = code_file.read_text().strip() if code_file.exists() else ""
+    return int(stored_code) if stored_code else code if code >= 0 else 128 - code
 
 
 def _pass_on(number: int, _: FrameType | None) -> None:
@@ -98,7 +98,7 @@ def _pass_on(number: int, _: FrameType | None) -> None:
             continue
 
 
-def _tell(console: Console, nsys: str, capture: Capture, report: Path, code: int) -> int:
+def _report(console: Console, nsys: str, capture: Capture, report: Path, code: int) -> int:
     if not report.exists():
         why = (
             "the command never switched the profiler on (the steps were not reached, or there was no finding)"
@@ -108,5 +108,5 @@ def _tell(console: Console, nsys: str, capture: Capture, report: Path, code: int
         console.print(Text.assemble(("No report was written", "bold red"), f": {why}"))
         return code or FOUND_NOTHING
     print_statistics(Terminal(highlight=False), statistics(nsys, report))
-    print_places(console, {"report": report, "timeline": f"nsys-ui {report}"})
+    print_paths(console, {"report": report, "timeline": f"nsys-ui {report}"})
     return code

@@ -8,7 +8,7 @@ from typing import Any
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.record import NotARun
 from fieldwatch.registry import Pipeline, find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
 
@@ -45,12 +45,12 @@ def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:
     Raises:
         BadInput: a flag of another pipeline is set.
     """
-    own = pipeline.name if pipeline else "a loop of your own"
+    owner = pipeline.name if pipeline else "a loop of your own"
     for name in pipeline_names():
         options = getattr(chosen, group_field(name), None)
-        if name != own and options is not None:
-            refuse_changed(options, f"it is for runs of {name}, and this is one of {own}")
-    return getattr(chosen, group_field(own), None) if pipeline else None
+        if name != owner and options is not None:
+            refuse_changed(options, f"it is for runs of {name}, and this is one of {owner}")
+    return getattr(chosen, group_field(owner), None) if pipeline else None
 
 
 def refuse_options(chosen: Any, why: str) -> None:
@@ -99,6 +99,7 @@ def extended(base: type, groups: Mapping[str, type], choices: Sequence[tuple[str
     added = list(choices)
     for name, kind in groups.items():
         names = {each.name for each in fields(kind)}
+        # Two pipelines may have a flag of the same name: the first one keeps it.
         if taken.isdisjoint(names):
             added.append((group_field(name), kind, field(default_factory=kind)))
             taken |= names
@@ -109,6 +110,7 @@ def extended(base: type, groups: Mapping[str, type], choices: Sequence[tuple[str
 def _owner_among(arguments: Sequence[str]) -> str | None:
     """Return the pipeline of the first word that is a run folder; None where there is none."""
     for word in arguments:
+        # The flags are not parsed yet: which are valid depends on the run that is named among the words.
         if os.path.isfile(os.path.join(word, "run.json")):  # noqa: PTH113, PTH118  a word may be no path at all
             try:
                 return pipeline_name_of(Path(word))

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 from fieldwatch.record import ProfileNames
 from fieldwatch.run import Profile
 
 SWITCH = "--profile-tensors"
 USUAL = str(Profile().interval)
-_YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
+_YES = ("true", "yes", "on")
+_NO = ("false", "no", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
             out.append(word)
             continue
         follows = value if equals else (rest[0] if rest else "")
+        # A number, or yes or no, behind the switch belongs to it; any other word is the next argument.
         if follows.lower() in (*_YES, *_NO) or follows.lstrip("-").isdigit():
             rest = rest if equals else rest[1:]
         elif equals:

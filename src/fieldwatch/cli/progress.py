@@ -17,12 +17,12 @@ class ProgressBar:
 
     Args:
         total: steps of the whole run.
-        shown: metric name to the text it is shown in, ``{}`` for the value.
+        formats: metric name to the text it is shown in, ``{}`` for the value.
         console: where to draw.
     """
 
-    def __init__(self, total: int, shown: Mapping[str, str], console: Console) -> None:
-        self._shown = shown
+    def __init__(self, total: int, formats: Mapping[str, str], console: Console) -> None:
+        self._formats = formats
         self._last: dict[str, float] = {}
         self._note = ""
         self._total = total
@@ -39,7 +39,7 @@ class ProgressBar:
 
     def __call__(self, block: Block) -> None:
         """Take the newest values of a block."""
-        for name in self._shown.keys() & set(block.columns):
+        for name in self._formats.keys() & set(block.columns):
             self._last[name] = float(block.values[-1, block.columns.index(name)])
         if block.axis == "step":
             self._advance(int(block.steps[-1]) + 1, int(block.steps[0]))
@@ -51,7 +51,7 @@ class ProgressBar:
             self._show()
 
     def _show(self) -> None:
-        known = [text.format(_short(self._last[name])) for name, text in self._shown.items() if name in self._last]
+        known = [text.format(_short(self._last[name])) for name, text in self._formats.items() if name in self._last]
         self._progress.update(self._task, values=" ".join([self._note, *known] if self._note else known))
 
     def _advance(self, done: int, first: int) -> None:

@@ -10,8 +10,8 @@ from fieldwatch.registry import Pipeline
 
 def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
     """Return the pipeline's table of metrics, or one of all tags where it has none."""
-    own = pipeline.load("quality")
-    return quality_table(metrics) if own is None else own(metrics)
+    table_of = pipeline.load("quality")
+    return quality_table(metrics) if table_of is None else table_of(metrics)
 
 
 def quality_table(metrics: Mapping[str, float]) -> Table:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import is_page, write_page
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     with reading_input():
         write_page(account, path)
-    _tell(account, path)
+    _print_verdict(account, path)
     return 0
 
 
@@ -73,13 +73,13 @@ def _check(path: Path) -> None:
         raise BadInput(msg)
 
 
-def _tell(account: dict[str, Any], path: Path) -> None:
+def _print_verdict(account: dict[str, Any], path: Path) -> None:
     console = Terminal()
     verdict = account["verdict"]
-    shown = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
-    console.print(Text(shown, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
+    title = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
+    console.print(Text(title, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
     size = path.stat().st_size / 2**20
     console.print(
         f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size:.1f} MiB", highlight=False
     )
-    print_places(console, {"report": path.absolute()})
+    print_paths(console, {"report": path.absolute()})

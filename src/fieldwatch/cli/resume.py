@@ -8,17 +8,17 @@ import tyro
 from rich.text import Text
 
 from fieldwatch.base import printable
-from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.supervise import WatchFlags
-from fieldwatch.cli.training import train_and_tell
+from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
 from fieldwatch.registry import Pipeline, pipeline_of
 from fieldwatch.run import ExternalTargets
 
-TRACES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
+SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 """What each extra sink leaves in the folder of a run."""
 
 
@@ -63,14 +63,15 @@ def run(arguments: Sequence[str]) -> int:
         preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
         check_resumable = pipeline.load("check_resumable")
+        # A finished run needs nothing of what a resumed one does.
         if state != "finished" and check_resumable is not None:
             check_resumable(chosen.run, config)
     if state == "finished":
-        return tell_finished(pipeline, chosen.run, as_json=chosen.json, strict=chosen.strict)
+        return report_finished(pipeline, chosen.run, as_json=chosen.json, strict=chosen.strict)
     sinks, notes = sinks_of(chosen)
     for note in notes:
         Terminal(stderr=True).print(Text(printable(note, keep=""), "yellow"), soft_wrap=True)
-    return train_and_tell(
+    return train_and_report(
         pipeline,
         config,
         chosen.run,
@@ -93,11 +94,12 @@ def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
     """
     with reading_input():
         stored = ExternalTargets.stored(chosen.run)
-    wanted = [name for name in TRACES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
+    # A folder from elsewhere must not make this machine send data anywhere.
+    wanted = [name for name in SINK_FILES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
     notes = [
         f"{chosen.run} suggests the sink {name}, which you did not choose on this machine: it stays off; --{name} "
         "turns it on"
-        for name, trace in TRACES.items()
+        for name, trace in SINK_FILES.items()
         if name not in wanted and (name in stored.sinks or (chosen.run / trace).exists())
     ]
     if stored.trusted and stored.mirror and not chosen.mirror:
@@ -105,7 +107,7 @@ def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
     return wanted, notes
 
 
-def tell_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: bool) -> int:
+def report_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: bool) -> int:
     """Say that there is nothing to do, how good the run was, and what the rules find in it.
 
     Returns:
@@ -128,7 +130,7 @@ def tell_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: bo
     if metrics:
         console.print(quality_of(pipeline, metrics))
     print_findings(console, findings)
-    print_places(console, {"run folder": folder.absolute(), "log": folder.absolute() / "log.txt"})
+    print_paths(console, {"run folder": folder.absolute(), "log": folder.absolute() / "log.txt"})
     return code
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)

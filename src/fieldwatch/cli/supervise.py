@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch.base import InputError, printable
-from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.flags import dashed
-from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, say_end
+from fieldwatch.cli.output import BadInput
+from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, report_exit
 
 FLAG = "--supervise"
 LIMIT = "--restarts-per-hour"
@@ -71,15 +71,16 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
     def command(folder: Path | None) -> list[str]:
         nonlocal had_checkpoint
         if folder is not None:
+            # Once there was a checkpoint, a restart without one must fail instead of beginning at step 0.
             had_checkpoint = had_checkpoint or last_checkpoint(folder) is not None
-        rest = words if folder is None or name == RESUME else going_on(words, folder, must=had_checkpoint)
+        rest = words if folder is None or name == RESUME else resume_arguments(words, folder, must=had_checkpoint)
         return [sys.executable, "-m", "fieldwatch", *name.split(), *rest]
 
     def tell(line: str) -> None:
         sys.stderr.write(printable(f"fieldwatch {name} {FLAG}: {line}\n"))
         sys.stderr.flush()
 
-    return Supervisor(command, tell=tell, per_hour=limit_of(words)).run()
+    return Supervisor(command, announce=tell, per_hour=limit_of(words)).run()
 
 
 def limit_of(words: Sequence[str]) -> int:
@@ -90,26 +91,26 @@ def limit_of(words: Sequence[str]) -> int:
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Flags with their values, written as one word or as two."""
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         flag, equals, value = word.partition("=")
-        yield flag, value if equals else " ".join(words[place + 1 : place + 2])
+        yield flag, value if equals else " ".join(words[position + 1 : position + 2])
 
 
 @contextmanager
-def last_words() -> Iterator[None]:
+def reporting_exit() -> Iterator[None]:
     """Tell the supervisor, if there is one, what ends this command: only what is refused here is the user's to mend."""
     try:
         yield
     except SystemExit as ending:
         if ending.code:
-            say_end(ending, refused=_is_of_the_parser(ending))
+            report_exit(ending, refused=_raised_by_parser(ending))
         raise
     except BaseException as error:
-        say_end(error, refused=isinstance(error, InputError))
+        report_exit(error, refused=isinstance(error, InputError))
         raise
 
 
-def _is_of_the_parser(ending: SystemExit) -> bool:
+def _raised_by_parser(ending: SystemExit) -> bool:
     """Whether the parser of the flags ended the process: it has printed what it refuses."""
     at = ending.__traceback__
     while at is not None:
@@ -119,7 +120,7 @@ def _is_of_the_parser(ending: SystemExit) -> bool:
     return False
 
 
-def going_on(words: Sequence[str], folder: Path, *, must: bool = False) -> list[str]:
+def resume_arguments(words: Sequence[str], folder: Path, *, must: bool = False) -> list[str]:
     """The same command line, to go on with the run that it began in this folder.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from fieldwatch.cli.ending import BadInput
+from fieldwatch.cli.output import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,13 @@ def _listable(folder: Path) -> Path:
 
 def _names(runs: Sequence[Path]) -> list[str]:
     """Return a name per run: that of its folder, with as many folders above as it takes to tell it from the others."""
+    # Not resolved: a link's own name is the one that the user knows.
     parts = [[part for part in Path(os.path.abspath(run)).parts if part != os.sep] for run in runs]  # noqa: PTH100  a link keeps its name
     names = [_name(own, [other for other in parts if other != own]) for own in parts]
     return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]
 
 
-def _name(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
-    lengths = range(1, len(own) + 1)
-    enough = next((n for n in lengths if all(other[-n:] != own[-n:] for other in others)), len(own))
-    return "/".join(own[-enough:]).replace(",", "_").replace(":", "_") or "root"
+def _name(parts: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+    lengths = range(1, len(parts) + 1)
+    enough = next((n for n in lengths if all(other[-n:] != parts[-n:] for other in others)), len(parts))
+    return "/".join(parts[-enough:]).replace(",", "_").replace(":", "_") or "root"

@@ -11,7 +11,7 @@ from fieldwatch.cli.flags import preset_of
 from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
-from fieldwatch.cli.training import EXTRA_SINKS, train_and_tell
+from fieldwatch.cli.training import EXTRA_SINKS, train_and_report
 from fieldwatch.registry import CommandLine, Pipeline, find_pipeline
 
 _EXIT_CODES = """
@@ -55,7 +55,7 @@ class TrainFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ParsedCommand:
     """A command line, read.
 
     Attributes:
@@ -95,7 +95,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     pipeline = find_pipeline(name)
     chosen = parse(pipeline, arguments)
     flags = chosen.flags
-    return train_and_tell(
+    return train_and_report(
         pipeline,
         chosen.config,
         chosen.out,
@@ -111,7 +111,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     )
 
 
-def parse(pipeline: Pipeline, arguments: Sequence[str]) -> Chosen:
+def parse(pipeline: Pipeline, arguments: Sequence[str]) -> ParsedCommand:
     """Read the words after ``fieldwatch train NAME``.
 
     Raises:
@@ -128,18 +128,18 @@ def parse(pipeline: Pipeline, arguments: Sequence[str]) -> Chosen:
         args=words,
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    return Chosen(pipeline=pipeline, flags=flags, preset=preset, line=line)
+    return ParsedCommand(pipeline=pipeline, flags=flags, preset=preset, line=line)
 
 
 def _flags_of(pipeline: Pipeline, config: Any, presets: Sequence[str]) -> type[TrainFlags]:
     """Return the class of all flags: settings that begin as ``config``, what every training has, further flags."""
     about_preset = tyro.conf.arg(metavar="{" + ",".join(presets) + "}", help="Where the other settings start from.")
-    own: list[tuple[str, Any, Any]] = [
+    flags: list[tuple[str, Any, Any]] = [
         ("config", pipeline.load("config"), field(default_factory=lambda: config)),
         ("preset", Annotated[str, about_preset], field(default="default")),
     ]
     more = pipeline.load("flags")
     if more is not None:
-        own.append(("more", more, field(default_factory=more)))
+        flags.append(("more", more, field(default_factory=more)))
     text = f"{pipeline.help or pipeline.about}\n{_EXIT_CODES}"
-    return make_dataclass("Flags", own, bases=(TrainFlags,), frozen=True, kw_only=True, namespace={"__doc__": text})
+    return make_dataclass("Flags", flags, bases=(TrainFlags,), frozen=True, kw_only=True, namespace={"__doc__": text})

@@ -10,18 +10,18 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.checkpoint import StopRequest
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
+from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
-from fieldwatch.cli.train_many_view import Told, print_plan
+from fieldwatch.cli.train_many_view import SceneReporter, print_plan
 from fieldwatch.many import (
     Driver,
     Executor,
     Ledger,
     NoRay,
     OutInUse,
+    PlannedScene,
     ProcessExecutor,
     RayExecutor,
-    Scene,
     capacity_here,
     read_plan,
     scene_summary,
@@ -103,24 +103,24 @@ def train(chosen: Arguments, driver: Driver, console: Console) -> int:
         0 all finished, 1 some with errors among their findings, or with warnings and ``--strict``, 3 some failed, 130
         or 143 when it was stopped.
     """
-    with StopRequest() as stop, Told(console) as told:
-        driver.run(lambda: stop.requested is not None, told)
+    with StopRequest() as stop, SceneReporter(console) as reporter:
+        driver.run(lambda: stop.requested is not None, reporter)
         code = stop.exit_code or driver.exit_code(strict=chosen.strict)
     out = driver.out
-    measured = {name: find_pipeline(name).measured for name in {each.scene.pipeline for each in driver.standings}}
-    places = write_summary(out, driver.standings, measured, code)
+    measured = {name: find_pipeline(name).measured for name in {status.scene.pipeline for status in driver.statuses}}
+    files = write_summary(out, driver.statuses, measured, code)
     if chosen.json:
-        found = [scene_summary(each, measured[each.scene.pipeline]) for each in driver.standings]
-        without = [{name: value for name, value in scene.items() if name != "curve"} for scene in found]
-        print_json({"out": out, "exit_code": code, "scenes": without, "files": dict(places)})
-    told.ending(driver.standings)
-    print_places(console, {"runs": out, **places, "what was done": out / "many.jsonl"})
+        summaries = [scene_summary(status, measured[status.scene.pipeline]) for status in driver.statuses]
+        without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in summaries]
+        print_json({"out": out, "exit_code": code, "scenes": without_curves, "files": dict(files)})
+    reporter.print_summary(driver.statuses)
+    print_paths(console, {"runs": out, **files, "what was done": out / "many.jsonl"})
     if stop.requested:
         console.print("stopped: every scene was saved; the same command goes on", soft_wrap=True)
     return code
 
 
-def executor_for(chosen: Arguments, scenes: Sequence[Scene]) -> Executor:
+def executor_for(chosen: Arguments, scenes: Sequence[PlannedScene]) -> Executor:
     """Who tries the scenes; there has to be room for each.
 
     Raises:
@@ -140,7 +140,7 @@ def executor_for(chosen: Arguments, scenes: Sequence[Scene]) -> Executor:
     return executor
 
 
-def planned(scene: Scene, out: Path) -> dict[str, Any]:
+def planned(scene: PlannedScene, out: Path) -> dict[str, Any]:
     """What would be done for one scene."""
     return {
         "scene": scene.name,

@@ -13,7 +13,7 @@ from rich.live import Live as LiveTable
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.many import Scene, Standing
+from fieldwatch.many import PlannedScene, SceneStatus
 
 COLOURS = {"healthy": "green", "warnings": "yellow", "findings": "bold yellow", "stopped": "yellow", "running": "cyan"}
 FAILED = "bold red"
@@ -23,7 +23,7 @@ LINE_EVERY = 30.0
 """Seconds between two lines about a scene that only goes on."""
 
 
-def print_plan(console: Console, scenes: Sequence[Scene], out: Path) -> None:
+def print_plan(console: Console, scenes: Sequence[PlannedScene], out: Path) -> None:
     """Say what would be done."""
     for scene in scenes:
         parts = [f"{scene.cpus:g} cpus"]
@@ -38,7 +38,7 @@ def print_plan(console: Console, scenes: Sequence[Scene], out: Path) -> None:
     console.print(f"{len(scenes)} scenes, nothing was started (--dry-run)")
 
 
-class Told:
+class SceneReporter:
     """Tells how all scenes stand. Use it with ``with``, and call it again and again.
 
     Args:
@@ -48,10 +48,10 @@ class Told:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._table = LiveTable(console=console, auto_refresh=False) if console.is_terminal else None
-        self._said: dict[str, tuple[str, int]] = {}
-        self._drawn = 0.0
+        self._printed: dict[str, tuple[str, int]] = {}
+        self._rendered_at = 0.0
         self._lines: dict[str, float] = {}
-        self._speeds: dict[str, Speed] = {}
+        self._speeds: dict[str, AttemptSpeed] = {}
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -64,70 +64,75 @@ class Told:
         if self._table is not None:
             self._table.stop()
 
-    def __call__(self, standings: Sequence[Standing]) -> None:
+    def __call__(self, statuses: Sequence[SceneStatus]) -> None:
         """Take how they stand now."""
         now = time.monotonic()
-        for standing in standings:
-            if standing.state == "running":
-                self._speeds.setdefault(standing.scene.name, Speed()).at(standing.live.step, now, len(standing.tries))
+        for status in statuses:
+            if status.state == "running":
+                self._speeds.setdefault(status.scene.name, AttemptSpeed()).at(
+                    status.live.step, now, len(status.attempts)
+                )
         if self._table is not None:
-            if now - self._drawn > 0.5 or not any(standing.open for standing in standings):
-                self._table.update(self._picture(standings), refresh=True)
-                self._drawn = now
+            if now - self._rendered_at > 0.5 or not any(status.open for status in statuses):
+                self._table.update(self._status_table(statuses), refresh=True)
+                self._rendered_at = now
             return
-        for standing in standings:
-            self._line(standing, now)
+        for status in statuses:
+            self._line(status, now)
 
-    def ending(self, standings: Sequence[Standing]) -> None:
+    def print_summary(self, statuses: Sequence[SceneStatus]) -> None:
         """Say what every scene came to, and why those that failed did."""
         if self._table is None:
-            self._console.print(self._picture(standings, len(standings)))
-        for standing in standings:
-            for one in standing.tries:
-                if one.cause:
-                    words = f"  {standing.scene.name}, try {one.number}: {one.cause}"
-                    self._console.print(Text(words), soft_wrap=True)
+            self._console.print(self._status_table(statuses, len(statuses)))
+        for status in statuses:
+            for attempt in status.attempts:
+                if attempt.cause:
+                    line = f"  {status.scene.name}, try {attempt.number}: {attempt.cause}"
+                    self._console.print(Text(line), soft_wrap=True)
 
-    def _line(self, standing: Standing, now: float) -> None:
-        name, what = standing.scene.name, (standing.state, len(standing.tries))
-        quiet = now - self._lines.get(name, now) < LINE_EVERY or standing.state != "running"
-        if self._said.get(name, ("waiting", 0)) == what and quiet:
+    def _line(self, status: SceneStatus, now: float) -> None:
+        name = status.scene.name
+        what = (status.state, len(status.attempts))
+        quiet = now - self._lines.get(name, now) < LINE_EVERY or status.state != "running"
+        if self._printed.get(name, ("waiting", 0)) == what and quiet:
             self._lines.setdefault(name, now)
             return
-        self._said[name], self._lines[name] = what, now
-        last = standing.tries[-1] if standing.tries and standing.state != "running" else None
+        self._printed[name] = what
+        self._lines[name] = now
+        last = status.attempts[-1] if status.attempts and status.state != "running" else None
         why = f": {last.cause}" if last is not None and last.cause else ""
-        words = f"{name}: {standing.state}, {_steps(standing)}, try {_try(standing)}{why}"
-        self._console.print(Text(words), soft_wrap=True)
+        line = f"{name}: {status.state}, {_steps(status)}, try {_attempt_number(status)}{why}"
+        self._console.print(Text(line), soft_wrap=True)
 
-    def _picture(self, standings: Sequence[Standing], rows: int = ROWS) -> Table:
+    def _status_table(self, statuses: Sequence[SceneStatus], rows: int = ROWS) -> Table:
         table = Table()
         for column in ("scene", "state", "step", "time left", "loss", "tries"):
             table.add_column(column, justify="left" if column in ("scene", "state") else "right")
-        shown = sorted(standings, key=lambda standing: not standing.open)[:rows]
-        for standing in [standing for standing in standings if standing in shown]:
-            colour = COLOURS.get(standing.state, "" if standing.open else FAILED)
-            loss = standing.live.loss
-            left = self._speeds[standing.scene.name].left(standing) if standing.scene.name in self._speeds else "-"
+        listed = sorted(statuses, key=lambda status: not status.open)[:rows]
+        for status in [status for status in statuses if status in listed]:
+            colour = COLOURS.get(status.state, "" if status.open else FAILED)
+            loss = status.live.loss
+            remaining = self._speeds[status.scene.name].remaining(status) if status.scene.name in self._speeds else "-"
             table.add_row(
-                standing.scene.name,
-                Text(standing.state, colour),
-                _steps(standing),
-                left if standing.open else "-",
+                status.scene.name,
+                Text(status.state, colour),
+                _steps(status),
+                remaining if status.open else "-",
                 "-" if loss is None or not math.isfinite(loss) else f"{loss:.4g}",
-                f"{_try(standing)} of {standing.scene.retries + 1}",
+                f"{_attempt_number(status)} of {status.scene.retries + 1}",
             )
-        if len(standings) > len(shown):
-            done = sum(not standing.open for standing in standings)
-            table.caption = f"{len(shown)} of {len(standings)} scenes shown; {done} are done"
+        if len(statuses) > len(listed):
+            done = sum(not status.open for status in statuses)
+            table.caption = f"{len(listed)} of {len(statuses)} scenes shown; {done} are done"
         return table
 
 
-class Speed:
+class AttemptSpeed:
     """How fast a try goes on, to say when it will be done."""
 
     def __init__(self) -> None:
-        self._tries, self._first = -1, (0, 0.0)
+        self._tries = -1
+        self._first = (0, 0.0)
         self._last = (0, 0.0)
 
     def at(self, step: int | None, now: float, tries: int) -> None:
@@ -135,22 +140,25 @@ class Speed:
         if step is None:
             return
         if tries != self._tries or step < self._first[0]:
-            self._tries, self._first = tries, (step, now)
+            self._tries = tries
+            self._first = (step, now)
         self._last = (step, now)
 
-    def left(self, standing: Standing) -> str:
+    def remaining(self, status: SceneStatus) -> str:
         """Time until the last step."""
-        (first, began), (step, now) = self._first, self._last
-        if standing.live.total is None or step <= first:
+        (first, began) = self._first
+        (step, now) = self._last
+        if status.live.total is None or step <= first:
             return "-"
-        minutes, seconds = divmod(round((standing.live.total - step) * (now - began) / (step - first)), 60)
+        minutes, seconds = divmod(round((status.live.total - step) * (now - began) / (step - first)), 60)
         return f"{minutes}:{seconds:02}"
 
 
-def _steps(standing: Standing) -> str:
-    step, total = standing.live.step, standing.live.total
+def _steps(status: SceneStatus) -> str:
+    step = status.live.step
+    total = status.live.total
     return "-" if step is None else f"step {step:,}" + (f" of {total:,}" if total else "")
 
 
-def _try(standing: Standing) -> int:
-    return len(standing.tries) + (standing.state in ("queued", "running"))
+def _attempt_number(status: SceneStatus) -> int:
+    return len(status.attempts) + (status.state in ("queued", "running"))

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from fieldwatch import Diverged
 from fieldwatch.base import InputError, output_path
-from fieldwatch.cli.ending import count, print_findings, print_json, print_places, reading_input
+from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.health import training_exit_code
-from fieldwatch.monitor import say_end
+from fieldwatch.monitor import report_exit
 from fieldwatch.record import MEMORY_LOG, Sink, Terminal, holds_run, plain
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import Job, Pipeline
@@ -44,7 +44,7 @@ EXTRA_SINKS = tuple(_EXTRA)
 FAILED = 3
 
 
-def train_and_tell(  # noqa: PLR0913  one argument per flag
+def train_and_report(  # noqa: PLR0913  one argument per flag
     pipeline: Pipeline,
     config: Any,
     folder: Path,
@@ -77,23 +77,25 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
-        print_beginning(console, getattr(config, "name", pipeline.name), job, folder)
+        # After the checks: what is printed here will be trained.
+        print_start(console, getattr(config, "name", pipeline.name), job, folder)
         bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
             return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
 
         how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, hang_timeout=hang_timeout)
-        how["mirror"], how["sink_names"] = mirror, tuple(extra_sinks)
+        how["mirror"] = mirror
+        how["sink_names"] = tuple(extra_sinks)
         with bar:
             outcome = job.train(folder, how)
         code = training_exit_code(outcome.findings, strict=strict)
         if as_json and ranks.is_first:
             print_json(summary(outcome, code))
-        print_ending(console, outcome, pipeline, job)
+        print_outcome(console, outcome, pipeline, job)
         return code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
 
-    return ending_told(train, folder, console if ranks.is_first else Terminal(stderr=True))
+    return report_failure(train, folder, console if ranks.is_first else Terminal(stderr=True))
 
 
 def prepared(
@@ -117,7 +119,7 @@ def prepared(
     return job
 
 
-def ending_told(train: Callable[[], int], folder: Path, console: Console) -> int:
+def report_failure(train: Callable[[], int], folder: Path, console: Console) -> int:
     """Run a training and show what ended it badly; interruptions and errors of input go on their way.
 
     Returns:
@@ -131,7 +133,8 @@ def ending_told(train: Callable[[], int], folder: Path, console: Console) -> int
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001  process border: shown whole, kept in the run folder, and an exit code
-        say_end(error)
+        # Before the traceback: printing may fail on a full disk or a closed terminal.
+        report_exit(error)
         leave_crash_outside(error, folder)
         if not isinstance(error, Diverged | RankLost):  # these two are no bugs, and their messages say all
             traceback.print_exception(error)
@@ -164,12 +167,12 @@ def check_apart(folder: Path, config: object) -> None:
     if holds_run(folder) or not is_dataclass(config):
         return
     for field in fields(config):
-        given = getattr(config, field.name)
-        if field.name == "cache" or not isinstance(given, Path) or not given.is_dir() or holds_run(given):
+        path = getattr(config, field.name)
+        if field.name == "cache" or not isinstance(path, Path) or not path.is_dir() or holds_run(path):
             continue
-        if folder.resolve().is_relative_to(given.resolve()):
+        if folder.resolve().is_relative_to(path.resolve()):
             raise InputError(
-                f"the run folder {folder} lies in the input folder {given}, which is not written to: give another "
+                f"the run folder {folder} lies in the input folder {path}, which is not written to: give another "
                 "folder with --out"
             )
 
@@ -185,7 +188,7 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"cannot write into {nearest}: choose another run folder with --out, or change its rights")
 
 
-def print_beginning(console: Console, name: str, job: Job, folder: Path) -> None:
+def print_start(console: Console, name: str, job: Job, folder: Path) -> None:
     """Say what will be trained on what, where."""
     line = f": {job.headline}, {job.device}; run folder {folder}"
     console.print(Text.assemble((name, "bold"), line), soft_wrap=True)
@@ -207,14 +210,14 @@ def summary(outcome: Outcome[Any], code: int) -> dict[str, Any]:
     }
 
 
-def print_ending(console: Console, outcome: Outcome[Any], pipeline: Pipeline, job: Job) -> None:
+def print_outcome(console: Console, outcome: Outcome[Any], pipeline: Pipeline, job: Job) -> None:
     """Say how good it became, beside what needs no training, what was found, and where everything is."""
     if outcome.metrics:
         console.print(quality_of(pipeline, {**outcome.metrics, **job.references}))
     print_findings(console, outcome.findings)
     folder = outcome.folder.absolute()
     run = shlex.quote(str(outcome.folder))
-    places: dict[str, str | Path] = {
+    paths: dict[str, str | Path] = {
         "run folder": folder,
         "log": folder / "log.txt",
         "checkpoints": folder / "checkpoints",
@@ -223,7 +226,7 @@ def print_ending(console: Console, outcome: Outcome[Any], pipeline: Pipeline, jo
         "one page": f"fieldwatch report {run}",
     }
     if pipeline.evaluate:
-        places["evaluate"] = f"fieldwatch eval {run}"
+        paths["evaluate"] = f"fieldwatch eval {run}"
     if (folder / MEMORY_LOG).exists():
-        places["memory"] = f"fieldwatch memory {run}"
-    print_places(console, places)
+        paths["memory"] = f"fieldwatch memory {run}"
+    print_paths(console, paths)

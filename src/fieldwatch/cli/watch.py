@@ -16,14 +16,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fieldwatch.cli.ending import BadInput, print_json, reading_input
+from fieldwatch.cli.output import BadInput, print_json, reading_input
 from fieldwatch.health import exit_code
-from fieldwatch.monitor.watch import View, Watcher, newest_run, watch_picture
+from fieldwatch.monitor.watch import RunView, Watcher, newest_run, render_run
 from fieldwatch.record import Terminal, read_manifest
 
 LATEST = "latest"
 RUNS = Path("runs")
-SHORTEST, LONGEST = 0.1, 30.0
+SHORTEST = 0.1
+LONGEST = 30.0
 SHARE = 0.02
 """Of one core: a look that took longer is followed by a longer pause."""
 PIPED_LINES = 60
@@ -92,38 +93,39 @@ def _folder(chosen: Arguments) -> Path:
 def _watch(watcher: Watcher, chosen: Arguments) -> int:
     console = Terminal(highlight=False)
     if chosen.once or chosen.json or not console.is_terminal or console.is_dumb_terminal:
-        view = watcher.look()
+        view = watcher.refresh()
         while view.state.word == "not started":
             time.sleep(chosen.interval)
-            view = watcher.look()
+            view = watcher.refresh()
         if chosen.json:
             print_json(view.as_json())
         else:
-            console.print(_drawn(view, console, whole=True), no_wrap=True, overflow="crop")
+            console.print(_rendered(view, console, whole=True), no_wrap=True, overflow="crop")
         return status_of(view)
-    last = watcher.look(0.0)
+    last = watcher.refresh(0.0)
     try:
         for last in _live(watcher, console, chosen.interval):
             if last.state.ended and not last.reading and not chosen.wait:
                 break
     finally:  # the live view is gone with its screen: what was seen last stays
-        console.print(_drawn(last, console, whole=True), no_wrap=True, overflow="crop")
+        console.print(_rendered(last, console, whole=True), no_wrap=True, overflow="crop")
     return status_of(last)
 
 
-def status_of(view: View) -> int:
+def status_of(view: RunView) -> int:
     """The exit code that a view stands for: that of `fieldwatch health`, and 1 for a run that hangs."""
     status = exit_code(view.findings, stopped=view.state.broken)
     return max(status, int(view.state.word == "hung"))
 
 
-def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[View]:
+def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[RunView]:
     """Show the run again and again, on a screen of its own; yields what was shown."""
     with resizing() as resized, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
+            # Processor time: waiting for the disk or the terminal is no load.
             began = time.process_time()
-            view = watcher.look(_READING)
-            live.update(_drawn(view, console), refresh=True)
+            view = watcher.refresh(_READING)
+            live.update(_rendered(view, console), refresh=True)
             cost = time.process_time() - began
             yield view
             if not view.reading:
@@ -131,11 +133,11 @@ def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[View]
             resized.clear()
 
 
-def _drawn(view: View, console: Console, *, whole: bool = False) -> Text:
+def _rendered(view: RunView, console: Console, *, whole: bool = False) -> Text:
     """Draw for this terminal as it is now; ``whole``: to be scrolled, with room left for the prompt."""
     height = console.height - _PROMPT * whole if console.is_terminal else PIPED_LINES
     ascii_only = not console.encoding.lower().startswith("utf")
-    return watch_picture(view, width=console.width, height=height, ascii_only=ascii_only)
+    return render_run(view, width=console.width, height=height, ascii_only=ascii_only)
 
 
 @contextmanager
@@ -160,6 +162,7 @@ def ending_by_signal() -> Iterator[None]:
         yield
         return
 
+    # An exception unwinds rich's screen; the default action of SIGTERM would leave the terminal in it.
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 

@@ -3,13 +3,13 @@
 The rules themselves are in the modules of :mod:`fieldwatch.health.rules`.
 """
 
-from fieldwatch.health.allocation import DeviceMemory, Request, parse_out_of_memory
+from fieldwatch.health.allocation import AllocationRequest, DeviceMemory, parse_out_of_memory
 from fieldwatch.health.documentation import rules_markdown
 from fieldwatch.health.examiner import Examiner, examine
-from fieldwatch.health.finding import Finding, Severity, exit_code, findings_among, training_exit_code, worst
+from fieldwatch.health.finding import Finding, Severity, exit_code, findings_in, training_exit_code, worst
 from fieldwatch.health.forecast import Forecast, forecast
-from fieldwatch.health.out_of_memory import Verdict, triage
-from fieldwatch.health.rule import Found, HealthRule, Rule
+from fieldwatch.health.out_of_memory import OutOfMemoryDiagnosis, triage
+from fieldwatch.health.rule import HealthRule, Rule, RuleResult
 from fieldwatch.health.rules import GENERAL
 from fieldwatch.health.rules.forecast import MemoryLeak, OutOfMemoryAhead
 from fieldwatch.health.rules.saving import DamagedRecord, FellBack
@@ -18,7 +18,7 @@ from fieldwatch.health.window import (
     LOOKBACK,
     Span,
     excused,
-    first_held,
+    first_sustained,
     named,
     on_steps,
     phases,
@@ -30,27 +30,27 @@ from fieldwatch.health.window import (
 __all__ = [
     "GENERAL",
     "LOOKBACK",
+    "AllocationRequest",
     "DamagedRecord",
     "DeviceMemory",
     "Examiner",
     "FellBack",
     "Finding",
     "Forecast",
-    "Found",
     "HealthRule",
     "MemoryLeak",
     "OutOfMemoryAhead",
-    "Request",
+    "OutOfMemoryDiagnosis",
     "Rule",
+    "RuleResult",
     "Severity",
     "Span",
     "Threshold",
-    "Verdict",
     "examine",
     "excused",
     "exit_code",
-    "findings_among",
-    "first_held",
+    "findings_in",
+    "first_sustained",
     "forecast",
     "named",
     "on_steps",

@@ -9,8 +9,10 @@ import numpy as np
 
 MIB = 2**20
 _UNITS = {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtpe", start=1)}
+# A number and its unit. The bounded repetitions keep a hostile log from costing quadratic time.
 _SIZE = r"\b(\d{1,20}(?:\.\d{0,9})?) ?(bytes?|B|[KMGTPE]iB)\b"
 _TORCH = re.compile(rf"out of memory[.,]? +tried to allocate {_SIZE}", re.IGNORECASE)
+# torch's wording from 2**60 bytes on, where it prints no number any more.
 _EXABYTE = re.compile(r"tried to allocate more than 1EB", re.IGNORECASE)
 _CPU = re.compile(r"DefaultCPUAllocator: .{0,99}?tried to allocate (\d{1,20}) bytes")
 _OVERFLOW = re.compile(r"Storage size calculation overflowed")
@@ -20,7 +22,8 @@ _NUMPY = re.compile(
 )
 _DRIVER = re.compile(r"CUDA error: out of memory|cudaErrorMemoryAllocation|HIP error: out of memory")
 _GPU = re.compile(r"\bGPU (\d+)\b")
-_PARTS = {
+# The alternatives cover the wordings of torch 1 and 2.
+_DEVICE_SIZES = {
     "total": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
     "free": re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)"),
     "own": re.compile(rf"this process has {_SIZE} memory in use"),
@@ -29,6 +32,7 @@ _PARTS = {
     "idle": re.compile(rf"{_SIZE} (?:is reserved by PyTorch but unallocated|cached)"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
+# Only these names reach np.dtype, which accepts far more than names of number types.
 _KINDS = frozenset(np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?")
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
@@ -47,7 +51,7 @@ class DeviceMemory:
         largest_free: the largest idle piece of the cache.
         others: what other processes hold, by NVML; None where it cannot be known.
         allowed: what this process may have, where that is less than the device.
-        held: what stays allocated from step to step; None where it is not known.
+        persistent: what stays allocated from step to step; None where it is not known.
         peaks: what the largest components, or spans of the step, hold.
 
     Raises:
@@ -63,7 +67,7 @@ class DeviceMemory:
     largest_free: int = 0
     others: int | None = None
     allowed: int | None = None
-    held: int | None = None
+    persistent: int | None = None
     peaks: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
@@ -95,7 +99,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class AllocationRequest:
     """What an error text says; all numbers in bytes, None where it does not say them.
 
     Torch rounds to two digits behind the point, so numbers of gibibytes are right to about 5 MiB.
@@ -134,7 +138,7 @@ class Request:
         )
 
 
-def parse_out_of_memory(text: str) -> Request | None:
+def parse_out_of_memory(text: str) -> AllocationRequest | None:
     """Read the text of an out-of-memory error.
 
     Known are torch's CUDA and HIP allocator in the wordings since 1.0, torch's CPU allocator, sizes that overflow,
@@ -146,22 +150,24 @@ def parse_out_of_memory(text: str) -> Request | None:
     Returns:
         What it says; None where it is no such error.
     """
+    # Loggers wrap long messages; the patterns expect single blanks.
     text = re.sub(r"\s+", " ", text)
     matches = list(_TORCH.finditer(text))
     if matches:
+        # A log may hold several errors: the last one ended the process, and what it says of the device follows it.
         return _torch(_bytes(matches[-1].groups()), text[matches[-1].start() :])
     if _EXABYTE.search(text):
-        return Request(size=2**60, device="cuda")
+        return AllocationRequest(size=2**60, device="cuda")
     if match := _CPU.search(text):
-        return Request(size=int(match[1]), device="cpu")
+        return AllocationRequest(size=int(match[1]), device="cpu")
     if _OVERFLOW.search(text):
-        return Request(size=2**63, device="cpu")
+        return AllocationRequest(size=2**63, device="cpu")
     if match := _NUMPY.search(text):
-        return Request(size=_array_bytes(match), device="cpu")
-    return Request(size=None, device="cuda") if _DRIVER.search(text) else None
+        return AllocationRequest(size=_array_bytes(match), device="cpu")
+    return AllocationRequest(size=None, device="cuda") if _DRIVER.search(text) else None
 
 
-def shown(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Return bytes as people read them: ``2.50 GiB``, ``20 MiB``."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size >= 1024**power:
@@ -170,40 +176,42 @@ def shown(size: int) -> str:
     return f"{size} B"
 
 
-def _torch(size: int, text: str) -> Request:
+def _torch(size: int, text: str) -> AllocationRequest:
     """Read the rest of what torch's allocator says about a device."""
-    said = {name: _bytes(match.groups()) for name, part in _PARTS.items() if (match := part.search(text))}
+    sizes = {name: _bytes(match.groups()) for name, pattern in _DEVICE_SIZES.items() if (match := pattern.search(text))}
     gpu = _GPU.search(text)
-    allocated = said.get("allocated")
-    reserved = said.get("reserved")
-    if reserved is None and allocated is not None and "idle" in said:
-        reserved = allocated + said["idle"]
-    total = said.get("total")
-    return Request(
+    allocated = sizes.get("allocated")
+    reserved = sizes.get("reserved")
+    if reserved is None and allocated is not None and "idle" in sizes:
+        reserved = allocated + sizes["idle"]
+    total = sizes.get("total")
+    return AllocationRequest(
         size=size,
         device=f"cuda:{gpu[1]}" if gpu else "cuda",
         total=total,
-        free=said.get("free"),
+        free=sizes.get("free"),
         allocated=allocated,
         reserved=reserved,
-        others=_others(text, reserved, total, said.get("own")),
-        allowed=said.get("allowed"),
+        others=_others(text, reserved, total, sizes.get("own")),
+        allowed=sizes.get("allowed"),
     )
 
 
-def _others(text: str, reserved: int | None, total: int | None, own: int | None) -> int | None:
+def _others(text: str, reserved: int | None, total: int | None, process: int | None) -> int | None:
     """Return what other processes held.
 
     Inside a container torch does not find itself among the processes and lists itself by a foreign number; under WSL a
     process' memory is unknown and comes as 2**64 bytes. Such numbers say nothing of others.
     """
     listed = [_bytes(match.groups()) for match in _OTHERS.finditer(text)]
-    if total is not None and max([*listed, own or 0]) > total:
+    if total is not None and max([*listed, process or 0]) > total:
         return None
+    # Where torch knows its own process, an empty list means that there are no others; else nothing is known.
     if not listed:
-        return 0 if own is not None else None
-    if own is not None:
+        return 0 if process is not None else None
+    if process is not None:
         return sum(listed)
+    # An entry that holds what our allocator reserved is this process under a foreign number.
     largest = max(listed)
     return sum(listed) - (largest if reserved is not None and largest >= reserved else 0)
 
@@ -219,5 +227,5 @@ def _array_bytes(match: re.Match[str]) -> int:
     number, unit, shape, kind = match.groups()
     if kind not in _KINDS:
         return _bytes((number, unit))
-    each = np.dtype(kind).itemsize
-    return math.prod(int(side) for side in shape.split(",") if side.strip()) * each
+    item_bytes = np.dtype(kind).itemsize
+    return math.prod(int(side) for side in shape.split(",") if side.strip()) * item_bytes

@@ -59,13 +59,13 @@ def _section(rule: type[HealthRule], users: str) -> Iterator[str]:
 
 def _thresholds(rule: type[HealthRule]) -> list[str]:
     """Return the table of the thresholds; for a variant, of those that differ."""
-    own = inspect.get_annotations(rule)
-    shown = {name: about for name, about in thresholds_of(rule).items() if name in own or not rule.reported_as}
-    if not shown:
+    declared = inspect.get_annotations(rule)
+    listed = {name: about for name, about in thresholds_of(rule).items() if name in declared or not rule.reported_as}
+    if not listed:
         return ["No thresholds."]
     rows = [
         f"| `{name}` | {about.value:g} | {_cell(about.unit)} | {_cell(about.reason)} | {_cell(about.source)} |"
-        for name, about in shown.items()
+        for name, about in listed.items()
     ]
     return ["| threshold | value | unit | reason | source |", "|---|---|---|---|---|", *rows]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from fieldwatch.base import MissingPathError
-from fieldwatch.health.finding import Finding, Severity, graver
+from fieldwatch.health.finding import Finding, Severity, is_more_severe
 from fieldwatch.health.rule import Rule
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
@@ -35,24 +35,25 @@ class Examiner:
             raise ValueError(f"Examiner(every={every}): wanted 1 to {LOOKBACK}, for rules look back {LOOKBACK} steps")
         self.rules = tuple(rules)
         self.every = every
-        self._told: dict[_Key, Severity] = {}
-        self._recalled: list[Finding] = []
-        self._looked: int | None = None
+        self._reported: dict[_Key, Severity] = {}
+        self._reported_before: list[Finding] = []
+        self._last_interval: int | None = None
 
-    def look(self, history: History) -> list[Finding]:
+    def examine(self, history: History) -> list[Finding]:
         """Return what is new, in order of step."""
-        for finding in self._recalled:
+        # Not done in mark_reported: the key holds the phase, which the history knows only by now.
+        for finding in self._reported_before:
             self._is_new(finding, history)
-        self._recalled.clear()
-        found = [finding for rule in self.rules for finding in _ask(rule, history)]
-        found.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
-        return [finding for finding in found if self._is_new(finding, history)]
+        self._reported_before.clear()
+        findings = [finding for rule in self.rules for finding in _ask(rule, history)]
+        findings.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
+        return [finding for finding in findings if self._is_new(finding, history)]
 
-    def recall(self, findings: Iterable[Finding]) -> None:
+    def mark_reported(self, findings: Iterable[Finding]) -> None:
         """Take findings of an earlier part of the run as said already."""
-        self._recalled.extend(findings)
+        self._reported_before.extend(findings)
 
-    def parts(self, block: Block) -> Iterator[tuple[Block, bool]]:
+    def split(self, block: Block) -> Iterator[tuple[Block, bool]]:
         """Cut a block where looks are due, and say after which parts.
 
         A look is due after the row of the last step before a multiple of ``every``; where that step recorded nothing,
@@ -61,25 +62,28 @@ class Examiner:
         start = 0
         for at, step in enumerate(block.steps.tolist()):
             number = step // self.every
-            if self._looked is not None and number > self._looked + 1:
+            # The step that should have triggered an examination recorded nothing: examine before this later row.
+            if self._last_interval is not None and number > self._last_interval + 1:
                 yield _rows(block, start, at), True
                 start = at
-                self._looked = number - 1
-            if (step + 1) % self.every == 0 and self._looked != number:
+                self._last_interval = number - 1
+            # This row completes an interval.
+            if (step + 1) % self.every == 0 and self._last_interval != number:
                 yield _rows(block, start, at + 1), True
                 start = at + 1
-                self._looked = number
-            elif self._looked is None:
-                self._looked = number - 1
+                self._last_interval = number
+            # The very first row: the intervals before it need no examination.
+            elif self._last_interval is None:
+                self._last_interval = number - 1
         if start < len(block):
             yield _rows(block, start, len(block)), False
 
     def _is_new(self, finding: Finding, history: History) -> bool:
         key = (finding.rule, finding.subject, history.phase_start(finding.step))
-        known = self._told.get(key)
-        if known is not None and not graver(finding.severity, known):
+        known = self._reported.get(key)
+        if known is not None and not is_more_severe(finding.severity, known):
             return False
-        self._told[key] = finding.severity
+        self._reported[key] = finding.severity
         return True
 
 
@@ -105,22 +109,23 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
     damage = DamageTally()
     events = deque(sorted(_lasting_events(folder, damage), key=lambda event: event["step"]))
 
-    def look(until: float) -> None:
+    def apply_rules(until: float) -> None:
         while events and events[0]["step"] < until:
             history.add_event(events.popleft())
-        for finding in examiner.look(history):
+        for finding in examiner.examine(history):
             findings.append(finding)
             history.add_event(finding.as_event())
 
+    # Events join the history when the replay passes their step, as they did in the live run.
     for block in read_blocks(folder, damage):
-        for part, due in examiner.parts(block):
+        for part, due in examiner.split(block):
             history.extend(part)
             if due:
-                look((history.step // every + 1) * every)
+                apply_rules((history.step // every + 1) * every)
     if holds_run(Path(folder)):
         note_damage(Path(folder), damage)
     events.extend(damage.events(history.step))
-    look(float("inf"))
+    apply_rules(float("inf"))
     return findings
 
 
@@ -140,10 +145,10 @@ def _ask(rule: Rule, history: History) -> Sequence[Finding]:
         return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject="rule failed")]
 
 
-def _as_findings(found: object) -> Sequence[Finding]:
+def _as_findings(result: object) -> Sequence[Finding]:
     """Check what a rule returned: a stranger's rule is any callable."""
     findings: list[Finding] = []
-    several = cast("Sequence[object]", found) if isinstance(found, tuple | list) else (found,)
+    several = cast("Sequence[object]", result) if isinstance(result, tuple | list) else (result,)
     for finding in several:
         if isinstance(finding, Finding):
             findings.append(finding)

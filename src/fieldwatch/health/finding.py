@@ -8,6 +8,7 @@ from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
 """How bad a finding is."""
+# In ascending order: comparisons use the index.
 _RANKS: tuple[Severity, ...] = get_args(Severity)
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 
@@ -80,7 +81,7 @@ class Finding:
         return f"{self.severity}: {self.rule}{about} at step {self.step}: {self.message} {self.remedy}"
 
 
-def findings_among(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield the findings among some events; an event that is no finding of ours is left out."""
     for event in events:
         if event.get("kind") == "finding":
@@ -125,6 +126,6 @@ def training_exit_code(findings: Iterable[Finding], *, strict: bool = False) -> 
     return int(worst(findings) in counted)
 
 
-def graver(one: Severity, other: Severity) -> bool:
+def is_more_severe(first: Severity, second: Severity) -> bool:
     """Tell whether the first severity is graver than the second."""
-    return _RANKS.index(one) > _RANKS.index(other)
+    return _RANKS.index(first) > _RANKS.index(second)

@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fieldwatch.health.allocation import MIB, DeviceMemory, shown
+from fieldwatch.health.allocation import MIB, DeviceMemory, format_bytes
 
 Reason = Literal["impossible request", "another process", "fragmentation", "exhaustion"]
+# Sizes of torch's CUDACachingAllocator: requests up to 1 MiB share segments of 2 MiB, those below 10 MiB
+# segments of 20 MiB, and larger ones get their own, rounded to 2 MiB.
 _SMALL = MIB
 _MIDDLE = 10 * MIB
 _SMALL_SEGMENT = 2 * MIB
 _MIDDLE_SEGMENT = 20 * MIB
 _ROUND = 2 * MIB
+# Times the whole device: beyond it nobody meant that size.
 _ABSURD = 16
+# Less than this is what any desktop or driver holds, and is not to blame.
 _OTHERS_COUNT = 256 * MIB
 
 _REMEDIES: Mapping[Reason, str] = {
@@ -28,7 +32,7 @@ _REMEDY_LIMIT = "Raise the fraction given to torch.cuda.set_per_process_memory_f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class OutOfMemoryDiagnosis:
     """Why a request failed.
 
     Attributes:
@@ -48,7 +52,7 @@ class Verdict:
         return f"{self.reason}: {self.message} {self.remedy}"
 
 
-def triage(request: int, device: DeviceMemory) -> Verdict:
+def triage(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
     """Say why a request failed.
 
     Args:
@@ -67,6 +71,7 @@ def triage(request: int, device: DeviceMemory) -> Verdict:
         raise ValueError(f"triage(request={request}): wanted the bytes asked for, 0 or more; sizes are not negative")
     if request > device.limit:
         return _impossible(request, device)
+    # What the device still lacks once the allocator has given its idle segments back.
     missing = max(_segment(request) - device.obtainable, 0)
     fits_idle = device.idle >= missing and device.idle + device.obtainable >= request
     fits_foreign = device.foreign >= max(missing, _OTHERS_COUNT)
@@ -84,58 +89,69 @@ def _segment(request: int) -> int:
     return _MIDDLE_SEGMENT if request < _MIDDLE else -(-request // _ROUND) * _ROUND
 
 
-def _impossible(request: int, device: DeviceMemory) -> Verdict:
-    whole = shown(device.total)
+def _impossible(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
+    whole = format_bytes(device.total)
     times = request / device.total
     if request > _ABSURD * device.total:
         why = "such a size is no need but a mistake: a corrupt count, a negative number read as unsigned"
     else:
         side = round((request / 4) ** 0.5)
         why = f"it could never fit; as float32 it would be a {side:,} x {side:,} matrix: do [N, 1] and [N] broadcast?"
-    message = f"{shown(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
+    message = f"{format_bytes(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
     remedy = _REMEDIES["impossible request"]
     if device.allowed is not None and request <= device.total:
-        message = f"{shown(request)} were requested, and this process may have {shown(device.limit)} of {whole}."
+        limit = format_bytes(device.limit)
+        message = f"{format_bytes(request)} were requested, and this process may have {limit} of {whole}."
         remedy = _REMEDY_LIMIT
-    return Verdict(reason="impossible request", message=message, remedy=remedy, missing=request - device.limit)
-
-
-def _crowded(request: int, device: DeviceMemory, missing: int) -> Verdict:
-    held = shown(device.foreign)
-    whole = shown(device.total)
-    held = f"other processes hold {held} of {whole}, this one {shown(device.reserved)}"
-    message = f"{shown(request)} were requested"
-    if missing:
-        message += f"; {held}; {shown(missing)} were missing and would be there without them."
-    else:
-        message += f", and {shown(device.obtainable)} can be had: at that moment something else had taken them."
-        message += f" Now {held}." if device.others is not None else ""
-    return Verdict(reason="another process", message=message, remedy=_REMEDIES["another process"], missing=missing)
-
-
-def _fragmented(request: int, device: DeviceMemory, missing: int) -> Verdict:
-    pieces = f", the largest piece {shown(device.largest_free)}" if device.largest_free else ""
-    lost = f" ({shown(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
-    message = (
-        f"{shown(request)} were requested; {shown(device.idle)} lie idle in the cache{lost}{pieces}, and "
-        f"{shown(device.obtainable)} can be had from the device: enough together, but in no one place."
+    return OutOfMemoryDiagnosis(
+        reason="impossible request", message=message, remedy=remedy, missing=request - device.limit
     )
-    return Verdict(reason="fragmentation", message=message, remedy=_REMEDIES["fragmentation"], missing=missing)
 
 
-def _exhausted(request: int, device: DeviceMemory, missing: int) -> Verdict:
+def _crowded(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
+    held = format_bytes(device.foreign)
+    whole = format_bytes(device.total)
+    held = f"other processes hold {held} of {whole}, this one {format_bytes(device.reserved)}"
+    message = f"{format_bytes(request)} were requested"
+    if missing:
+        message += f"; {held}; {format_bytes(missing)} were missing and would be there without them."
+    else:
+        message += f", and {format_bytes(device.obtainable)} can be had: at that moment something else had taken them."
+        message += f" Now {held}." if device.others is not None else ""
+    return OutOfMemoryDiagnosis(
+        reason="another process", message=message, remedy=_REMEDIES["another process"], missing=missing
+    )
+
+
+def _fragmented(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
+    pieces = f", the largest piece {format_bytes(device.largest_free)}" if device.largest_free else ""
+    lost = (
+        f" ({format_bytes(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
+    )
     message = (
-        f"{shown(request)} were requested; tensors hold {shown(device.allocated)} of {shown(device.limit)}, "
-        f"{shown(device.obtainable)} can be had, {shown(missing)} were missing"
+        f"{format_bytes(request)} were requested; {format_bytes(device.idle)} lie idle in the cache{lost}{pieces}, and "
+        f"{format_bytes(device.obtainable)} can be had from the device: enough together, but in no one place."
+    )
+    return OutOfMemoryDiagnosis(
+        reason="fragmentation", message=message, remedy=_REMEDIES["fragmentation"], missing=missing
+    )
+
+
+def _exhausted(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
+    limit = format_bytes(device.limit)
+    message = (
+        f"{format_bytes(request)} were requested; tensors hold {format_bytes(device.allocated)} of {limit}, "
+        f"{format_bytes(device.obtainable)} can be had, {format_bytes(missing)} were missing"
     )
     remedy = f"{_REMEDY_GROWTH} {_REMEDY_STEP}"
-    if device.held is not None:
-        step = max(device.allocated + request - device.held, 0)
-        by_step = step > device.held
+    if device.persistent is not None:
+        step = max(device.allocated + request - device.persistent, 0)
+        by_step = step > device.persistent
         which = "one step's needs" if by_step else "what stays from step to step"
-        message += f"; {shown(device.held)} stay from step to step, this one wanted {shown(step)}: it is {which}"
+        persistent = format_bytes(device.persistent)
+        message += f"; {persistent} stay from step to step, this one wanted {format_bytes(step)}: it is {which}"
         remedy = _REMEDY_STEP if by_step else _REMEDY_GROWTH
     largest = sorted(device.peaks.items(), key=lambda item: -item[1])[:3]
     if largest:
-        message += "; largest: " + ", ".join(f"{name} {shown(size)}" for name, size in largest)
-    return Verdict(reason="exhaustion", message=f"{message}.", remedy=remedy, missing=missing)
+        message += "; largest: " + ", ".join(f"{name} {format_bytes(size)}" for name, size in largest)
+    return OutOfMemoryDiagnosis(reason="exhaustion", message=f"{message}.", remedy=remedy, missing=missing)

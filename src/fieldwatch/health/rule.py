@@ -9,8 +9,8 @@ from typing import ClassVar
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.record import History
 
-Found = Finding | tuple[Finding, ...] | None
-Rule = Callable[[History], Found]
+RuleResult = Finding | tuple[Finding, ...] | None
+Rule = Callable[[History], RuleResult]
 """Judges the history: any callable that returns one finding, several, or None. A `HealthRule` is one."""
 
 
@@ -44,6 +44,7 @@ class HealthRule(ABC):
             value = getattr(self, field.name)
             if not isinstance(value, int | float):
                 continue
+            # Counts of recordings and blocks: 0 would mean a condition that holds before anything was recorded.
             least = 1 if field.name in {"patience", "window", "count", "block", "head"} else 0
             if not math.isfinite(value) or value < least:
                 wanted = f"wanted a finite number of at least {least}"

@@ -57,4 +57,4 @@ def threshold(value: float, *, unit: str, reason: str, source: str = AUTHORS) ->
 
 def thresholds_of(rule: "type[HealthRule] | HealthRule") -> Mapping[str, Threshold]:
     """Return the thresholds that a rule declares or inherits, by field name."""
-    return {one.name: one.metadata[_METADATA] for one in fields(rule) if _METADATA in one.metadata}
+    return {declared.name: declared.metadata[_METADATA] for declared in fields(rule) if _METADATA in declared.metadata}

@@ -55,10 +55,12 @@ class Visits:
         ratios = np.full(len(values), np.nan)
         if len(values) <= _PAST:
             return ratios
-        one = values[2:-1]
-        two = values[1:-2]
-        three = values[:-3]
-        middle = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
+        last = values[2:-1]
+        second_last = values[1:-2]
+        third_last = values[:-3]
+        # The median of three, without sorting.
+        middle = np.maximum(np.minimum(last, second_last), np.minimum(np.maximum(last, second_last), third_last))
+        # Visits are ordered by sample: the one three before has to be of the same sample.
         usable = owners[_PAST:] == owners[:-_PAST]
         usable &= np.isfinite(values[_PAST:]) & np.isfinite(middle) & (middle > 0)
         np.divide(values[_PAST:], middle, out=ratios[_PAST:], where=usable)

@@ -48,15 +48,16 @@ class Span:
 
 def phases(history: History) -> list[tuple[int, int]]:
     """Return first and last step of the phases that ran during the last 64 steps, the oldest first."""
-    found: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = []
     last = history.step
     while last >= 0:
         start = history.phase_start(last)
-        found.append((start, last))
+        bounds.append((start, last))
+        # Older phases were examined completely while they ran.
         if start <= history.step - LOOKBACK:
             break
         last = start - 1
-    return found[::-1]
+    return bounds[::-1]
 
 
 def spans(history: History, *names: str) -> Iterator[Span]:
@@ -77,6 +78,7 @@ def spans(history: History, *names: str) -> Iterator[Span]:
 def between(series: Series, first: float, last: float) -> Series:
     """Return the recordings of the steps from ``first`` to ``last``, both included."""
     steps = series.steps
+    # Most series lie inside one phase whole: no copy.
     if not len(steps) or (steps[0] >= first and steps[-1] <= last):
         return series
     return series[bisect.bisect_left(steps, first) : bisect.bisect_right(steps, last)]
@@ -93,7 +95,7 @@ def _is_whole(series: Series, start: int, first: int) -> bool:
     return start <= begun and bool(series.positions[0] < begun + LOOKBACK)
 
 
-def first_held(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:
+def first_sustained(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:
     """Return the first place at which a condition had held for ``patience`` recordings in a row.
 
     Args:
@@ -104,6 +106,7 @@ def first_held(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -
     tail = mask[warmup:]
     if np.count_nonzero(tail) < patience:
         return None
+    # A gap of more than `patience` between two failing recordings is a long enough run.
     edges = np.concatenate(([-1], np.flatnonzero(~tail), [len(tail)]))
     long = np.flatnonzero(np.diff(edges) > patience)
     return warmup + int(edges[long[0]]) + patience if len(long) else None
@@ -125,6 +128,7 @@ def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: i
     if number <= least:
         return means
     finite = np.isfinite(values)
+    # Without gaps the counts are known, which halves the work.
     if finite.all():
         sums = _running_sum(values)
         width = min(width, number)
@@ -157,14 +161,15 @@ def trailing_count(mask: NDArray[np.bool_], width: int) -> NDArray[np.float64]:
 
 def on_steps(series: Series, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a series' values at some steps, NaN where it recorded nothing then."""
+    # Metrics of one row share their array of steps: no search.
     if series.steps is steps:
         return series.values
     if not len(series):
         return np.full(len(steps), np.nan)
     if len(series) == len(steps) and (series.steps == steps).all():
         return series.values
-    places = np.minimum(np.searchsorted(series.steps, steps), len(series) - 1)
-    return np.where(series.steps[places] == steps, series.values[places], np.nan)
+    positions = np.minimum(np.searchsorted(series.steps, steps), len(series) - 1)
+    return np.where(series.steps[positions] == steps, series.values[positions], np.nan)
 
 
 def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64], grace: int) -> NDArray[np.bool_]:

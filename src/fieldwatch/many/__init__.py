@@ -3,45 +3,45 @@
 Nothing is trained here and no torch is needed: a scene is a command line, resources, and a number of tries.
 """
 
-from fieldwatch.many.driver import Driver, Standing, changed_scenes
-from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, Past, read_ledger
+from fieldwatch.many.attempt import run_task
+from fieldwatch.many.driver import Driver, SceneStatus, changed_scenes
+from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, SceneHistory, read_ledger
 from fieldwatch.many.on_ray import NoRay, RayExecutor
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Executor, Order, capacity_here
 from fieldwatch.many.page import scenes_page
 from fieldwatch.many.plan import PlanError, read_plan
 from fieldwatch.many.processes import ProcessExecutor
-from fieldwatch.many.run_folder import Live, RunSummary, read_run
-from fieldwatch.many.scene import Scene
+from fieldwatch.many.run_folder import LiveProgress, RunSummary, read_run
+from fieldwatch.many.scene import PlannedScene
 from fieldwatch.many.summary import scene_summary, write_summary
-from fieldwatch.many.verdict import State, Try
+from fieldwatch.many.task import Capacity, Executor, ProcessExit, SceneTask, capacity_here
+from fieldwatch.many.verdict import SceneAttempt, State
 
 __all__ = [
     "LEDGER",
     "Capacity",
     "Driver",
-    "Ended",
     "Executor",
     "Ledger",
-    "Live",
+    "LiveProgress",
     "NoRay",
-    "Order",
     "OutInUse",
-    "Past",
     "PlanError",
+    "PlannedScene",
     "ProcessExecutor",
+    "ProcessExit",
     "RayExecutor",
     "RunSummary",
-    "Scene",
-    "Standing",
+    "SceneAttempt",
+    "SceneHistory",
+    "SceneStatus",
+    "SceneTask",
     "State",
-    "Try",
-    "attempt",
     "capacity_here",
     "changed_scenes",
     "read_ledger",
     "read_plan",
     "read_run",
+    "run_task",
     "scene_summary",
     "scenes_page",
     "write_summary",

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Final, final
 
 from fieldwatch.base import output_path
-from fieldwatch.many.ledger import Ledger, Past
-from fieldwatch.many.order import Ended, Executor, Order
-from fieldwatch.many.run_folder import Live, last_start
-from fieldwatch.many.scene import Scene
-from fieldwatch.many.verdict import FAILED, State, Try, judge
-from fieldwatch.monitor import PER_HOUR, NamedPaths, Restarts
+from fieldwatch.many.ledger import Ledger, SceneHistory
+from fieldwatch.many.run_folder import LiveProgress, last_start
+from fieldwatch.many.scene import PlannedScene
+from fieldwatch.many.task import Executor, ProcessExit, SceneTask
+from fieldwatch.many.verdict import FAILED, SceneAttempt, State, judge
+from fieldwatch.monitor import PER_HOUR, InputPaths, RestartLimiter
 
 _GIBIBYTE: Final = 2**30
-_LOOK_EVERY: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 @dataclass(kw_only=True)
-class Standing:
+class SceneStatus:
     """How one scene stands; the driver changes it.
 
     Attributes:
@@ -28,22 +28,22 @@ class Standing:
         folder: the run folder.
         console: file of what its processes printed.
         state: now.
-        tries: those that ended, of earlier starts of the driver too.
+        attempts: those that ended, of earlier starts of the driver too.
         restarts: those of this start of the driver; None before the first crash.
         live: the run while it is trained.
         paths: the inputs that its command names.
-        earlier: whether an earlier start of the driver finished it.
+        finished_earlier: whether an earlier start of the driver finished it.
     """
 
-    scene: Scene
+    scene: PlannedScene
     folder: Path
     console: Path
     state: State = "waiting"
-    tries: list[Try] = field(default_factory=list[Try])
-    restarts: Restarts | None = None
-    live: Live
-    paths: NamedPaths
-    earlier: bool = False
+    attempts: list[SceneAttempt] = field(default_factory=list[SceneAttempt])
+    restarts: RestartLimiter | None = None
+    live: LiveProgress
+    paths: InputPaths
+    finished_earlier: bool = False
     not_before: float = 0.0
     began: float = 0.0
     starts: int = 0
@@ -72,7 +72,7 @@ class Driver:
 
     def __init__(  # noqa: PLR0913  each is one decision about all scenes
         self,
-        scenes: Sequence[Scene],
+        scenes: Sequence[PlannedScene],
         out: Path,
         executor: Executor,
         ledger: Ledger,
@@ -90,30 +90,33 @@ class Driver:
         self._pause = pause
         self._program = program
         output_path(self.out, "console").mkdir(parents=True, exist_ok=True)
-        for left in self.out.glob(".stop-*"):
-            left.unlink()
+        # Left by a driver that was killed: a new one must not stop at once.
+        for stale in self.out.glob(".stop-*"):
+            stale.unlink()
+        # A file, because tasks may run on other machines that share only the file system.
         self._stop_file = self.out / f".stop-{uuid.uuid4().hex[:12]}"
-        self.standings = [self._standing(scene, ledger.past.get(scene.name, Past())) for scene in scenes]
-        self._by_name = {standing.scene.name: standing for standing in self.standings}
+        self.statuses = [self._initial_status(scene, ledger.past.get(scene.name, SceneHistory())) for scene in scenes]
+        self._by_name = {status.scene.name: status for status in self.statuses}
 
-    def run(self, stop: Callable[[], bool], tell: Callable[[Sequence[Standing]], None]) -> None:
+    def run(self, stop: Callable[[], bool], report: Callable[[Sequence[SceneStatus]], None]) -> None:
         """Train until every scene is done, has failed for good, or was told to stop.
 
         Args:
             stop: asked again and again; once it says so, all processes save and end.
-            tell: called again and again with how all scenes stand.
+            report: called again and again with how all scenes stand.
         """
-        self._ledger.write("start", scenes=[standing.scene.name for standing in self.standings])
+        self._ledger.write("start", scenes=[status.scene.name for status in self.statuses])
         try:
-            while any(standing.open for standing in self.standings):
+            while any(status.open for status in self.statuses):
+                # Touched once: the processes poll for it.
                 if stop() and not self._stop_file.exists():
                     self._stop_all()
-                self._order_what_waits()
-                for order, ended in self._executor.wait(_LOOK_EVERY):
-                    self._take(order, ended)
-                self._look()
-                tell(self.standings)
-            self._ledger.write("end", states={standing.scene.name: standing.state for standing in self.standings})
+                self._submit_waiting()
+                for task, result in self._executor.wait(_POLL_SECONDS):
+                    self._finish_attempt(task, result)
+                self._refresh()
+                report(self.statuses)
+            self._ledger.write("end", states={status.scene.name: status.state for status in self.statuses})
         finally:
             self._stop_file.touch()  # whatever ended this, nothing trains on unwatched
             self._executor.close()
@@ -122,46 +125,46 @@ class Driver:
     def exit_code(self, *, strict: bool = False) -> int:
         """0 all finished without errors, 1 some with errors (``strict``: or warnings), 3 some failed."""
         counted = {"findings", "warnings"} if strict else {"findings"}
-        states = {standing.state for standing in self.standings}
+        states = {status.state for status in self.statuses}
         return 3 if states & FAILED else 1 if states & counted else 0
 
-    def _standing(self, scene: Scene, past: Past) -> Standing:
+    def _initial_status(self, scene: PlannedScene, past: SceneHistory) -> SceneStatus:
         folder = output_path(self.out, scene.name)
         done = past.done and last_start(folder) is not None
-        return Standing(
+        return SceneStatus(
             scene=scene,
             folder=folder,
             console=output_path(self.out, "console", f"{scene.name}.txt"),
-            state=past.tries[-1].state if done else "waiting",
-            tries=list(past.tries),
-            live=Live(folder),
-            paths=NamedPaths(scene.command(folder)),
-            earlier=done,
+            state=past.attempts[-1].state if done else "waiting",
+            attempts=list(past.attempts),
+            live=LiveProgress(folder),
+            paths=InputPaths(scene.command(folder)),
+            finished_earlier=done,
         )
 
-    def _order_what_waits(self) -> None:
+    def _submit_waiting(self) -> None:
         now = time.monotonic()
-        for standing in self.standings:
-            if standing.state == "waiting" and now >= standing.not_before and not self._stop_file.exists():
-                self._order(standing)
+        for status in self.statuses:
+            if status.state == "waiting" and now >= status.not_before and not self._stop_file.exists():
+                self._submit(status)
 
-    def _order(self, standing: Standing) -> None:
-        scene = standing.scene
-        number = len(standing.tries) + 1
-        start = last_start(standing.folder)
-        standing.starts = start[0] if start else 0
-        standing.began = time.time()
-        standing.printed = _size(standing.console)
-        standing.paths.look()
-        standing.state = "queued"
+    def _submit(self, status: SceneStatus) -> None:
+        scene = status.scene
+        number = len(status.attempts) + 1
+        start = last_start(status.folder)
+        status.starts = start[0] if start else 0
+        status.began = time.time()
+        status.printed = _size(status.console)
+        status.paths.refresh()
+        status.state = "queued"
         self._ledger.began(scene, number)
-        self._executor.start(
-            Order(
+        self._executor.submit(
+            SceneTask(
                 scene=scene.name,
                 number=number,
-                command=(*self._program, *scene.command(standing.folder)),
-                folder=standing.folder,
-                console=standing.console,
+                command=(*self._program, *scene.command(status.folder)),
+                folder=status.folder,
+                console=status.console,
                 stop_file=self._stop_file,
                 place=self._place,
                 env=dict(scene.env),
@@ -173,65 +176,68 @@ class Driver:
             )
         )
 
-    def _take(self, order: Order, ended: Ended) -> None:
+    def _finish_attempt(self, task: SceneTask, result: ProcessExit) -> None:
         """Note how a try ended, and decide what becomes of the scene."""
-        standing = self._by_name[order.scene]
-        standing.live.look()
-        state, death = judge(order, ended, standing.began, standing.paths)
-        start = last_start(standing.folder)
-        begun = start is not None and start[0] > standing.starts
-        one = Try(
-            number=order.number,
+        status = self._by_name[task.scene]
+        status.live.refresh()
+        state, death = judge(task, result, status.began, status.paths)
+        start = last_start(status.folder)
+        # A new segment in run.json shows that this attempt got as far as opening its run.
+        begun = start is not None and start[0] > status.starts
+        attempt = SceneAttempt(
+            number=task.number,
             state=state,
             cause=death.detail,
-            code=ended.code,
-            seconds=round(ended.seconds, 3),
+            code=result.code,
+            seconds=round(result.seconds, 3),
             first=start[1] if start is not None and begun else None,
-            reached=standing.live.step,
+            reached=status.live.step,
         )
-        standing.tries.append(one)
-        self._ledger.ended(order.scene, one)
-        standing.state = state
+        status.attempts.append(attempt)
+        self._ledger.ended(task.scene, attempt)
+        status.state = state
         if state == "crashed":
-            self._try_again(standing, passes=death.passes(at_start=not begun))
+            self._try_again(status, passes=death.passes(at_start=not begun))
 
-    def _try_again(self, standing: Standing, *, passes: bool) -> None:
+    def _try_again(self, status: SceneStatus, *, passes: bool) -> None:
         """Order another try after a pause, if one is left; a cause that passes costs none, but each hour has its limit.
 
         Args:
-            standing: of the scene; its last try crashed.
+            status: of the scene; its last try crashed.
             passes: whether the cause is likely to pass.
         """
-        limit = standing.scene.retries
-        restarts = standing.restarts = standing.restarts or Restarts(
+        limit = status.scene.retries
+        restarts = status.restarts = status.restarts or RestartLimiter(
             in_a_row=limit + 1, per_hour=max(limit, PER_HOUR), pause=self._pause
         )
-        if (limit or passes) and not restarts.died(progress=False, passes=passes):
-            standing.not_before = time.monotonic() + restarts.restart()
-            standing.state = "waiting"
+        # progress=False: retries of a scene are limited even if each attempt gets further.
+        if (limit or passes) and not restarts.record_death(progress=False, passes=passes):
+            status.not_before = time.monotonic() + restarts.next_pause()
+            status.state = "waiting"
 
-    def _look(self) -> None:
-        for standing in self.standings:
-            if standing.state == "queued" and _size(standing.console) > standing.printed:
-                standing.state = "running"
-            if standing.state == "running":
-                standing.live.look()
+    def _refresh(self) -> None:
+        for status in self.statuses:
+            # The console file grows as soon as an executor starts the attempt, wherever that is.
+            if status.state == "queued" and _size(status.console) > status.printed:
+                status.state = "running"
+            if status.state == "running":
+                status.live.refresh()
 
     def _stop_all(self) -> None:
         self._stop_file.touch()
         self._ledger.write("stop")
-        for standing in self.standings:
-            if standing.state == "waiting":
-                standing.state = "stopped"
+        for status in self.statuses:
+            if status.state == "waiting":
+                status.state = "stopped"
 
 
-def changed_scenes(scenes: Sequence[Scene], past: Mapping[str, Past]) -> Mapping[str, tuple[str, str]]:
+def changed_scenes(scenes: Sequence[PlannedScene], past: Mapping[str, SceneHistory]) -> Mapping[str, tuple[str, str]]:
     """Scenes that were begun with other flags: by name, what was said then and what is said now."""
-    known = {scene.name: (scene, past[scene.name].words) for scene in scenes if scene.name in past}
+    known = {scene.name: (scene, past[scene.name].arguments) for scene in scenes if scene.name in past}
     return {
-        name: (" ".join(words), " ".join((scene.pipeline, *scene.words)))
+        name: (" ".join(words), " ".join((scene.pipeline, *scene.arguments)))
         for name, (scene, words) in known.items()
-        if words and words != (scene.pipeline, *scene.words) and past[name].done
+        if words and words != (scene.pipeline, *scene.arguments) and past[name].done
     }
 
 

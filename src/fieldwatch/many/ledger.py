@@ -12,8 +12,8 @@ from typing import Any, Final, Self, final
 import orjson
 
 from fieldwatch.base import InputError
-from fieldwatch.many.scene import Scene
-from fieldwatch.many.verdict import DONE, Try
+from fieldwatch.many.scene import PlannedScene
+from fieldwatch.many.verdict import DONE, SceneAttempt
 from fieldwatch.record import LineFile, read_lines
 
 LEDGER: Final = "many.jsonl"
@@ -25,21 +25,21 @@ class OutInUse(InputError, RuntimeError):  # noqa: N818  says what is the matter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class SceneHistory:
     """What the ledger says of one scene.
 
     Attributes:
-        words: the command line it was last started with; empty for never.
-        tries: those that ended, and those that nobody saw end.
+        arguments: the command line it was last started with; empty for never.
+        attempts: those that ended, and those that nobody saw end.
     """
 
-    words: tuple[str, ...] = ()
-    tries: tuple[Try, ...] = ()
+    arguments: tuple[str, ...] = ()
+    attempts: tuple[SceneAttempt, ...] = ()
 
     @property
     def done(self) -> bool:
         """Whether it is trained to its end."""
-        return bool(self.tries) and self.tries[-1].state in DONE
+        return bool(self.attempts) and self.attempts[-1].state in DONE
 
 
 @final
@@ -62,6 +62,7 @@ class Ledger:
         self._out.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._out / ".many.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
+            # A lock of the kernel ends with its process: no stale lock file can keep the next driver out.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             os.close(self._lock)
@@ -77,13 +78,13 @@ class Ledger:
         self._file.close()
         os.close(self._lock)
 
-    def began(self, scene: Scene, number: int) -> None:
+    def began(self, scene: PlannedScene, number: int) -> None:
         """Note that a try is about to be ordered."""
-        self.write("try", scene=scene.name, number=number, pipeline=scene.pipeline, words=scene.words)
+        self.write("try", scene=scene.name, number=number, pipeline=scene.pipeline, words=scene.arguments)
 
-    def ended(self, scene: str, one: Try) -> None:
+    def ended(self, scene: str, attempt: SceneAttempt) -> None:
         """Note how a try ended."""
-        self.write("ended", scene=scene, **one.as_json())
+        self.write("ended", scene=scene, **attempt.as_json())
 
     def write(self, kind: str, **facts: Any) -> None:
         """Write one line; it is on the disk when this returns."""
@@ -92,18 +93,22 @@ class Ledger:
         self._file.sync()
 
 
-def read_ledger(path: Path) -> Mapping[str, Past]:
+def read_ledger(path: Path) -> Mapping[str, SceneHistory]:
     """What it says of each scene; a try that nobody saw end counts as stopped."""
     words: dict[str, tuple[str, ...]] = {}
-    tries: dict[str, dict[int, Try]] = {}
+    tries: dict[str, dict[int, SceneAttempt]] = {}
     for _, line in read_lines(path):
         kind = line.get("kind")
         scene = line.get("scene", "")
         if kind == "try":
             words[scene] = (line["pipeline"], *line["words"])
-            unseen = Try(number=line["number"], state="stopped", cause="the driver ended during it")
+            # Replaced by the line "ended" where there is one.
+            unseen = SceneAttempt(number=line["number"], state="stopped", cause="the driver ended during it")
             tries.setdefault(scene, {})[line["number"]] = unseen
         elif kind == "ended":
-            facts = {name: line[name] for name in Try.__dataclass_fields__ if name in line}
-            tries.setdefault(scene, {})[line["number"]] = Try(**facts)
-    return {scene: Past(words=words.get(scene, ()), tries=tuple(found.values())) for scene, found in tries.items()}
+            facts = {name: line[name] for name in SceneAttempt.__dataclass_fields__ if name in line}
+            tries.setdefault(scene, {})[line["number"]] = SceneAttempt(**facts)
+    return {
+        scene: SceneHistory(arguments=words.get(scene, ()), attempts=tuple(numbered.values()))
+        for scene, numbered in tries.items()
+    }

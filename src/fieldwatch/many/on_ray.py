@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any, Final, final
 
 from fieldwatch.base import InputError
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Order, capacity_here
+from fieldwatch.many.attempt import run_task
+from fieldwatch.many.task import Capacity, ProcessExit, SceneTask, capacity_here
 
 OBJECT_STORE_BYTES: Final = 100_000_000
 """Nothing large travels through Ray: an order goes out and an end comes back."""
@@ -41,6 +41,7 @@ class RayExecutor:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         self._ray = load_ray(alone=address is None)
+        # Below /tmp: Ray's socket paths may have at most 107 bytes.
         self._temporary = None if address else Path(tempfile.mkdtemp(prefix="fw-ray-", dir="/tmp"))
         self._local = address is None
         try:
@@ -49,8 +50,8 @@ class RayExecutor:
             raise NoRay(f"Ray at {address or 'this machine'} does not answer: {error}") from error
         if self._local:
             self._refuse_other_addresses()
-        self._attempt: Any = self._ray.remote(attempt)
-        self._pending: dict[Any, tuple[Order, float]] = {}
+        self._attempt: Any = self._ray.remote(run_task)
+        self._pending: dict[Any, tuple[SceneTask, float]] = {}
 
     def _options(self, address: str | None, cpus: int | None) -> dict[str, Any]:
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -67,29 +68,28 @@ class RayExecutor:
 
     def capacity(self) -> Capacity:
         """What the cluster has now."""
-        found = self._ray.cluster_resources()
+        resources = self._ray.cluster_resources()
         return Capacity(
-            cpus=found.get("CPU", 0.0),
-            gpus=found.get("GPU", 0.0),
-            memory_bytes=int(found.get("memory", 0)),
+            cpus=resources.get("CPU", 0.0),
+            gpus=resources.get("GPU", 0.0),
+            memory_bytes=int(resources.get("memory", 0)),
             grows=not self._local,
         )
 
-    def start(self, order: Order) -> None:
+    def submit(self, task: SceneTask) -> None:
         """Hand an order to Ray, which starts it where there is room."""
-        memory = {"memory": order.memory_bytes} if order.memory_bytes else {}
-        task = self._attempt.options(
-            num_cpus=order.cpus, num_gpus=order.gpus, max_retries=0, name=order.scene, **memory
-        )
-        self._pending[task.remote(order)] = (order, time.monotonic())
+        memory = {"memory": task.memory_bytes} if task.memory_bytes else {}
+        remote = self._attempt.options(num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0, name=task.scene, **memory)
+        self._pending[remote.remote(task)] = (task, time.monotonic())
 
-    def wait(self, seconds: float) -> Sequence[tuple[Order, Ended]]:
+    def wait(self, seconds: float) -> Sequence[tuple[SceneTask, ProcessExit]]:
         """What has ended; a worker or a machine that died counts as a try that crashed."""
         if not self._pending:
             time.sleep(seconds)
             return []
         ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
         if ready:
+            # Without waiting, collect whatever else has ended by now.
             ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         return [self._fetch(reference) for reference in ready]
 
@@ -120,14 +120,14 @@ class RayExecutor:
                 "processes), or start a cluster yourself and give its address with --ray ADDRESS"
             )
 
-    def _fetch(self, reference: Any) -> tuple[Order, Ended]:
-        order, began = self._pending.pop(reference)
+    def _fetch(self, reference: Any) -> tuple[SceneTask, ProcessExit]:
+        task, began = self._pending.pop(reference)
         try:
-            return order, self._ray.get(reference)
+            return task, self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
             cause = f"{type(error).__name__} of Ray: {lines[0] if lines else 'no reason given'}"
-            return order, Ended(code=None, seconds=time.monotonic() - began, cause=cause)
+            return task, ProcessExit(code=None, seconds=time.monotonic() - began, cause=cause)
 
 
 def load_ray(*, alone: bool) -> ModuleType:
@@ -139,6 +139,7 @@ def load_ray(*, alone: bool) -> ModuleType:
     Raises:
         NoRay: it is not installed.
     """
+    # Set before the import, which reads them once.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if alone:
         os.environ[CLUSTERS] = "0"

@@ -85,7 +85,7 @@ def _quality(scenes: Sequence[Summary]) -> Iterable[str]:
 
 def _details(scene: Summary) -> str:
     name = scene["scene"]
-    tries = [_try_row(one) for one in scene["tries"]]
+    tries = [_try_row(attempt) for attempt in scene["tries"]]
     findings = "".join(_finding(finding) for finding in scene["findings"])
     damage = f"<p class=bad>{escape(scene['damage'])}</p>" if scene["damage"] else ""
     console = f'<a href="console/{escape(quote(name))}.txt">what it printed</a>'
@@ -96,9 +96,15 @@ def _details(scene: Summary) -> str:
     )
 
 
-def _try_row(one: Mapping[str, Any]) -> list[str]:
-    steps = (_step(one["first"]), _step(one["reached"]))
-    return [str(one["number"]), escape(one["state"]), escape(one["cause"]), *steps, _time(one["seconds"])]
+def _try_row(attempt: Mapping[str, Any]) -> list[str]:
+    steps = (_step(attempt["first"]), _step(attempt["reached"]))
+    return [
+        str(attempt["number"]),
+        escape(attempt["state"]),
+        escape(attempt["cause"]),
+        *steps,
+        _time(attempt["seconds"]),
+    ]
 
 
 def _finding(finding: Mapping[str, Any]) -> str:

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from fieldwatch.base import LONGEST_NAME, InputError, output_name
-from fieldwatch.many.scene import Scene
+from fieldwatch.many.scene import PlannedScene
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TAKEN: Final = frozenset({"console", "many.jsonl", "report.html", "summary.json", "summary.csv"})
+_RESERVED_NAMES: Final = frozenset({"console", "many.jsonl", "report.html", "summary.json", "summary.csv"})
 _NUMBERS: Final = {"cpus": "cpus", "gpus": "gpus", "memory": "memory_gib", "timeout": "timeout", "retries": "retries"}
-_OURS: Final = frozenset({"out", "resume", "json", "supervise"})
-_FEW_WORDS: Final = frozenset({"name", "pipeline", "env", *_NUMBERS})
+_DRIVER_FLAGS: Final = frozenset({"out", "resume", "json", "supervise"})
+_SCENE_KEYS: Final = frozenset({"name", "pipeline", "env", *_NUMBERS})
 
 
 class PlanError(InputError):
     """The plan cannot be used: the message says which scene and key, what was wanted and what to do."""
 
 
-def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[Scene, ...]:
+def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[PlannedScene, ...]:
     """Read a plan: ``[defaults]``, ``[defaults.PIPELINE]`` and one ``[[scene]]`` each; flags are not judged here.
 
     A scene's own keys win over those of its pipeline's defaults, and those over the defaults of all.
@@ -46,7 +46,7 @@ def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[Scene, ...]:
         raise PlanError(f"{path} names no scene: write one [[scene]] each, with a name and a pipeline")
     general, special = _defaults(path, stored.get("defaults", {}), pipelines)
     scenes = tuple(_scene(number, table, general, special, pipelines) for number, table in enumerate(tables, start=1))
-    _refuse_twins(scenes)
+    _refuse_repeated_names(scenes)
     return scenes
 
 
@@ -66,23 +66,25 @@ def _scene(
     general: Mapping[str, Any],
     special: Mapping[str, Mapping[str, Any]],
     pipelines: Sequence[str],
-) -> Scene:
+) -> PlannedScene:
     if not isinstance(table, dict):
         raise PlanError(f"scene {number} is {table!r}: wanted a table, [[scene]] with key = value lines below it")
-    own = {_key(name): value for name, value in cast("dict[str, Any]", table).items()}
-    name = _name(number, own)
-    pipeline = own.get("pipeline", general.get("pipeline"))
+    keys = {_key(name): value for name, value in cast("dict[str, Any]", table).items()}
+    name = _name(number, keys)
+    pipeline = keys.get("pipeline", general.get("pipeline"))
     if not isinstance(pipeline, str) or pipeline not in pipelines:
         raise PlanError(f"scene {name!r}: pipeline is {pipeline!r}: wanted one of {', '.join(pipelines)}")
-    values = {**general, **special.get(pipeline, {}), **own}
-    env = {**general.get("env", {}), **special.get(pipeline, {}).get("env", {}), **own.get("env", {})}
-    ours = _OURS & values.keys()
-    if ours:
-        raise PlanError(f"scene {name!r}: {_listed(ours)} is not for a plan: runs go to OUT/{name}, and go on there")
-    return Scene(
+    values = {**general, **special.get(pipeline, {}), **keys}
+    env = {**general.get("env", {}), **special.get(pipeline, {}).get("env", {}), **keys.get("env", {})}
+    reserved = _DRIVER_FLAGS & values.keys()
+    if reserved:
+        raise PlanError(
+            f"scene {name!r}: {_listed(reserved)} is not for a plan: runs go to OUT/{name}, and go on there"
+        )
+    return PlannedScene(
         name=name,
         pipeline=pipeline,
-        flags={key: _words(name, key, value) for key, value in values.items() if key not in _FEW_WORDS},
+        flags={key: _flag_words(name, key, value) for key, value in values.items() if key not in _SCENE_KEYS},
         env={key: _variable(name, key, value) for key, value in env.items()},
         **{field: _number(name, key, values[key]) for key, field in _NUMBERS.items() if key in values},
     )
@@ -90,24 +92,26 @@ def _scene(
 
 def _name(number: int, table: Mapping[str, Any]) -> str:
     name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or output_name(name) != name or name in _TAKEN:
+    # The name becomes a folder beside the driver's own files.
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or output_name(name) != name or name in _RESERVED_NAMES:
         raise PlanError(
             f"scene {number}: name is {name!r}: wanted a folder name of letters, digits, '.', '_' and '-' that begins "
-            f"with a letter or digit, at most {LONGEST_NAME} bytes long, and is none of {', '.join(sorted(_TAKEN))}"
+            f"with a letter or digit, at most {LONGEST_NAME} bytes long, and is none of {_listed(_RESERVED_NAMES)}"
         )
     return name
 
 
-def _refuse_twins(scenes: tuple[Scene, ...]) -> None:
+def _refuse_repeated_names(scenes: tuple[PlannedScene, ...]) -> None:
     """Two scenes must not write into one folder; on some disks case does not tell names apart."""
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
+    # Lower case: on some file systems A and a are one folder.
     for scene in scenes:
-        twin = seen.get(scene.name.lower())
-        if twin is not None:
+        other = names.get(scene.name.lower())
+        if other is not None:
             raise PlanError(
-                f"two scenes are named {twin!r} and {scene.name!r}: each needs a name, and folder, of its own"
+                f"two scenes are named {other!r} and {scene.name!r}: each needs a name, and folder, of its own"
             )
-        seen[scene.name.lower()] = scene.name
+        names[scene.name.lower()] = scene.name
 
 
 def _number(scene: str, key: str, value: Any) -> Any:
@@ -128,7 +132,7 @@ def _number(scene: str, key: str, value: Any) -> Any:
     return value if whole else float(value)
 
 
-def _words(scene: str, key: str, value: Any) -> tuple[str, ...]:
+def _flag_words(scene: str, key: str, value: Any) -> tuple[str, ...]:
     """A key with its value as words of a command line.
 
     Raises:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from fieldwatch.many.one_try import attempt
-from fieldwatch.many.order import Capacity, Ended, Order
+from fieldwatch.many.attempt import run_task
+from fieldwatch.many.task import Capacity, ProcessExit, SceneTask
 
 
 @final
@@ -22,29 +22,30 @@ class ProcessExecutor:
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = self._left = capacity
         self._gpus = _visible(int(capacity.gpus))
-        self._waiting: list[Order] = []
+        self._waiting: list[SceneTask] = []
         self._threads: list[threading.Thread] = []
-        self._ended: queue.SimpleQueue[tuple[Order, Ended, list[str]]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[SceneTask, ProcessExit, list[str]]] = queue.SimpleQueue()
 
     def capacity(self) -> Capacity:
         """What there is."""
         return self._capacity
 
-    def start(self, order: Order) -> None:
+    def submit(self, task: SceneTask) -> None:
         """Take an order."""
-        self._waiting.append(order)
+        self._waiting.append(task)
         self._begin()
 
-    def wait(self, seconds: float) -> Sequence[tuple[Order, Ended]]:
+    def wait(self, seconds: float) -> Sequence[tuple[SceneTask, ProcessExit]]:
         """What has ended."""
-        found: list[tuple[Order, Ended]] = []
+        finished: list[tuple[SceneTask, ProcessExit]] = []
         try:
-            found.append(self._take_back(*self._ended.get(timeout=seconds)))
+            finished.append(self._take_back(*self._ended.get(timeout=seconds)))
             while True:
-                found.append(self._take_back(*self._ended.get_nowait()))
+                finished.append(self._take_back(*self._ended.get_nowait()))
+        # Everything that ended has given its resources back: others may start.
         except queue.Empty:
             self._begin()
-        return found
+        return finished
 
     def close(self) -> None:
         """Wait for what runs; the driver has told it to stop."""
@@ -55,26 +56,27 @@ class ProcessExecutor:
     def _begin(self) -> None:
         """Start what there is room for; a large one that waits is not overtaken."""
         while self._waiting and self._left.fits(self._waiting[0]):
-            order = self._waiting.pop(0)
-            self._left = self._left.without(order)
-            given = self._gpus[: int(order.gpus)]
-            self._gpus = self._gpus[int(order.gpus) :]
-            thread = threading.Thread(target=self._do, args=(order, given), name=order.scene)
+            task = self._waiting.pop(0)
+            self._left = self._left.without(task)
+            gpus = self._gpus[: int(task.gpus)]
+            self._gpus = self._gpus[int(task.gpus) :]
+            thread = threading.Thread(target=self._run, args=(task, gpus), name=task.scene)
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             thread.start()
 
-    def _do(self, order: Order, gpus: list[str]) -> None:
+    def _run(self, task: SceneTask, gpus: list[str]) -> None:
         try:
-            ended = attempt(replace(order, env={"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order.env}))
+            ended = run_task(replace(task, env={"CUDA_VISIBLE_DEVICES": ",".join(gpus), **task.env}))
+        # Raised in a thread: it has to reach the driver as a result, or the driver would wait forever.
         except OSError as error:
-            ended = Ended(code=None, cause=f"it could not be started: {error}")
-        self._ended.put((order, ended, gpus))
+            ended = ProcessExit(code=None, cause=f"it could not be started: {error}")
+        self._ended.put((task, ended, gpus))
 
-    def _take_back(self, order: Order, ended: Ended, gpus: list[str]) -> tuple[Order, Ended]:
+    def _take_back(self, task: SceneTask, ended: ProcessExit, gpus: list[str]) -> tuple[SceneTask, ProcessExit]:
         """Give the room of what ended to others."""
         self._gpus = [*self._gpus, *gpus]
-        self._left = self._left.with_room_of(order)
-        return order, ended
+        self._left = self._left.with_room_of(task)
+        return task, ended
 
 
 def _visible(count: int) -> list[str]:

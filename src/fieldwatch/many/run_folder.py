@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 import orjson
 
-from fieldwatch.health import Finding, findings_among
+from fieldwatch.health import Finding, findings_in
 from fieldwatch.monitor import LatestValues, StateWord, state_of
 from fieldwatch.record import DAMAGED, JOURNAL, NotARun, read_events, read_history, read_manifest
 
@@ -52,7 +52,7 @@ def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
         return RunSummary(state=state_of(folder).word, metrics={})
     history = read_history(folder)
     events = list(read_events(folder))
-    findings = tuple(findings_among(events))
+    findings = tuple(findings_in(events))
     damage = "; ".join(str(event.get("message")) for event in history.events(DAMAGED))
     names = [name for name in history.names() if name.startswith(measured)]
     if LOSS not in history:
@@ -86,7 +86,7 @@ def last_start(folder: Path) -> tuple[int, int] | None:
 
 
 @final
-class Live:
+class LiveProgress:
     """A run while it is trained: its step, and how many there are to be.
 
     Args:
@@ -98,7 +98,7 @@ class Live:
         self._latest = LatestValues(folder)
         self.total: int | None = None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read what was added to the run's journal."""
         self._latest.read()
         if self.total is None and self._latest.step is not None:

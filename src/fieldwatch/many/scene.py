@@ -10,7 +10,7 @@ def _no_variables() -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class PlannedScene:
     """One scene of a plan.
 
     Attributes:
@@ -36,10 +36,10 @@ class Scene:
     env: Mapping[str, str] = field(default_factory=_no_variables)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[str, ...]:
         """What stands behind `fieldwatch train PIPELINE`."""
-        return tuple(word for words in self.flags.values() for word in words)
+        return tuple(word for arguments in self.flags.values() for word in arguments)
 
     def command(self, folder: Path) -> tuple[str, ...]:
         """The words of the command that trains it in a folder, or goes on with the run found there."""
-        return ("train", self.pipeline, *self.words, "--out", str(folder), "--resume", "auto")
+        return ("train", self.pipeline, *self.arguments, "--out", str(folder), "--resume", "auto")

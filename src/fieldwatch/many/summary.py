@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from fieldwatch.base import spreadsheet_cell, write_file
-from fieldwatch.many.driver import Standing
+from fieldwatch.many.driver import SceneStatus
 from fieldwatch.many.page import scenes_page
 from fieldwatch.many.run_folder import json_of, read_run
 
@@ -17,46 +17,46 @@ _COLUMNS: Final = ("scene", "pipeline", "state", "tries", "causes", "resumed_fro
 _SECONDS: Final = ("wall_seconds", "training_seconds")
 
 
-def scene_summary(standing: Standing, measured: tuple[str, ...]) -> dict[str, Any]:
+def scene_summary(status: SceneStatus, measured: tuple[str, ...]) -> dict[str, Any]:
     """Everything about one scene as plain JSON values.
 
     Args:
-        standing: how it stands.
+        status: how it stands.
         measured: how the tags of its pipeline's measures of quality begin.
     """
-    found = json_of(read_run(standing.folder, measured))
-    tries = [one.as_json() for one in standing.tries]
+    run = json_of(read_run(status.folder, measured))
+    tries = [attempt.as_json() for attempt in status.attempts]
     return {
-        "scene": standing.scene.name,
-        "pipeline": standing.scene.pipeline,
-        "state": standing.state,
-        "run_state": found["state"],
-        "finished_earlier": standing.earlier,
-        "command": " ".join(("fieldwatch", *standing.scene.command(standing.folder))),
-        "run": str(standing.folder),
-        "console": str(standing.console),
+        "scene": status.scene.name,
+        "pipeline": status.scene.pipeline,
+        "state": status.state,
+        "run_state": run["state"],
+        "finished_earlier": status.finished_earlier,
+        "command": " ".join(("fieldwatch", *status.scene.command(status.folder))),
+        "run": str(status.folder),
+        "console": str(status.console),
         "tries": tries,
-        "resumed_from": [one["first"] for one in tries[1:] if one["first"]],
-        "wall_seconds": round(sum(one["seconds"] for one in tries), 3),
-        "training_seconds": round(found["training_seconds"], 3),
-        "steps": found["steps"],
-        "total_steps": found["total"],
-        **{name: found[name] for name in ("metrics", "findings", "damage", "curve")},
+        "resumed_from": [attempt["first"] for attempt in tries[1:] if attempt["first"]],
+        "wall_seconds": round(sum(attempt["seconds"] for attempt in tries), 3),
+        "training_seconds": round(run["training_seconds"], 3),
+        "steps": run["steps"],
+        "total_steps": run["total"],
+        **{name: run[name] for name in ("metrics", "findings", "damage", "curve")},
     }
 
 
 def write_summary(
-    out: Path, standings: Sequence[Standing], measured: Mapping[str, tuple[str, ...]], exit_code: int
+    out: Path, statuses: Sequence[SceneStatus], measured: Mapping[str, tuple[str, ...]], exit_code: int
 ) -> Mapping[str, Path]:
     """Write the three files, each in one piece; return where they are, by what they are.
 
     Args:
         out: the folder of all scenes.
-        standings: how every scene stands.
+        statuses: how every scene stands.
         measured: by pipeline, how the tags of its measures of quality begin.
         exit_code: of the command.
     """
-    scenes = [scene_summary(standing, measured[standing.scene.pipeline]) for standing in standings]
+    scenes = [scene_summary(status, measured[status.scene.pipeline]) for status in statuses]
     without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in scenes]
     stored = {"exit_code": exit_code, "scenes": without_curves}
     contents = {
@@ -79,9 +79,9 @@ def summary_table(scenes: Sequence[Mapping[str, Any]]) -> str:
         causes = " | ".join(one["cause"] for one in scene["tries"] if one["cause"])
         facts = {**scene, "tries": len(scene["tries"]), "causes": causes}
         facts["resumed_from"] = " ".join(str(step) for step in scene["resumed_from"])
-        own = [spreadsheet_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]
+        cells = [spreadsheet_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]
         values = [spreadsheet_cell(scene["metrics"].get(name)) for name in metrics]
-        writer.writerow([*own, len(scene["findings"]), *values, scene["run"]])
+        writer.writerow([*cells, len(scene["findings"]), *values, scene["run"]])
     return text.getvalue()
 
 

@@ -7,15 +7,16 @@ from fieldwatch.monitor.causes import (
     STOPS,
     Cause,
     Death,
-    asks_for_an_end,
     cause_of_end,
     cause_of_error,
     cause_of_status,
+    is_requested_stop,
     signal_name,
 )
-from fieldwatch.monitor.child import Start
+from fieldwatch.monitor.child import Attempt
+from fieldwatch.monitor.input_paths import InputPaths
 from fieldwatch.monitor.machine import MachineReader, read_machine
-from fieldwatch.monitor.named_paths import NamedPaths
+from fieldwatch.monitor.machine_view import machine_line, render_machine
 from fieldwatch.monitor.post_mortem import (
     explain_silent_end,
     heading,
@@ -25,13 +26,19 @@ from fieldwatch.monitor.post_mortem import (
     resume_command,
 )
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
-from fieldwatch.monitor.restarts import Restarts
+from fieldwatch.monitor.restarts import RestartLimiter
+from fieldwatch.monitor.run_state import BROKEN, ENDED, RunState, StateWord, state_of
 from fieldwatch.monitor.runs import LatestValues
 from fieldwatch.monitor.sampler import MachineSampler
-from fieldwatch.monitor.standing import BROKEN, ENDED, RunState, StateWord, state_of
-from fieldwatch.monitor.supervised import LastWords, Supervised, read_channel, say_end, says_why_it_fails, supervised
+from fieldwatch.monitor.supervised import (
+    ExitReason,
+    SupervisorLink,
+    read_channel,
+    report_exit,
+    reports_failure,
+    supervisor_link,
+)
 from fieldwatch.monitor.supervisor import GAVE_UP, PER_HOUR, Supervisor
-from fieldwatch.monitor.view import line, picture
 
 __all__ = [
     "BLACK_BOX",
@@ -42,48 +49,48 @@ __all__ = [
     "STACKS",
     "STICKY",
     "STOPS",
+    "Attempt",
     "BlackBox",
     "Cause",
     "Cpu",
     "Death",
     "Ending",
+    "ExitReason",
     "Gpu",
     "GpuProcess",
     "Heartbeat",
-    "LastWords",
+    "InputPaths",
     "LatestValues",
     "Machine",
     "MachineReader",
     "MachineSampler",
     "MigInstance",
-    "NamedPaths",
     "ProcessFacts",
-    "Restarts",
+    "RestartLimiter",
     "RunFacts",
     "RunState",
-    "Start",
     "StateWord",
-    "Supervised",
     "Supervisor",
-    "asks_for_an_end",
+    "SupervisorLink",
     "boot_id",
     "cause_of_end",
     "cause_of_error",
     "cause_of_status",
     "explain_silent_end",
     "heading",
+    "is_requested_stop",
     "last_checkpoint",
     "leave_note",
-    "line",
-    "picture",
+    "machine_line",
     "read_black_box",
     "read_channel",
     "read_machine",
     "read_post_mortems",
+    "render_machine",
+    "report_exit",
+    "reports_failure",
     "resume_command",
-    "say_end",
-    "says_why_it_fails",
     "signal_name",
     "state_of",
-    "supervised",
+    "supervisor_link",
 ]

@@ -28,10 +28,11 @@ _IDENTITY: Final = struct.Struct("<8sqqd40s")
 _BEAT: Final = struct.Struct("<qddd32s")
 _SAVED: Final = struct.Struct("<q")
 _ENDING: Final = struct.Struct("<16s800s")
+# Offsets in the page: each record is written alone, and none touches the bytes of another.
 _AT_BEAT = 128
 _AT_SAVED = 256
 _AT_ENDING = 320
-_LOOKS: Final = 20
+_READ_ATTEMPTS: Final = 20
 _LARGEST_PID: Final = 1 << 22
 _LATEST: Final = 1e11
 """Seconds since 1970, or since a machine was started, that no clock says before the year 5138."""
@@ -104,6 +105,7 @@ class BlackBox:
         self.saved(-1)
         self._write_ending("running", "")
         self.beat(-1, b"start", float("inf"), time.monotonic())
+        # Renamed once it is complete: a reader never meets a page without its identity.
         draft.replace(path)
 
     def beat(self, step: int, phase: bytes, timeout: float, now: float) -> None:
@@ -117,6 +119,7 @@ class BlackBox:
     def close(self, ending: Ending, cause: str = "") -> None:
         """Note how it ended, on the disk, and let go of the file."""
         self._write_ending(ending, cause)
+        # Ordinary beats are not flushed; the ending has to survive a power cut as well.
         self._map.flush()
         self._map.close()
 
@@ -138,7 +141,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     It has no checksum, since it is written at every step: what no process can have written counts as unreadable.
     """
     page = b""
-    for _ in range(_LOOKS):  # until nothing changed while it was read
+    for _ in range(_READ_ATTEMPTS):  # until nothing changed while it was read
         before = page
         page = _page(folder)
         if page == before:
@@ -149,6 +152,7 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     step, beat, wall, timeout, phase = _BEAT.unpack_from(page, _AT_BEAT)
     ending, cause = (_text(part) for part in _ENDING.unpack_from(page, _AT_ENDING))
     saved = _SAVED.unpack_from(page, _AT_SAVED)[0]
+    # Without a checksum, values that no process writes are the only sign of damage.
     possible = _is_time(started) and _is_time(wall) and _is_time(beat) and timeout > 0 and ending in get_args(Ending)
     if not possible or not 0 < pid <= _LARGEST_PID or min(step, saved) < -1 or attempt < 0:
         return None
@@ -168,9 +172,10 @@ def read_black_box(folder: Path) -> Heartbeat | None:
     )
 
 
-def mark_told(folder: Path) -> None:
+def mark_explained(folder: Path) -> None:
     """Note that the death of the process that wrote the black box has been told: nobody tells it again."""
     with open_for_update(output_path(folder, FOLDER, HEARTBEAT)) as file:
+        # Only the ending's 16 bytes: the cause behind it stays readable.
         file.seek(_AT_ENDING)
         file.write(b"told".ljust(16, b"\0"))
         file.flush()

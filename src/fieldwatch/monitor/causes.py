@@ -93,12 +93,14 @@ def cause_of_error(error: BaseException) -> Death:
     """Name the cause behind an exception: a full disk is one, whatever was raised on top of it."""
     if isinstance(error, SystemExit):
         return _of_exit(error)
-    said = f"{type(error).__name__}: {error}".strip().removesuffix(":")
+    message = f"{type(error).__name__}: {error}".strip().removesuffix(":")
     chain = list(_chain(error))
-    names = {kind.__name__ for one in chain for kind in type(one).__mro__}
-    numbers = {getattr(one, "errno", None) for one in chain}
-    texts = " ".join(str(one) for one in chain)
+    # By name: torch must not be imported here, and its classes moved between versions.
+    names = {kind.__name__ for link in chain for kind in type(link).__mro__}
+    numbers = {getattr(link, "errno", None) for link in chain}
+    texts = " ".join(str(link) for link in chain)
     cause: Cause = "exception"
+    # The order decides: a CUDA context that is broken also fails to allocate, and a full disk raises anything.
     if any(kind.__name__ == "Diverged" for kind in type(error).__mro__):
         cause = "diverged"
     elif isinstance(error, KeyboardInterrupt):
@@ -111,7 +113,7 @@ def cause_of_error(error: BaseException) -> Death:
         cause = "disk"
     elif isinstance(error, InputError):
         cause = "bad-input"
-    return Death(cause=cause, detail=said)
+    return Death(cause=cause, detail=message)
 
 
 def cause_of_end(error: BaseException | None) -> Death:
@@ -119,7 +121,7 @@ def cause_of_end(error: BaseException | None) -> Death:
     return Death(cause="finished", detail="finished") if error is None else cause_of_error(error)
 
 
-def last_words(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
+def exit_cause(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
     """Name the cause of an exception that ends a process before it has a black box, or after it closed it.
 
     Args:
@@ -131,15 +133,15 @@ def last_words(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
     """
     death = cause_of_error(error)
     missing = any(
-        isinstance(one, FileNotFoundError | NotADirectoryError) or getattr(one, "errno", None) in _MISSING
-        for one in _chain(error)
+        isinstance(link, FileNotFoundError | NotADirectoryError) or getattr(link, "errno", None) in _MISSING
+        for link in _chain(error)
     )
     if refused and death.cause in ("exception", "left", "bad-input"):
         death = Death(cause="bad-input", detail=str(error))
     return death, missing
 
 
-def asks_for_an_end(error: BaseException) -> bool:
+def is_requested_stop(error: BaseException) -> bool:
     """Whether an exception is somebody's wish to end: ctrl-C, an obeyed signal, a plain `sys.exit()`."""
     if isinstance(error, SystemExit):
         return not error.code or (isinstance(error.code, int) and error.code - 128 in STOPS)
@@ -148,12 +150,12 @@ def asks_for_an_end(error: BaseException) -> bool:
 
 def as_cause(word: object) -> Cause | None:
     """A cause by its word; None for anything else."""
-    return _WORDS.get(word) if isinstance(word, str) else None
+    return _CAUSES.get(word) if isinstance(word, str) else None
 
 
 def _of_exit(error: SystemExit) -> Death:
     """Name what `sys.exit` means: a signal that was obeyed, a wish, or a library that gave up in the middle."""
-    if not asks_for_an_end(error):
+    if not is_requested_stop(error):
         return Death(cause="left", detail=f"sys.exit({error.code!r}) was called{_raised_at(error)}")
     if error.code:
         return cause_of_status(int(error.code))
@@ -174,8 +176,8 @@ def cause_of_status(status: int) -> Death:
         return Death(cause="killed", detail="killed by SIGKILL; the kernel's out-of-memory killer is not on record")
     if number in STOPS:
         return Death(cause="interrupted", detail=f"ended by {signal_name(number)} before it listened")
-    cause, words = _FATAL.get(number, ("signal", "ended by a signal"))
-    return Death(cause=cause, detail=f"{words}, {signal_name(number)}")
+    cause, description = _FATAL.get(number, ("signal", "ended by a signal"))
+    return Death(cause=cause, detail=f"{description}, {signal_name(number)}")
 
 
 def _of_exit_code(status: int) -> Death:
@@ -188,11 +190,13 @@ def _of_exit_code(status: int) -> Death:
 
 def cause_of_beat(beat: Heartbeat, status: int) -> Death:
     """Name the cause from a process's own last words, and its exit status where it left none."""
+    # 1 is the status of a finished training with an error among its findings.
     if beat.ending == "finished" and status in (0, 1):
         return Death(cause="finished", detail="finished")
     if beat.ending in ("interrupted", "diverged", "failed"):
         word, _, detail = beat.cause.partition(": ")
         return Death(cause=as_cause(word) or "exception", detail=detail or beat.cause or beat.ending)
+    # Status 0 without an ending is a library that called os._exit in the middle.
     return cause_of_status(status or 1) if beat.ending == "running" and status == 0 else cause_of_status(status)
 
 
@@ -209,7 +213,7 @@ def cause_without_status(beat: Heartbeat, stacks: str) -> Death:
     where = f"its last sign of life is of {beat.when}"
     if beat.boot and boot_id() and beat.boot != boot_id():
         return Death(cause="power", detail=f"the machine was started anew since (power cut, reboot, moved); {where}")
-    if _killed_lines(beat.pid):
+    if _kernel_kill_lines(beat.pid):
         return Death(cause="oom-killer", detail=f"killed by the kernel's out-of-memory killer; {where}")
     return Death(cause="killed", detail=f"killed without a word (SIGKILL, out-of-memory killer); {where}")
 
@@ -221,6 +225,7 @@ def cause_in_stacks(stacks: str) -> Death | None:
         if number is not None:
             return cause_of_status(-number)
         return Death(cause="abort", detail=f"Python could not go on: {text.strip()}")
+    # faulthandler's own words; "It went on" is written when a hang is over.
     if stacks.rstrip() and stacks.rfind("Timeout (") > stacks.rfind("\nIt went on"):
         return Death(cause="hang", detail="it hung and did not go on: the stacks say where")
     return None
@@ -228,7 +233,7 @@ def cause_in_stacks(stacks: str) -> Death | None:
 
 def oom_kills() -> int | None:
     """How many processes the out-of-memory killer took in this control group so far; None where nobody counts."""
-    for path in _counters():
+    for path in _oom_counter_files():
         try:
             found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
         except OSError:
@@ -241,10 +246,11 @@ def oom_kills() -> int | None:
 def killed_for_memory(pid: int, before: int | None) -> bool:
     """Whether the out-of-memory killer took a process, by the group's counter since ``before``, or the kernel's log."""
     now = oom_kills()
-    return (now is not None and before is not None and now > before) or bool(_killed_lines(pid))
+    # The group's counter may count another process of the container; the log names the pid, but is often closed.
+    return (now is not None and before is not None and now > before) or bool(_kernel_kill_lines(pid))
 
 
-def _counters() -> Iterator[Path]:
+def _oom_counter_files() -> Iterator[Path]:
     """The files that count, of this process's control group (version 2, then 1) and as a container sees its own."""
     root = Path("/sys/fs/cgroup")
     try:
@@ -252,18 +258,20 @@ def _counters() -> Iterator[Path]:
     except OSError:
         return
     for line in lines:
-        _, names, place = line.split(":", 2)
-        if not names:
-            yield from (root / place.lstrip("/") / "memory.events", root / "memory.events")
-        elif "memory" in names.split(","):
-            yield from (root / "memory" / place.lstrip("/") / "memory.oom_control", root / "memory/memory.oom_control")
+        _, controllers, group = line.split(":", 2)
+        # Version 2 of control groups has one hierarchy, whose line names no controller.
+        if not controllers:
+            yield from (root / group.lstrip("/") / "memory.events", root / "memory.events")
+        elif "memory" in controllers.split(","):
+            yield from (root / "memory" / group.lstrip("/") / "memory.oom_control", root / "memory/memory.oom_control")
 
 
-def _killed_lines(pid: int) -> list[str]:
+def _kernel_kill_lines(pid: int) -> list[str]:
     """The kernel's lines about a killed process; none where its log is closed to us, or counts pids otherwise."""
     if in_own_namespace():
         return []
     try:
+        # Without O_NONBLOCK a read at the end of the log would wait for the next message.
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
@@ -279,6 +287,7 @@ def _killed_lines(pid: int) -> list[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    # Causes can be circular: an exception raised from one that was raised from it.
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
@@ -295,4 +304,4 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-_WORDS: Final[dict[str, Cause]] = {cause: cause for cause in get_args(Cause)}
+_CAUSES: Final[dict[str, Cause]] = {cause: cause for cause in get_args(Cause)}

@@ -10,8 +10,8 @@ from fieldwatch.monitor.nvml import (
     MEMORY_WITH_RESERVED,
     SM_CLOCK,
     UNCORRECTED,
-    Ask,
     Nvml,
+    NvmlQuery,
 )
 from fieldwatch.monitor.readings import Gpu, GpuProcess, MigInstance
 
@@ -30,62 +30,62 @@ NO_INSTANCE: Final = 0xFFFFFFFF
 
 def read_gpu(nvml: Nvml, index: int) -> Gpu:
     """Read everything about one GPU; what fails is None with its reason, and hides nothing else."""
-    ask = Ask()
-    handle = nvml.handle(index, ask)
+    query = NvmlQuery()
+    handle = nvml.handle(index, query)
     if handle is None:
-        return Gpu(index=index, missing=ask.missing)
-    rates = ask("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
-    limits = read_limits(handle, ask)
-    mig = ask("mig", "nvmlDeviceGetMigMode", handle)
+        return Gpu(index=index, missing=query.missing)
+    rates = query("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
+    limits = read_limits(handle, query)
+    mig = query("mig", "nvmlDeviceGetMigMode", handle)
     return Gpu(
         index=index,
-        name=ask("name", "nvmlDeviceGetName", handle),
-        uuid=ask("uuid", "nvmlDeviceGetUUID", handle),
-        **read_memory(handle, ask),
+        name=query("name", "nvmlDeviceGetName", handle),
+        uuid=query("uuid", "nvmlDeviceGetUUID", handle),
+        **read_memory(handle, query),
         utilisation_percent=None if rates is None else float(rates.gpu),
         memory_utilisation_percent=None if rates is None else float(rates.memory),
-        power_watts=read_power(handle, ask),
-        power_limit_watts=_watts(ask("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", handle)),
-        temperature_celsius=read_temperature(handle, ask),
-        clock_mhz=ask("clock_mhz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
-        memory_clock_mhz=ask("memory_clock_mhz", "nvmlDeviceGetClockInfo", handle, MEMORY_CLOCK),
+        power_watts=read_power(handle, query),
+        power_limit_watts=_watts(query("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", handle)),
+        temperature_celsius=read_temperature(handle, query),
+        clock_mhz=query("clock_mhz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK),
+        memory_clock_mhz=query("memory_clock_mhz", "nvmlDeviceGetClockInfo", handle, MEMORY_CLOCK),
         limited_by=limits,
         throttled=None if limits is None else slowed_down(limits),
-        ecc_errors=_ecc_errors(handle, ask),
+        ecc_errors=_ecc_errors(handle, query),
         mig=None if mig is None else bool(mig[0]),
         instances=_instances(handle) if mig is not None and mig[0] else (),
-        processes=read_processes(handle, ask),
-        missing=ask.missing,
+        processes=read_processes(handle, query),
+        missing=query.missing,
     )
 
 
-def read_memory(handle: Any, ask: Ask) -> dict[str, int | None]:
+def read_memory(handle: Any, query: NvmlQuery) -> dict[str, int | None]:
     """Return used, total and reserved bytes; reserved is None where the driver lacks the newer call."""
-    info = ask("memory", "nvmlDeviceGetMemoryInfo", handle, MEMORY_WITH_RESERVED)
+    info = query("memory", "nvmlDeviceGetMemoryInfo", handle, MEMORY_WITH_RESERVED)
     if info is None:  # a driver before 510
-        info = ask("memory", "nvmlDeviceGetMemoryInfo", handle)
-    told = {"used": "memory_used_bytes", "total": "memory_total_bytes", "reserved": "memory_reserved_bytes"}
-    return {name: getattr(info, key, None) for key, name in told.items()}
+        info = query("memory", "nvmlDeviceGetMemoryInfo", handle)
+    names = {"used": "memory_used_bytes", "total": "memory_total_bytes", "reserved": "memory_reserved_bytes"}
+    return {name: getattr(info, key, None) for key, name in names.items()}
 
 
-def read_power(handle: Any, ask: Ask) -> float | None:
+def read_power(handle: Any, query: NvmlQuery) -> float | None:
     """Return the power drawn, in W."""
-    return _watts(ask("power_watts", "nvmlDeviceGetPowerUsage", handle))
+    return _watts(query("power_watts", "nvmlDeviceGetPowerUsage", handle))
 
 
-def read_temperature(handle: Any, ask: Ask) -> float | None:
+def read_temperature(handle: Any, query: NvmlQuery) -> float | None:
     """Return the core's temperature in degrees Celsius."""
-    celsius = ask("temperature_celsius", "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE)
+    celsius = query("temperature_celsius", "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE)
     if celsius is None:  # announced to go with CUDA 14
-        celsius = ask("temperature_celsius", "nvmlDeviceGetTemperatureV", handle, CORE_TEMPERATURE)
+        celsius = query("temperature_celsius", "nvmlDeviceGetTemperatureV", handle, CORE_TEMPERATURE)
     return None if celsius is None else float(celsius)
 
 
-def read_limits(handle: Any, ask: Ask) -> tuple[str, ...] | None:
+def read_limits(handle: Any, query: NvmlQuery) -> tuple[str, ...] | None:
     """Return what holds the clocks down now."""
-    bits = ask("limited_by", "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    bits = query("limited_by", "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if bits is None:  # a driver before 535 knows the call by its old name only
-        bits = ask("limited_by", "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        bits = query("limited_by", "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     if bits is None:
         return None
     return tuple(reason for bit, reason in (SLOWED_BY | HELD_BY).items() if bits & bit)
@@ -96,54 +96,55 @@ def slowed_down(limits: tuple[str, ...]) -> bool:
     return not set(SLOWED_BY.values()).isdisjoint(limits)
 
 
-def read_processes(handle: Any, ask: Ask) -> tuple[GpuProcess, ...]:
+def read_processes(handle: Any, query: NvmlQuery) -> tuple[GpuProcess, ...]:
     """Return the processes on a device by pid; one that computes and draws is listed once."""
-    computing = _listed("compute", ask("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
-    drawing = _listed("graphics", ask("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
+    # Two lists of the driver: a process with CUDA and a window is in both.
+    computing = _listed("compute", query("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
+    drawing = _listed("graphics", query("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
     for key in computing.keys() & drawing.keys():  # both lists give the same whole figure
         memory = computing[key].memory_bytes
         memory = drawing[key].memory_bytes if memory is None else memory
         drawing[key] = dataclasses.replace(drawing[key], kind="compute+graphics", memory_bytes=memory)
-    found = computing | drawing
-    return tuple(found[key] for key in sorted(found))
+    listed = computing | drawing
+    return tuple(listed[key] for key in sorted(listed))
 
 
-def _listed(kind: Literal["compute", "graphics"], told: Iterable[Any] | None) -> dict[tuple[int, int], GpuProcess]:
-    found: dict[tuple[int, int], GpuProcess] = {}
-    for process in told or ():
+def _listed(kind: Literal["compute", "graphics"], processes: Iterable[Any] | None) -> dict[tuple[int, int], GpuProcess]:
+    by_key: dict[tuple[int, int], GpuProcess] = {}
+    for process in processes or ():
         instance = getattr(process, "gpuInstanceId", NO_INSTANCE)
-        found[process.pid, instance] = GpuProcess(
+        by_key[process.pid, instance] = GpuProcess(
             pid=process.pid,
             kind=kind,
             memory_bytes=process.usedGpuMemory,
             instance=None if instance == NO_INSTANCE else instance,
         )
-    return found
+    return by_key
 
 
 def _instances(handle: Any) -> tuple[MigInstance, ...]:
-    parts = (
-        Ask()("instance", "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)  # places may be empty
-        for number in range(Ask()("instances", "nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+    handles = (
+        NvmlQuery()("instance", "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)  # places may be empty
+        for number in range(NvmlQuery()("instances", "nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
     )
-    return tuple(_instance(part) for part in parts if part is not None)
+    return tuple(_instance(handle) for handle in handles if handle is not None)
 
 
-def _instance(part: Any) -> MigInstance:
-    ask = Ask()
-    memory = read_memory(part, ask)
+def _instance(handle: Any) -> MigInstance:
+    query = NvmlQuery()
+    memory = read_memory(handle, query)
     return MigInstance(
-        gpu_instance=ask("gpu_instance", "nvmlDeviceGetGpuInstanceId", part),
-        compute_instance=ask("compute_instance", "nvmlDeviceGetComputeInstanceId", part),
-        name=ask("name", "nvmlDeviceGetName", part),
-        uuid=ask("uuid", "nvmlDeviceGetUUID", part),
+        gpu_instance=query("gpu_instance", "nvmlDeviceGetGpuInstanceId", handle),
+        compute_instance=query("compute_instance", "nvmlDeviceGetComputeInstanceId", handle),
+        name=query("name", "nvmlDeviceGetName", handle),
+        uuid=query("uuid", "nvmlDeviceGetUUID", handle),
         memory_used_bytes=memory["memory_used_bytes"],
         memory_total_bytes=memory["memory_total_bytes"],
     )
 
 
-def _ecc_errors(handle: Any, ask: Ask) -> int | None:
-    return ask("ecc_errors", "nvmlDeviceGetTotalEccErrors", handle, *UNCORRECTED)
+def _ecc_errors(handle: Any, query: NvmlQuery) -> int | None:
+    return query("ecc_errors", "nvmlDeviceGetTotalEccErrors", handle, *UNCORRECTED)
 
 
 def _watts(milliwatts: int | None) -> float | None:

@@ -14,7 +14,7 @@ from fieldwatch.monitor.gpu import read_gpu
 from fieldwatch.monitor.nvml import Nvml
 from fieldwatch.monitor.processes import Processes, in_own_namespace
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts
-from fieldwatch.monitor.runs import Runs
+from fieldwatch.monitor.runs import RunFinder
 
 SETTLE: Final = 0.25
 """Seconds between the two looks that a CPU share takes."""
@@ -42,7 +42,8 @@ class MachineReader:
     def __init__(self) -> None:
         self._nvml = Nvml()
         self._processes = Processes()
-        self._runs = Runs()
+        self._runs = RunFinder()
+        # The first call only begins the interval that the next one measures.
         psutil.cpu_percent()
 
     def read(self) -> Machine:
@@ -109,9 +110,9 @@ def _notes(absent: str, gpus: Sequence[Gpu], runs: Sequence[RunFacts]) -> Iterat
             yield f"GPU {gpu.index} is lost: the driver no longer answers for it (see dmesg, then reboot)"
     processes = [process for gpu in gpus for process in gpu.processes]
     yield from _about_processes(processes)
-    untold = [gpu.index for gpu in gpus if any(key.startswith("processes") for key in gpu.missing)]
-    if untold:
-        yield f"GPU {', '.join(map(str, untold))}: the driver does not list processes"
+    silent = [gpu.index for gpu in gpus if any(key.startswith("processes") for key in gpu.missing)]
+    if silent:
+        yield f"GPU {', '.join(map(str, silent))}: the driver does not list processes"
     nobody = not any(process.run for process in processes)
     if gpus and nobody and any(run.reserved_bytes for run in runs):
         yield "no listed pid is a run's: match them by the memory that each run reports itself"

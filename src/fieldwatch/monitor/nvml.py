@@ -14,7 +14,7 @@ MEMORY_WITH_RESERVED: Final[int] = pynvml.nvmlMemory_v2
 UNCORRECTED: Final[tuple[int, int]] = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
 
 
-class Ask:
+class NvmlQuery:
     """Asks for single values: one that cannot be had is None, and why is kept.
 
     Attributes:
@@ -65,19 +65,19 @@ class Nvml:
         except FAILURES as error:
             self.absent = str(error)
             return
-        ask = Ask()
-        self.driver = ask("driver", "nvmlSystemGetDriverVersion")
-        version = ask("cuda", "nvmlSystemGetCudaDriverVersion_v2")
+        query = NvmlQuery()
+        self.driver = query("driver", "nvmlSystemGetDriverVersion")
+        version = query("cuda", "nvmlSystemGetCudaDriverVersion_v2")
         self.cuda = None if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
     def count(self) -> int:
         """Return how many GPUs there are; 0 without a driver."""
-        return 0 if self.absent else Ask()("count", "nvmlDeviceGetCount") or 0
+        return 0 if self.absent else NvmlQuery()("count", "nvmlDeviceGetCount") or 0
 
-    def handle(self, index: int, ask: Ask) -> Any:
+    def handle(self, index: int, query: NvmlQuery) -> Any:
         """Return a GPU's handle, asked for once; None (and ``ask.missing["gpu"]``) where it cannot be reached."""
         if index not in self._handles:
-            handle = ask("gpu", "nvmlDeviceGetHandleByIndex", index)
+            handle = query("gpu", "nvmlDeviceGetHandleByIndex", index)
             if handle is None:
                 return None
             self._handles[index] = handle
@@ -86,6 +86,6 @@ class Nvml:
     def close(self) -> None:
         """Give the library back; more than once is fine."""
         if not self.absent:
-            Ask()("close", "nvmlShutdown")
+            NvmlQuery()("close", "nvmlShutdown")
             self.absent = "closed"
             self._handles.clear()

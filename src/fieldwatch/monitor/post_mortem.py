@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import orjson
 
 from fieldwatch.base import output_path, write_file
-from fieldwatch.monitor.black_box import FOLDER, STACKS, Heartbeat, mark_told, read_black_box
+from fieldwatch.monitor.black_box import FOLDER, STACKS, Heartbeat, mark_explained, read_black_box
 from fieldwatch.monitor.causes import Death, cause_without_status
 
 CRASH: Final = "crash"
@@ -28,13 +28,13 @@ def last_checkpoint(folder: Path, beat: Heartbeat | None = None) -> int | None:
 
     Only names and manifests are looked at: whether the hashes are right shows when it is loaded.
     """
-    found = [beat.saved] if beat is not None and beat.saved >= 0 else []
-    place = folder / "checkpoints"
-    for path in place.iterdir() if place.is_dir() else ():
+    steps = [beat.saved] if beat is not None and beat.saved >= 0 else []
+    checkpoints = folder / "checkpoints"
+    for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
         name = _CHECKPOINT.fullmatch(path.name)
         if name is not None and (path / "manifest.sha256").exists():
-            found.append(int(name[1]))
-    return max(found, default=None)
+            steps.append(int(name[1]))
+    return max(steps, default=None)
 
 
 def resume_command(folder: Path) -> str:
@@ -52,14 +52,15 @@ def last_stacks(folder: Path, pid: int) -> str:
     """What `faulthandler` wrote of one process, the last one that wrote; empty where it wrote nothing."""
     try:
         with (folder / FOLDER / STACKS).open("rb") as file:
+            # Only the end: a run that was restarted often has a long file.
             file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    head, _, part = text.rpartition(_SEGMENT)
-    if not part.startswith(f"{pid},"):
+    head, _, text_of_process = text.rpartition(_SEGMENT)
+    if not text_of_process.startswith(f"{pid},"):
         return ""
-    return part.partition("\n")[2] if head or _ else ""
+    return text_of_process.partition("\n")[2] if head or _ else ""
 
 
 def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
@@ -78,11 +79,11 @@ def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
     Raises:
         OSError: the disk is full or read-only.
     """
-    place = output_path(folder, CRASH, datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
-    place.mkdir(parents=True)
+    crash = output_path(folder, CRASH, datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
+    crash.mkdir(parents=True)
     stacks = last_stacks(folder, beat.pid)
     if stacks:
-        (place / STACKS).write_text(stacks)
+        (crash / STACKS).write_text(stacks)
     report = {
         "cause": death.cause,
         "error": death.detail,
@@ -95,9 +96,9 @@ def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
         "stacks": STACKS if stacks else None,
         "resume": resume_command(folder),
     }
-    (place / REPORT).write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
-    mark_told(folder)
-    return place
+    (crash / REPORT).write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    mark_explained(folder)
+    return crash
 
 
 def leave_note(folder: Path, death: Death, step: int) -> None:
@@ -113,6 +114,7 @@ def leave_note(folder: Path, death: Death, step: int) -> None:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "resume": resume_command(folder),
     }
+    # A run that ends on a full disk must still end in order.
     with suppress(OSError):
         write_file(output_path(folder, FOLDER, NOTE), orjson.dumps(report, option=orjson.OPT_INDENT_2))
 
@@ -140,13 +142,13 @@ def read_post_mortems(folder: Path) -> list[dict[str, Any]]:
 
     One that cannot be read (a full disk) stands there with its folder alone.
     """
-    places = sorted((folder / CRASH).glob("*/")) if (folder / CRASH).is_dir() else []
-    return [{**_report(place / REPORT), "place": str(place.relative_to(folder))} for place in places]
+    folders = sorted((folder / CRASH).glob("*/")) if (folder / CRASH).is_dir() else []
+    return [{**_report(path / REPORT), "place": str(path.relative_to(folder))} for path in folders]
 
 
 def _report(path: Path) -> dict[str, Any]:
     try:
-        found = orjson.loads(path.read_bytes())
+        report = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", report) if isinstance(report, dict) else {}

@@ -202,6 +202,6 @@ class Machine:
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values, with each GPU's memory percentage and status."""
         answer = dataclasses.asdict(self)
-        for told, gpu in zip(answer["gpus"], self.gpus, strict=True):
-            told |= {"memory_percent": gpu.memory_percent, "status": gpu.status}
+        for reading, gpu in zip(answer["gpus"], self.gpus, strict=True):
+            reading |= {"memory_percent": gpu.memory_percent, "status": gpu.status}
         return answer

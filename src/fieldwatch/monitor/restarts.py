@@ -11,7 +11,7 @@ LONGEST_PAUSE: Final = 60.0
 
 
 @final
-class Restarts:
+class RestartLimiter:
     """Counts restarts, and says when to give up.
 
     There are two limits. Restarts that brought no progress are limited in a row, unless the cause is one that passes by
@@ -37,10 +37,10 @@ class Restarts:
         self._per_hour = per_hour
         self._pause = pause
         self._clock = clock
-        self._barren = 0
+        self._without_progress = 0
         self._times: deque[float] = deque()
 
-    def died(self, *, progress: bool, passes: bool) -> str:
+    def record_death(self, *, progress: bool, passes: bool) -> str:
         """Take note of a death.
 
         Args:
@@ -51,18 +51,19 @@ class Restarts:
             Why it must not be started again; empty if it may.
         """
         if progress:
-            self._barren = 0
+            self._without_progress = 0
         elif not passes:
-            self._barren += 1
-        if self._barren >= self._in_a_row:
+            self._without_progress += 1
+        if self._without_progress >= self._in_a_row:
             return f"{self._in_a_row} restarts brought no new step"
         if self.recent >= self._per_hour:
             return f"{self._per_hour} restarts within an hour are the limit"
         return ""
 
-    def restart(self) -> float:
+    def next_pause(self) -> float:
         """Count a restart; returns the seconds to wait before it."""
         self._times.append(self._clock())
+        # Doubled with each restart of the last hour.
         return min(self._pause * 2.0 ** (len(self._times) - 1), LONGEST_PAUSE)
 
     @property

@@ -10,19 +10,19 @@ from typing import Any, Final, cast
 import orjson
 import psutil
 
-from fieldwatch.monitor.processes import Processes, open_folders, told
+from fieldwatch.monitor.processes import Processes, ask_psutil, open_folders
 from fieldwatch.monitor.readings import ProcessFacts, RunFacts
 from fieldwatch.record import JOURNAL, NotARun, holds_run, read_manifest
 
 MB: Final = 2**20
 _LAYOUT: Final = re.compile(rb'^\{"layout":.*$', re.MULTILINE)
-PIECE: Final = 1 << 24
+CHUNK_BYTES: Final = 1 << 24
 """Bytes of a journal looked at at once; a line is far shorter."""
-_VALUES: Final = 5
+_VALUES_START: Final = 5
 """Where the values of a journal's row begin: after layout, step, seconds, position and samples."""
 
 
-class Runs:
+class RunFinder:
     """Finds the runs, time after time; of each journal only what was added since is read."""
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Runs:
 
         A run is found by its journal, which its process holds open; another user's cannot be seen.
         """
-        found = dict(sorted(writers().items()))
-        self._journals = {folder: self._journals.get(folder) or LatestValues(folder) for folder in found}
-        facts = {pid: processes.facts(pid) for pid in set(found.values())}
-        told = ((folder, facts[pid]) for folder, pid in found.items())
-        return tuple(self._run(folder, process) for folder, process in told if process is not None)
+        pids = dict(sorted(writers().items()))
+        self._journals = {folder: self._journals.get(folder) or LatestValues(folder) for folder in pids}
+        facts = {pid: processes.facts(pid) for pid in set(pids.values())}
+        visible = ((folder, facts[pid]) for folder, pid in pids.items())
+        return tuple(self._run(folder, process) for folder, process in visible if process is not None)
 
     def _run(self, folder: Path, process: ProcessFacts) -> RunFacts:
         latest = self._journals[folder]
@@ -56,11 +56,12 @@ def writers() -> dict[Path, int]:
 
     Workers forked from a run hold its journal open too: the one that run.json names is the run's own.
     """
-    found: dict[Path, list[int]] = {}
+    pids_of: dict[Path, list[int]] = {}
+    # Listing open files is slow, so only processes that may be a training are asked.
     for process in _pythons():
         for folder in open_folders(process, JOURNAL):
-            found.setdefault(folder, []).append(process.pid)
-    return {folder: _own(folder, pids) for folder, pids in found.items() if _readable(folder)}
+            pids_of.setdefault(folder, []).append(process.pid)
+    return {folder: _training_pid(folder, pids) for folder, pids in pids_of.items() if _readable(folder)}
 
 
 class LatestValues:
@@ -84,7 +85,8 @@ class LatestValues:
                 if file.seek(0, os.SEEK_END) < self._end:  # a torn line was taken back, or it is another file
                     self._end = 0
                 file.seek(self._end)
-                while new := file.read(PIECE):
+                while new := file.read(CHUNK_BYTES):
+                    # Up to the last complete line; no line is as long as a chunk.
                     whole = new.rfind(b"\n") + 1
                     if not whole:
                         return
@@ -105,17 +107,19 @@ class LatestValues:
             names = layout.get("names")
             if isinstance(number, int) and isinstance(names, list):
                 self._columns[number] = [str(name) for name in cast("list[object]", names)]
+        # Each layout's last row may hold other columns: applied in order of step, the newest value stays.
         for row in sorted(self._last_rows(new), key=lambda row: row[1]):
-            self.values |= dict(zip(self._columns[row[0]], row[_VALUES:], strict=False))
+            self.values |= dict(zip(self._columns[row[0]], row[_VALUES_START:], strict=False))
             self.step = row[1]
 
     def _last_rows(self, new: bytes) -> Iterator[list[Any]]:
         for number in self._columns:
             start = b"[%d," % number
-            place = new.rfind(b"\n" + start) + 1
-            if new.startswith(start, place):
-                row = _parsed(new[place : new.index(b"\n", place)], list)
-                if len(row) > _VALUES and isinstance(row[1], int):
+            # Found from the end: only one line per layout is parsed, however much was added.
+            row_start = new.rfind(b"\n" + start) + 1
+            if new.startswith(start, row_start):
+                row = _parsed(new[row_start : new.index(b"\n", row_start)], list)
+                if len(row) > _VALUES_START and isinstance(row[1], int):
                     yield row
 
 
@@ -130,8 +134,8 @@ def _parsed(line: bytes, kind: type[Any]) -> Any:
 
 def _pythons() -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
-        words = told(process.cmdline) or ()
-        if any("python" in Path(word).name or "fieldwatch" in word for word in words[:2]):
+        command = ask_psutil(process.cmdline) or ()
+        if any("python" in Path(argument).name or "fieldwatch" in argument for argument in command[:2]):
             yield process
 
 
@@ -139,10 +143,11 @@ def _readable(folder: Path) -> bool:
     return holds_run(folder) and os.access(folder / "run.json", os.R_OK)
 
 
-def _own(folder: Path, pids: list[int]) -> int:
+def _training_pid(folder: Path, pids: list[int]) -> int:
     try:
         segments = read_manifest(folder).segments
     except NotARun:
         segments = ()
     named = cast("int", segments[-1].get("pid", -1)) if segments else -1
+    # A run.json from another pid namespace names a foreign number; workers are forked later and have higher ones.
     return named if named in pids else min(pids)

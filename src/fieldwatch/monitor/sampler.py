@@ -14,11 +14,11 @@ from fieldwatch.monitor.gpu import (
     read_temperature,
     slowed_down,
 )
-from fieldwatch.monitor.nvml import Ask, Nvml
+from fieldwatch.monitor.nvml import Nvml, NvmlQuery
 from fieldwatch.record import tags
 
 MB: Final = 2**20
-SHARE: Final = 2_000
+PAUSE_FACTOR: Final = 2_000
 """A sample that took t seconds is followed by at least this many times t without one: 0.05 % of the time."""
 
 
@@ -60,7 +60,8 @@ class MachineSampler:
         for index in range(self._nvml.count()):
             values |= {tags.gpu_reading(index, name): value for name, value in self._gpu(index)}
         ended = self._clock()
-        self._next = ended + max(self.every_seconds, SHARE * (ended - began))
+        # The pause grows with the cost of the sample, so the share of time spent here is bounded.
+        self._next = ended + max(self.every_seconds, PAUSE_FACTOR * (ended - began))
         return values
 
     def close(self) -> None:
@@ -78,32 +79,33 @@ class MachineSampler:
         }
 
     def _gpu(self, index: int) -> Iterator[tuple[str, float]]:
-        ask = Ask()
-        handle = self._nvml.handle(index, ask)
+        query = NvmlQuery()
+        handle = self._nvml.handle(index, query)
         if handle is None:
             return
-        memory = read_memory(handle, ask)
-        limits = read_limits(handle, ask)
-        rates = ask("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
+        memory = read_memory(handle, query)
+        limits = read_limits(handle, query)
+        rates = query("utilisation_percent", "nvmlDeviceGetUtilizationRates", handle)
         readings: dict[str, float | None] = {
             "memory_used_MB": _in_mb(memory["memory_used_bytes"]),
             "memory_total_MB": _in_mb(memory["memory_total_bytes"]),
             "utilisation_percent": None if rates is None else float(rates.gpu),
-            "power_W": read_power(handle, ask),
-            "temperature_C": read_temperature(handle, ask),
+            "power_W": read_power(handle, query),
+            "temperature_C": read_temperature(handle, query),
             "throttled": None if limits is None else float(slowed_down(limits)),
-            "others_MB": self._others(handle, ask),
+            "others_MB": self._others(handle, query),
         }
         yield from ((name, value) for name, value in readings.items() if value is not None)
 
-    def _others(self, handle: Any, ask: Ask) -> float | None:
+    def _others(self, handle: Any, query: NvmlQuery) -> float | None:
         """Memory of the other processes; None where the driver does not tell it, or counts pids of another place."""
-        processes = read_processes(handle, ask)
-        if any(name.startswith("processes") for name in ask.missing):
+        processes = read_processes(handle, query)
+        if any(name.startswith("processes") for name in query.missing):
             return None
         own = self._process.pid
-        seen = any(process.pid == own for process in processes)
-        if not seen and not all(psutil.pid_exists(process.pid) for process in processes):
+        listed = any(process.pid == own for process in processes)
+        # Pids that do not exist here show that the driver counts in another namespace.
+        if not listed and not all(psutil.pid_exists(process.pid) for process in processes):
             return None
         others = [process.memory_bytes for process in processes if process.pid != own]
         known = [memory for memory in others if memory is not None]

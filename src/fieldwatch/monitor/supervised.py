@@ -11,9 +11,9 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import orjson
 
-from fieldwatch.monitor.causes import Death, as_cause, last_words
+from fieldwatch.monitor.causes import Death, as_cause, exit_cause
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 VARIABLE: Final = "FIELDWATCH_SUPERVISED"
@@ -22,7 +22,7 @@ _LONGEST: Final = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised:
+class SupervisorLink:
     """A start under a supervisor.
 
     Attributes:
@@ -45,15 +45,15 @@ class Supervised:
         """What the process is given."""
         return {VARIABLE: orjson.dumps(asdict(self)).decode()}
 
-    def say_folder(self, folder: Path) -> None:
+    def report_folder(self, folder: Path) -> None:
         """Tell the supervisor which run this is; without one that listens, nothing happens."""
-        self._say(folder=str(folder.absolute()))
+        self._write(folder=str(folder.absolute()))
 
-    def say_end(self, words: "LastWords") -> None:
+    def report_exit(self, reason: "ExitReason") -> None:
         """Tell the supervisor why this process ends; without one that listens, nothing happens."""
-        self._say(cause=words.cause, detail=words.detail[:_LONGEST], missing=words.missing)
+        self._write(cause=reason.cause, detail=reason.detail[:_LONGEST], missing=reason.missing)
 
-    def _say(self, **facts: Any) -> None:
+    def _write(self, **facts: Any) -> None:
         with suppress(OSError):
             os.write(
                 self.channel, json.dumps(facts).encode() + b"\n"
@@ -61,7 +61,7 @@ class Supervised:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastWords(Death):
+class ExitReason(Death):
     """Why a process says that it ends.
 
     Attributes:
@@ -71,58 +71,59 @@ class LastWords(Death):
     missing: bool = False
 
 
-def supervised() -> Supervised | None:
+def supervisor_link() -> SupervisorLink | None:
     """How this process was started, if by a supervisor: its own child, not a grandchild that inherited the variable."""
-    told = os.environ.get(VARIABLE)
-    if not told:
+    stored = os.environ.get(VARIABLE)
+    if not stored:
         return None
     try:
-        found = Supervised(**orjson.loads(told))
+        link = SupervisorLink(**orjson.loads(stored))
     except (orjson.JSONDecodeError, TypeError):
         return None
-    return found if found.supervisor == os.getppid() else None
+    # The variable is inherited by grandchildren, such as data workers, which must not report for the training.
+    return link if link.supervisor == os.getppid() else None
 
 
-def say_end(error: BaseException, *, refused: bool = False) -> None:
+def report_exit(error: BaseException, *, refused: bool = False) -> None:
     """Tell the supervisor, if there is one, what ends this process.
 
     Args:
         error: the exception that ends it.
         refused: whether it is an error of the user's input whatever its class: the command line said so.
     """
-    parent = supervised()
+    parent = supervisor_link()
     if parent is not None:
-        death, missing = last_words(error, refused=refused)
-        parent.say_end(LastWords(cause=death.cause, detail=death.detail, missing=missing))
+        death, missing = exit_cause(error, refused=refused)
+        parent.report_exit(ExitReason(cause=death.cause, detail=death.detail, missing=missing))
 
 
-def says_why_it_fails(method: Callable[Given, Result]) -> Callable[Given, Result]:
+def reports_failure(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Have a method tell the supervisor what it raises: before a run has its black box nothing else would keep that."""
 
     @functools.wraps(method)
-    def told(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return method(*args, **kwargs)
         except BaseException as error:
-            say_end(error)
+            report_exit(error)
             raise
 
-    return told
+    return reporting
 
 
-def read_channel(lines: list[bytes]) -> tuple[Path | None, LastWords | None]:
+def read_channel(lines: list[bytes]) -> tuple[Path | None, ExitReason | None]:
     """Read whole lines of the channel: the last run folder and the last words; None for what was not said."""
     folder = None
-    words = None
+    reason = None
     for line in lines:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
             continue
-        told = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        if isinstance(told.get("folder"), str):
-            folder = Path(told["folder"])
-        cause = as_cause(told.get("cause"))
+        facts = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+        if isinstance(facts.get("folder"), str):
+            folder = Path(facts["folder"])
+        cause = as_cause(facts.get("cause"))
         if cause is not None:
-            words = LastWords(cause=cause, detail=str(told.get("detail", "")), missing=told.get("missing") is True)
-    return folder, words
+            reason = ExitReason(cause=cause, detail=str(facts.get("detail", "")), missing=facts.get("missing") is True)
+    return folder, reason

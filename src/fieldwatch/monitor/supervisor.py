@@ -14,11 +14,11 @@ import orjson
 
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.monitor.causes import STOPS, Death
-from fieldwatch.monitor.child import LOOK, Child, Start
-from fieldwatch.monitor.named_paths import NamedPaths
+from fieldwatch.monitor.child import POLL_SECONDS, Attempt, TrainingProcess
+from fieldwatch.monitor.input_paths import InputPaths
 from fieldwatch.monitor.post_mortem import CRASH, resume_command
-from fieldwatch.monitor.restarts import Restarts
-from fieldwatch.monitor.standing import state_of
+from fieldwatch.monitor.restarts import RestartLimiter
+from fieldwatch.monitor.run_state import state_of
 
 PER_HOUR: Final = 10
 """Restarts within an hour after which a training is given up, unless the user says otherwise."""
@@ -27,7 +27,7 @@ GAVE_UP: Final = 4
 ATTEMPTS: Final = "attempts.jsonl"
 REPORT: Final = "given_up.json"
 
-Command = Callable[[Path | None], Sequence[str]]
+MakeCommand = Callable[[Path | None], Sequence[str]]
 """The command line of a start: the first one, given None, or one that goes on with the run of that folder."""
 
 
@@ -37,13 +37,13 @@ class Supervisor:
 
     A run that diverged, that was interrupted, or whose input was refused is not started again. A cause that passes (a
     full disk, an input that is not mounted, memory or a GPU that another process has) is waited for. Restarts are
-    limited, and the pause before them grows, see :class:`Restarts`. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed
-    on; the training is a process group of its own, so that ctrl-C reaches it once. If the supervisor is killed, the
-    training gets SIGTERM: it finishes its step, saves and ends.
+    limited, and the pause before them grows, see :class:`RestartLimiter`. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are
+    passed on; the training is a process group of its own, so that ctrl-C reaches it once. If the supervisor is killed,
+    the training gets SIGTERM: it finishes its step, saves and ends.
 
     Args:
         command: what to start.
-        tell: gets one line about every death, every restart and the end.
+        announce: gets one line about every death, every restart and the end.
         restarts: after so many in a row without a new step it gives up; causes that pass do not count.
         per_hour: after so many within an hour it gives up, even if each got further.
         pause: seconds before the first restart; doubled for each further one within an hour, up to a minute.
@@ -52,23 +52,23 @@ class Supervisor:
 
     def __init__(  # noqa: PLR0913  each is one decision about restarts
         self,
-        command: Command,
+        command: MakeCommand,
         *,
-        tell: Callable[[str], None],
+        announce: Callable[[str], None],
         restarts: int = 3,
         per_hour: int = PER_HOUR,
         pause: float = 1.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._command = command
-        self._tell = tell
-        self._restarts = Restarts(in_a_row=restarts, per_hour=per_hour, pause=pause)
-        self._paths: NamedPaths | None = None
-        self._said = False
+        self._announce = announce
+        self._restarts = RestartLimiter(in_a_row=restarts, per_hour=per_hour, pause=pause)
+        self._paths: InputPaths | None = None
+        self._gave_reason = False
         self._environment = environment or {}
-        self.attempts: list[Start] = []
+        self.attempts: list[Attempt] = []
         self.folder: Path | None = None
-        self._child: Child | None = None
+        self._child: TrainingProcess | None = None
         self._stop: int = 0
         self._patience = 1.0
 
@@ -78,8 +78,9 @@ class Supervisor:
         Returns:
             The exit code of the last start; 128 + the signal if it was stopped; 4 after giving up.
         """
+        # Below -1, the value of an attempt that reached no step: the first death then counts as progress.
         furthest = -2
-        with Forwarding(self._forward):
+        with SignalForwarding(self._forward):
             while True:
                 status, death = self._attempt()
                 last = self.attempts[-1]
@@ -87,16 +88,17 @@ class Supervisor:
                     return self._end(status, death)
                 reached = max(last.step if last.step is not None else -1, last.last_checkpoint or -1)
                 passes = death.passes(at_start=last.step is None)
-                why_not = self._restarts.died(progress=reached > furthest, passes=passes)
+                why_not = self._restarts.record_death(progress=reached > furthest, passes=passes)
                 furthest = max(furthest, reached)
                 if why_not:
                     return self._give_up(why_not)
+                # The hang may have been a slow machine: everything may take longer next time.
                 self._patience *= 2.0 if death.cause in ("hang", "stopped") else 1.0
-                pause = self._restarts.restart()
-                again = f"starting again from {_from(last)} in {pause:.3g} s"
+                pause = self._restarts.next_pause()
+                again = f"starting again from {_restart_point(last)} in {pause:.3g} s"
                 count = f"restart {self._restarts.recent} of at most {self._restarts.per_hour} within an hour"
                 advice = "; press ctrl-C if the path is wrong" if death.cause == "data" else ""
-                self._tell(f"{_told(last)}; {again} ({count}){advice}")
+                self._announce(f"{_describe(last)}; {again} ({count}){advice}")
                 if not self._wait(pause):
                     return 128 + self._stop
 
@@ -104,25 +106,27 @@ class Supervisor:
         """Whether starting anew may help; before there is a run, most of what went wrong would do so again."""
         if not death.retried:
             return False
-        early = death.passes(at_start=True) or (death.cause == "left" and self._said)
+        # Before there is a run folder only causes outside the training are worth another start.
+        early = death.passes(at_start=True) or (death.cause == "left" and self._gave_reason)
         return self.folder is not None or status < 0 or early
 
     def _attempt(self) -> tuple[int, Death]:
         number = len(self.attempts) + 1
         before = self.attempts[-1] if self.attempts else None
-        words = self._command(self.folder)
-        self._paths = paths = self._paths or NamedPaths(words)
-        paths.look()
-        child = Child(words, number, before, self._patience, self._environment)
+        command = self._command(self.folder)
+        # Made once, from the first command: the paths that were there then may be missing later.
+        self._paths = paths = self._paths or InputPaths(command)
+        paths.refresh()
+        child = TrainingProcess(command, number, before, self._patience, self._environment)
         self._child = child
         status = child.wait()
         self._child = None
         self.folder = child.folder or self.folder
         if self.folder is not None:
-            paths.take_config(self.folder)
-        self._said = child.words is not None
-        death = paths.judge(child.name_death(status, self._stop))
-        self.attempts.append(child.attempt(number, status, death))
+            paths.add_config(self.folder)
+        self._gave_reason = child.reason is not None
+        death = paths.reclassify(child.name_death(status, self._stop))
+        self.attempts.append(child.summarize(number, status, death))
         self._record()
         return status, death
 
@@ -138,22 +142,22 @@ class Supervisor:
         if status < 0 and death.cause == "interrupted":
             return 128 - status
         if death.cause not in ("finished", "interrupted", "bad-input"):
-            self._tell(f"{_told(self.attempts[-1])}; it is not started again")
+            self._announce(f"{_describe(self.attempts[-1])}; it is not started again")
         elif len(self.attempts) > 1:
-            self._tell(f"attempt {len(self.attempts)}: {death.detail}")
+            self._announce(f"attempt {len(self.attempts)}: {death.detail}")
         return status if status >= 0 else GAVE_UP
 
     def _give_up(self, why: str) -> int:
         last = self.attempts[-1]
-        self._tell(f"{_told(last)}; given up: {why}")
+        self._announce(f"{_describe(last)}; given up: {why}")
         for attempt in self.attempts:
-            self._tell(f"  {_told(attempt)}" + (f": {attempt.post_mortem}" if attempt.post_mortem else ""))
+            self._announce(f"  {_describe(attempt)}" + (f": {attempt.post_mortem}" if attempt.post_mortem else ""))
         if self.folder is not None:
             self._write_report(self.folder, why)
-            places = self.folder / CRASH / ATTEMPTS, self.folder / CRASH / REPORT
-            self._tell(f"the attempts are in {places[0]}, the report is {places[1]}")
-            self._tell(f"the run stands: {state_of(self.folder)}")
-            self._tell(f"after mending the cause: {resume_command(self.folder)}")
+            files = self.folder / CRASH / ATTEMPTS, self.folder / CRASH / REPORT
+            self._announce(f"the attempts are in {files[0]}, the report is {files[1]}")
+            self._announce(f"the run stands: {state_of(self.folder)}")
+            self._announce(f"after mending the cause: {resume_command(self.folder)}")
         return GAVE_UP
 
     def _write_report(self, folder: Path, why: str) -> None:
@@ -178,11 +182,11 @@ class Supervisor:
         """Wait before a restart; False if a signal came meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stop:
-            time.sleep(min(LOOK, max(until - time.monotonic(), 0.0)))
+            time.sleep(min(POLL_SECONDS, max(until - time.monotonic(), 0.0)))
         return not self._stop
 
 
-class Forwarding:
+class SignalForwarding:
     """A context manager under which signals go to somebody else; the handlers from before return on exit.
 
     Args:
@@ -203,10 +207,10 @@ class Forwarding:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _told(attempt: Start) -> str:
+def _describe(attempt: Attempt) -> str:
     where = "before its first step" if attempt.step is None else f"in step {attempt.step}"
     return f"attempt {attempt.attempt} died {where}: {attempt.cause}: {attempt.detail}"
 
 
-def _from(attempt: Start) -> str:
+def _restart_point(attempt: Attempt) -> str:
     return "the beginning" if attempt.last_checkpoint is None else f"step {attempt.last_checkpoint}"

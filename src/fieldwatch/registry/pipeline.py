@@ -109,7 +109,7 @@ class Pipeline:
         exports: what ``fieldwatch export --to`` writes of a trained model.
         export: ``export(run_flags, to, out, options) -> exit code`` writes one of them.
         export_options: a dataclass of further flags of ``fieldwatch export``.
-        rank: ``rank(folder, device, options, tell) -> Compared``, for ``fieldwatch compare --checkpoints``.
+        rank: ``rank(folder, device, options, tell) -> CheckpointRanking``, for ``fieldwatch compare --checkpoints``.
         rank_options: a dataclass of further flags of it.
         rules: the health rules its runs are examined by.
         metrics: the catalogue of its declared metrics.

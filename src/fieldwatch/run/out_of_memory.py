@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from fieldwatch.base import output_path
-from fieldwatch.health import DeviceMemory, Request, Verdict, parse_out_of_memory, triage
+from fieldwatch.health import AllocationRequest, DeviceMemory, OutOfMemoryDiagnosis, parse_out_of_memory, triage
 from fieldwatch.measure import AllocatorCounters, AllocatorHistory, OutOfMemory, fragmentation_of, on_out_of_memory
 from fieldwatch.measure.census import Census
 
@@ -75,7 +75,7 @@ class OutOfMemoryTriage:
         self._memory_at_error = self._memory()
         self._reserve[1].close()
 
-    def explain(self, error: BaseException, crash_folder: Path, step: int) -> Verdict | None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> OutOfMemoryDiagnosis | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
 
         Args:
@@ -142,10 +142,10 @@ class OutOfMemoryTriage:
         return _process_memory(self._counters, self.steady_bytes, given_back)
 
 
-def _request_of(error: BaseException) -> Request | None:
+def _request_of(error: BaseException) -> AllocationRequest | None:
     """What was asked for; Python's own error says nothing but its name."""
     said = parse_out_of_memory(str(error))
-    return Request(size=None, device="cpu") if said is None and isinstance(error, MemoryError) else said
+    return AllocationRequest(size=None, device="cpu") if said is None and isinstance(error, MemoryError) else said
 
 
 def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory:
@@ -162,7 +162,7 @@ def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory
         returnable=parts.returnable,
         largest_free=parts.largest_free or 0,
         allowed=int(total * share),
-        held=steady_bytes or None,
+        persistent=steady_bytes or None,
     )
 
 
@@ -178,10 +178,10 @@ def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: 
         reserved=resident,
         # What `make_room` gave back was not there for the request that failed.
         allowed=None if capacity is None else capacity - given_back,
-        held=steady_bytes or None,
+        persistent=steady_bytes or None,
     )
 
 
-def _with_others(memory: DeviceMemory, request: Request) -> DeviceMemory:
+def _with_others(memory: DeviceMemory, request: AllocationRequest) -> DeviceMemory:
     """The device, with what the error's text says of other processes."""
     return memory if request.others is None else replace(memory, others=request.others)

@@ -16,7 +16,7 @@ from fieldwatch.base import InputError
 from fieldwatch.checkpoint import Checkpoints, Stateful
 from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
-from fieldwatch.monitor import says_why_it_fails
+from fieldwatch.monitor import reports_failure
 from fieldwatch.record import Axis, plain
 from fieldwatch.run.description import RunDescription
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
@@ -105,7 +105,7 @@ class Run:
 
     # Enter and leave
 
-    @says_why_it_fails
+    @reports_failure
     def __enter__(self) -> Self:
         """Take the folder for this process, start the record, and listen for signals.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, TrainingDivergence
-from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
+from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_in
 from fieldwatch.measure import Heading, Recorder
 from fieldwatch.record import (
     DAMAGED,
@@ -126,12 +126,12 @@ class RunRecord:
         self.history = read_history(self.folder, HISTORY, damage)
         self._note_lost_end(step, mark, damage)
         self._tell_damage(damage, step)
-        self.findings = list(findings_among(self.history.events("finding")))
+        self.findings = list(findings_in(self.history.events("finding")))
         self._requests.clear()
         self.growth_cap = None
         self._examiner = Examiner(self._rules)
         # What was found before the resume is not reported a second time.
-        self._examiner.recall(self.findings)
+        self._examiner.mark_reported(self.findings)
         for finding in self.findings:
             self._limit_growth(finding)
         self.refusals.restart(len(self.history.events("refusal")))
@@ -314,13 +314,13 @@ class RunRecord:
         if self._spikes is not None:
             self._spikes(block)
         # Rules run at fixed steps, not at the ends of blocks: a resumed run finds the same.
-        for part, boundary in self._examiner.parts(block):
+        for part, boundary in self._examiner.split(block):
             self.history.extend(part)
             if boundary:
                 self._examine()
 
     def _examine(self) -> None:
-        for finding in self._examiner.look(self.history):
+        for finding in self._examiner.examine(self.history):
             self.findings.append(finding)
             self._append_event(finding.as_event())
             self._requests.update(finding.actions)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
 from fieldwatch.checkpoint import NoWayBackError
 from fieldwatch.guard import Diverged
-from fieldwatch.monitor import asks_for_an_end
+from fieldwatch.monitor import is_requested_stop
 from fieldwatch.record import (
     PLACE,
     Manifest,
@@ -151,7 +151,7 @@ def end_state(error: BaseException | None) -> State:
         return "finished"
     if isinstance(error, Diverged):
         return "diverged"
-    return "interrupted" if asks_for_an_end(error) else "failed"
+    return "interrupted" if is_requested_stop(error) else "failed"
 
 
 def record_end(folder: Path, manifest: Manifest | None, state: State) -> None:

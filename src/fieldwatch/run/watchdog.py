@@ -23,7 +23,7 @@ from fieldwatch.monitor import (
     explain_silent_end,
     heading,
     leave_note,
-    supervised,
+    supervisor_link,
 )
 from fieldwatch.record import attempt
 from fieldwatch.run.run_record import RunRecord
@@ -104,7 +104,7 @@ class Watchdog:
         self._folder = folder
         self._watches = timeout is not None
         self._loop_timeout = None if timeout in ("auto", None) else float(timeout)
-        self._supervisor = supervised()
+        self._supervisor = supervisor_link()
         self._patience = self._supervisor.patience if self._supervisor else 1.0
         self._timeouts: dict[str, tuple[PhaseTimeout, bytes]] = {}
         self._step = -1
@@ -141,7 +141,7 @@ class Watchdog:
         self.listen()
         self.alive("start")
         if self._supervisor:
-            self._supervisor.say_folder(self._folder)
+            self._supervisor.report_folder(self._folder)
 
     def begin(self, step: int, record: RunRecord) -> None:
         """Begin the loop at ``step``: from now on there are events; how this process came to be started is the first.

@@ -15,7 +15,7 @@ from fieldwatch.record import Journal, NotARun
 
 def look(recorded, **options):
     with Watcher(recorded.folder) as watcher:
-        return watcher.look(**options)
+        return watcher.refresh(**options)
 
 
 def ended_process():
@@ -92,7 +92,7 @@ def test_another_machines_run_is_not_judged_by_our_processes(recorded, monkeypat
     monkeypatch.setattr("fieldwatch.monitor.black_box.os.getpid", lambda: pid)
     recorded.begin().rows(0, 100)
     recorded.beats(101)
-    monkeypatch.setattr("fieldwatch.monitor.standing.platform.node", lambda: "laptop")
+    monkeypatch.setattr("fieldwatch.monitor.run_state.platform.node", lambda: "laptop")
     view = look(recorded)
     assert view.state.word == "running"
     assert view.process is None
@@ -101,15 +101,15 @@ def test_another_machines_run_is_not_judged_by_our_processes(recorded, monkeypat
 def test_it_goes_on_where_it_left_off(recorded):
     recorded.begin().rows(0, 100)
     with Watcher(recorded.folder) as watcher:
-        assert watcher.look().total.step == 99
+        assert watcher.refresh().total.step == 99
         recorded.rows(100, 300).finding(step=250)
-        view = watcher.look()
+        view = watcher.refresh()
         assert (view.total.step, view.rows, len(view.findings)) == (299, 300, 1)
         with Journal(recorded.folder) as journal:
             journal.segment(200)
-        assert watcher.look().total.step == 199
+        assert watcher.refresh().total.step == 199
         recorded.rows(200, 210, **{"Loss/total": 7.0})
-        view = watcher.look()
+        view = watcher.refresh()
         assert (view.total.step, view.total.last) == (209, 7.0)
 
 

@@ -36,7 +36,7 @@ def test_noise_of_any_kind_is_no_warning(make, rng, kind):
     }
     losses, names = views(rng, noise=draws[kind])
     history = make(({"Loss/total": losses}, {"samples": names}))
-    found = Examiner((*VIDEO_RULES, *NORMALS_RULES, *SPLATS_RULES)).look(history)
+    found = Examiner((*VIDEO_RULES, *NORMALS_RULES, *SPLATS_RULES)).examine(history)
     assert [finding for finding in found if finding.severity != "note"] == []
     assert len(found) <= 3
 
@@ -79,6 +79,6 @@ def test_a_healthy_run_with_everything_recorded_is_silent(make, rng):
     reference = {"Reference/mean_frame_psnr": [19.7]}
     parts = (columns, (term, {"first": 1500}), (epochs, EVAL), reference)
     history = make(*parts, windows={"rgb": (0, 9999), "clip": (1500, 9999)})
-    assert Examiner((*VIDEO_RULES, *NORMALS_RULES, *SPLATS_RULES)).look(history) == [
+    assert Examiner((*VIDEO_RULES, *NORMALS_RULES, *SPLATS_RULES)).examine(history) == [
         finding for finding in finite.NonFinite()(history) if finding.severity == "note"
     ]

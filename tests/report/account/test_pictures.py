@@ -12,7 +12,7 @@ from PIL import Image
 from fieldwatch.record import Catalogue, Metric, read_manifest
 from fieldwatch.record.sinks import TensorBoard
 from fieldwatch.report.account import account_of
-from fieldwatch.report.account.event_records import newest_pictures
+from fieldwatch.report.account.event_pictures import newest_pictures
 from fieldwatch.report.account.pictures import picture_of
 
 METRICS = Catalogue(

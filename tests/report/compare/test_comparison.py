@@ -8,7 +8,7 @@ from fieldwatch.recon.pipelines.splats import SPLATS_METRICS
 from fieldwatch.recon.pipelines.video import VIDEO_METRICS
 from fieldwatch.report.compare import (
     NoSuchMetric,
-    Phase,
+    RunPhase,
     as_json,
     compare,
     figure_of,
@@ -75,7 +75,7 @@ def test_held_out_quality_decides_and_the_sentence_says_by_what(side):
 
 
 def test_runs_are_aligned_by_step_time_and_phase(side, line):
-    phases = (Phase(name="warm", first=0, last=3), Phase(name="main", first=4, last=None))
+    phases = (RunPhase(name="warm", first=0, last=3), RunPhase(name="main", first=4, last=None))
     falling, slow = line(10.0 - np.arange(10)), line(12.0 - np.arange(6), pace=2.0)
     one, other = side("a", {"Eval/mae": falling}, phases=phases), side("b", {"Eval/mae": slow}, phases=phases)
     points = compare([one, other]).points

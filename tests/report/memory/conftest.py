@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.record import Block, Events, Journal, Manifest, MemoryLog, TensorSnapshot, format_snapshot
-from fieldwatch.report.memory import MemoryTrace
+from fieldwatch.report.memory import MemoryHistory
 
 MB = 2**20
 NOON = datetime(2026, 1, 29, 12, 0, 0)  # noqa: DTZ001  the log's own kind of time
@@ -111,10 +111,10 @@ def log_file(tmp_path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def trace_of() -> Callable[..., MemoryTrace]:
+def trace_of() -> Callable[..., MemoryHistory]:
     """Make a trace whose allocated memory is given."""
 
-    def make(allocated, **more) -> MemoryTrace:
+    def make(allocated, **more) -> MemoryHistory:
         values = np.asarray(allocated, np.float64)
         count = len(values)
         usual = {
@@ -122,6 +122,6 @@ def trace_of() -> Callable[..., MemoryTrace]:
             "allocated": values, "reserved": np.full(count, 1e4), "fragmentation": np.full(count, 20.0),
             "tensors": np.full(count, 1000.0), "large_counts": np.zeros(count),
         }  # fmt: skip
-        return MemoryTrace(**usual | more)
+        return MemoryHistory(**usual | more)
 
     return make

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fieldwatch.report.memory import Curve
+from fieldwatch.report.memory import RecordedCurve
 from fieldwatch.report.memory.jumps import find_jumps, link_all
 
 
@@ -82,6 +82,6 @@ def test_spikes_of_the_loss_are_events_of_their_own(trace_of, quiet):
     quiet[101] += 900
     loss = 1 + np.random.default_rng(1).normal(0, 0.01, 15000)
     loss[5030] = 4
-    trace = trace_of(quiet, loss=Curve(steps=np.arange(15000, dtype=np.int64), values=loss))
+    trace = trace_of(quiet, loss=RecordedCurve(steps=np.arange(15000, dtype=np.int64), values=loss))
     (link,) = link_all(trace, find_jumps(trace, 0), 0)
     assert (link.kind, link.together, link.events) == ("loss spike", 1, 1)

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from fieldwatch.report.memory import Large, analyse, read_trace, write_page
+from fieldwatch.report.memory import LargestTensor, analyse, read_trace, write_page
 from fieldwatch.report.memory.page import page
 from fieldwatch.report.memory.thinning import thinned
 
@@ -73,7 +73,7 @@ def test_hostile_names_stay_text(trace_of):
         dtypes=evil,
         account=evil,
         notes=(EVIL,),
-        largest=(Large(size=1, shape=EVIL, dtype=EVIL, owner=EVIL),),
+        largest=(LargestTensor(size=1, shape=EVIL, dtype=EVIL, owner=EVIL),),
         events={EVIL: np.array([2490])},
     )
     text = page([analyse(trace), analyse(trace)])

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.test import Client
 
-from fieldwatch.report.tab import TabLoader, shelf
+from fieldwatch.report.tab import TabLoader, account_cache
 from fieldwatch.report.tab import plugin as module
-from fieldwatch.report.tab.plugin import Tab
+from fieldwatch.report.tab.plugin import TabPlugin
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of what TensorBoard brings with it
@@ -35,8 +35,8 @@ class Browser:
 @pytest.fixture
 def open_tab(context, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 30.0)
-    monkeypatch.setattr(shelf, "REST", 0.0)
-    return lambda logdir="", spec="": Browser(Tab(context(logdir, spec)))
+    monkeypatch.setattr(account_cache, "REST", 0.0)
+    return lambda logdir="", spec="": Browser(TabPlugin(context(logdir, spec)))
 
 
 def test_the_runs_and_the_account_of_one(tmp_path, write_run, open_tab):
@@ -168,8 +168,8 @@ def test_nothing_but_reading_is_answered(open_tab):
 
 def test_the_tab_is_active_where_there_are_runs(tmp_path, write_run, context):
     def active(*where):
-        tab = Tab(context(*where))
-        tab.shelf.found(30.0)
+        tab = TabPlugin(context(*where))
+        tab.cache.search_result(30.0)
         return tab.is_active()
 
     assert not active(tmp_path)

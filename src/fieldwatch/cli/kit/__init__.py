@@ -3,28 +3,34 @@
 Importing it loads torch; the command line imports it with the command that was asked for.
 """
 
-from fieldwatch.cli.compare_checkpoints import Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.cli.compare_checkpoints import (
+    Announce,
+    CheckpointRanking,
+    CheckpointRow,
+    refuse_empty_ranking,
+    stored_steps,
+)
 from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
-from fieldwatch.cli.ending import BadInput, print_json, print_places, reading_input
 from fieldwatch.cli.flags import dashed, preset_of, renamed
 from fieldwatch.cli.frame_progress import counting_frames
-from fieldwatch.cli.opening import open_stored
+from fieldwatch.cli.open_run import open_stored
+from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
-from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_tell
+from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_report
 from fieldwatch.record import Terminal
 
 __all__ = [
     "EXTRA_SINKS",
+    "Announce",
     "BadInput",
-    "Compared",
+    "CheckpointRanking",
+    "CheckpointRow",
     "DataFinding",
     "DataReport",
     "MachineCheck",
     "ProfileFlags",
-    "Row",
     "RunFlags",
-    "Tell",
     "Terminal",
     "check_writable",
     "counting_frames",
@@ -32,12 +38,12 @@ __all__ = [
     "open_stored",
     "preset_of",
     "print_json",
-    "print_places",
+    "print_paths",
     "reading_input",
-    "refuse_none",
+    "refuse_empty_ranking",
     "refuse_set",
     "renamed",
     "spelled_out",
     "stored_steps",
-    "train_and_tell",
+    "train_and_report",
 ]

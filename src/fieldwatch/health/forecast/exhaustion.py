@@ -13,10 +13,14 @@ from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity,
 from fieldwatch.record import History
 
 Cause = Literal["view", "growth"]
+# Without a declared end, look ahead three times as long as the growth has lasted.
 _HORIZON = 3.0
+# Points in time, and sizes, at which the risk is tabulated.
 _STEPS = 128
 _SIZES = 64
+# Growth counts as over after so many usual intervals without a change of size.
 _PAUSE = 6.0
+# Probability left out at each end of the interval from `low` to `high`.
 _SURE = 0.05
 
 
@@ -101,26 +105,26 @@ def forecast(
         declared end "for ever" is three times as long as the growth lasted so far.
     """
     last = history.step if last is None else last
-    room = capacity(history, last)
+    available = capacity(history, last)
     name = size_metric(history)
-    changes = None if room is None or name is None else GrowthTrace.of(history, name, last)
-    if room is None or changes is None:
+    changes = None if available is None or name is None else GrowthTrace.of(history, name, last)
+    if available is None or changes is None:
         return None
     limit = min(
         float(growth_until) if growth_until is not None else declared_end(history, last),
         float(end) if end is not None else np.inf,
     )
-    over = last - changes.steps[-1] > _PAUSE * changes.spacing
-    growth = None if over or last >= limit else Growth.fit(changes)
+    ended = last - changes.steps[-1] > _PAUSE * changes.spacing
+    growth = None if ended or last >= limit else Growth.fit(changes)
     trace = None if growth is None else MemoryTrace.of(history, last)
     model = None if trace is None else MemoryModel.fit(trace)
     if growth is None or trace is None or model is None or model.per_size <= 0:
         return None
-    return _Outlook.of(model, growth, changes, room).forecast(trace, last, limit)
+    return _RiskBySize.of(model, growth, changes, available).forecast(trace, last, limit)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Outlook:
+class _RiskBySize:
     """Sizes from the present one to the one that certainly does not fit, and how risky a step is there.
 
     Attributes:
@@ -133,29 +137,33 @@ class _Outlook:
     model: MemoryModel
     growth: Growth
     spacing: float
-    room: float
+    capacity: float
     sizes: NDArray[np.float64]
     views: NDArray[np.float64]
     copies: NDArray[np.float64]
     cap: float
 
     @classmethod
-    def of(cls, model: MemoryModel, growth: Growth, changes: GrowthTrace, room: float) -> "_Outlook":
-        far = max((room - model.base) / model.per_size, growth.size) * 1.1
-        sizes = np.linspace(growth.size, far, _SIZES)
-        doubt = model.doubt(sizes)
+    def of(cls, model: MemoryModel, growth: Growth, changes: GrowthTrace, capacity: float) -> "_RiskBySize":
+        # 10 % beyond the size that fills memory by the fit alone, so that the crossing lies inside the grid.
+        largest = max((capacity - model.base) / model.per_size, growth.size) * 1.1
+        sizes = np.linspace(growth.size, largest, _SIZES)
+        uncertainty = model.uncertainty(sizes)
         ordinary = model.ordinary(sizes)
         copying = model.while_growing(sizes - changes.change, sizes)
-        views = np.minimum(model.loads.share * _too_much(ordinary, room, doubt).sum(axis=0), 1.0)
-        copies = _too_much(copying, room, np.hypot(doubt, model.growing_noise)) / changes.spacing
-        heaviest = np.maximum(ordinary.max(axis=0), copying) + 2 * doubt
-        fits = np.flatnonzero(heaviest <= room)
-        cap = _crossing(sizes, heaviest, room, int(fits[-1])) if len(fits) else float(growth.size)
+        # A step sees one view: the chances of the tabulated views add up, weighted by how often each is seen.
+        views = np.minimum(model.loads.share * _exceedance(ordinary, capacity, uncertainty).sum(axis=0), 1.0)
+        # Spread over the steps between two changes, so that both risks are chances per step.
+        copies = _exceedance(copying, capacity, np.hypot(uncertainty, model.growing_noise)) / changes.spacing
+        # The cap keeps two standard deviations below the limit.
+        heaviest = np.maximum(ordinary.max(axis=0), copying) + 2 * uncertainty
+        fits = np.flatnonzero(heaviest <= capacity)
+        cap = _crossing(sizes, heaviest, capacity, int(fits[-1])) if len(fits) else float(growth.size)
         return cls(
             model=model,
             growth=growth,
             spacing=changes.spacing,
-            room=room,
+            capacity=capacity,
             sizes=sizes,
             views=views,
             copies=copies,
@@ -166,10 +174,11 @@ class _Outlook:
         """Let the size grow, add up the risk, and say when it has become even."""
         horizon = min(limit, last + _HORIZON * self.growth.span)
         steps = np.linspace(last, horizon, _STEPS)
-        gone = self._gone(steps)
-        if gone[-1] < _SURE or (limit == np.inf and gone[-1] < 0.5):
+        probability = self._exhaustion_probability(steps)
+        # Where no end is declared, "it may run out some day" would be said of every growing model.
+        if probability[-1] < _SURE or (limit == np.inf and probability[-1] < 0.5):
             return None
-        low, middle, high = (_when(steps, gone, share) for share in (_SURE, 0.5, 1 - _SURE))
+        low, middle, high = (_step_at_probability(steps, probability, share) for share in (_SURE, 0.5, 1 - _SURE))
         step = horizon if middle is None else middle
         size, final = self._sizes_at(step, limit if limit < np.inf else step)
         size = min(size, float(self.sizes[-1]))
@@ -181,7 +190,7 @@ class _Outlook:
             step=round(step),
             low=round(step if low is None else low),
             high=None if high is None else round(high),
-            probability=float(gone[-1]),
+            probability=float(probability[-1]),
             cause=cause,
             view=self._heaviest(size) if cause == "view" else "",
             cap=self.cap,
@@ -189,21 +198,24 @@ class _Outlook:
             size=float(trace.size[-1]),
             end=None if limit == np.inf else int(limit),
             peak=float(max(self.model.ordinary(at_end).max(), self.model.while_growing(at_end, at_end)[0])),
-            capacity=self.room,
+            capacity=self.capacity,
             growth=self.growth.kind,
         )
 
-    def _gone(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _exhaustion_probability(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``[s]``: the probability that memory has run out by each step."""
+        # Between two changes the size is constant: ordinary steps see, in the mean, that of half an interval ago.
         sizes = self.growth.sizes(steps - self.spacing / 2)
         views = np.interp(sizes, self.sizes, self.views)
         copies = np.interp(self.growth.sizes(steps), self.sizes, self.copies)
         risk = np.cumsum(views + copies, axis=1) * (steps[1] - steps[0])
+        # Survival is the exponential of the integrated risk, averaged over the weighted growth curves.
         return 1 - self.growth.weights @ np.exp(-risk)
 
     def _sizes_at(self, *steps: float) -> list[float]:
         """Return the size at each of some ascending steps, by the middle one of the curves."""
         sizes = self.growth.sizes(np.array(steps))
+        # The weighted median of the curves, by their last size.
         order = np.argsort(sizes[:, -1])
         at = np.searchsorted(np.cumsum(self.growth.weights[order]), 0.5)
         return sizes[order[min(int(at), len(order) - 1)]].tolist()
@@ -213,24 +225,24 @@ class _Outlook:
         return self.model.loads.names[int(np.argmax(self.model.ordinary(np.array([size]))[:, 0]))]
 
 
-def _too_much(peak: NDArray[np.float64], room: float, doubt: NDArray[np.float64]) -> NDArray[np.float64]:
+def _exceedance(peak: NDArray[np.float64], available: float, uncertainty: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the probability that a peak is above the room (logistic, within 0.01 of the normal one)."""
-    return 0.5 * (1 + np.tanh(0.8 * (peak - room) / doubt))
+    return 0.5 * (1 + np.tanh(0.8 * (peak - available) / uncertainty))
 
 
-def _crossing(sizes: NDArray[np.float64], heaviest: NDArray[np.float64], room: float, at: int) -> float:
+def _crossing(sizes: NDArray[np.float64], heaviest: NDArray[np.float64], available: float, at: int) -> float:
     """Return the size at which the memory meets the room, between one size of the grid and the next."""
     if at + 1 == len(sizes):
         return float(sizes[at])
-    part = (room - heaviest[at]) / (heaviest[at + 1] - heaviest[at])
-    return float(sizes[at] + part * (sizes[at + 1] - sizes[at]))
+    fraction = (available - heaviest[at]) / (heaviest[at + 1] - heaviest[at])
+    return float(sizes[at] + fraction * (sizes[at + 1] - sizes[at]))
 
 
-def _when(steps: NDArray[np.float64], gone: NDArray[np.float64], share: float) -> float | None:
+def _step_at_probability(steps: NDArray[np.float64], probability: NDArray[np.float64], share: float) -> float | None:
     """Return the step by which memory is gone with a probability; None if that is beyond the last one."""
-    if gone[-1] < share:
+    if probability[-1] < share:
         return None
-    return float(np.interp(share, gone, steps))
+    return float(np.interp(share, probability, steps))
 
 
 def _round(number: float) -> float:

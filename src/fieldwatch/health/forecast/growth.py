@@ -1,4 +1,4 @@
-"""How the model grows: curves fitted to its past and weighed by how well they foretold that past, change by change."""
+"""How the model grows: curves fitted to its past and weighed by how well they predicted that past, change by change."""
 
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -11,18 +11,22 @@ from fieldwatch.health.forecast.trace import GrowthTrace
 Shape = Literal["linear", "power", "saturating", "settling"]
 LEAST_CHANGES = 8
 """Fewer changes of size than this say nothing about the shape of the growth."""
+# Families of shapes: t**p; 1 - exp(-r t); t plus a burst a * (1 - exp(-r t)), as pairs of a and r.
 _POWERS = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 1.75, 2.0])
 _RATES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0])
 _BURSTS = np.array([[0.5, 3.0], [1.5, 3.0], [0.4, 6.0], [1.2, 6.0], [0.3, 12.0], [0.9, 12.0]])
 _COUNTS: dict[Shape, int] = {"linear": 1, "power": len(_POWERS), "saturating": len(_RATES), "settling": len(_BURSTS)}
 _KINDS: tuple[Shape, ...] = tuple(kind for kind, count in _COUNTS.items() for _ in range(count))
+# Prior of linear, power, saturating and settling growth.
 _LIKELY = (0.15, 0.4, 0.25, 0.2)
 _USUAL = 0.7
 _USUAL_SPREAD = 0.35
 _USUAL_RATE = 1.5
 _POINTS = 128
 _LEAST_NOISE = 0.02
+# Changes that count as independent evidence at most: more would make the odds far too sure.
 _MOST_INDEPENDENT = 8.0
+# Three-point Gauss-Hermite quadrature of a normal distribution: offsets in deviations, and masses.
 _SPREAD = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
 _MASS = np.array([1.0, 4.0, 1.0]) / 6.0
 
@@ -48,7 +52,7 @@ class Growth:
     """The size to come: curves with weights, all of which start from the present size.
 
     A curve's shape is linear, a power of the time since growth began, saturating, or settling (a burst, then straight).
-    It is fitted to the changes of size; each change is foretold from all others, and the errors of that say how much a
+    It is fitted to the changes of size; each change is predicted from all others, and the errors of that say how much a
     curve weighs. Every curve stands three times: as it is, and with its growth changed by plus and minus what the
     unevenness of the changes makes of it. Changes that take away are no part of the curve, but a loss per step.
 
@@ -81,30 +85,32 @@ class Growth:
         """Fit to the changes of size; None where there are too few of them, or where the model does not grow."""
         if len(trace.steps) <= LEAST_CHANGES or trace.sizes[-1] <= trace.sizes[0]:
             return None
+        # Growth began one usual interval before its first change.
         start = float(trace.steps[1] - trace.spacing)
         steps = _thin(np.append(start, trace.steps[1:]))
         sizes = _thin(trace.sizes)
         span = float(steps[-1]) - start
         changes = np.diff(sizes)
         added = changes > 0
-        parts = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
+        shape_changes = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
         if np.count_nonzero(added) < LEAST_CHANGES:
             return None
         age = (steps[1:][added] - start) / span
-        slopes, odds, noise, alike = _judged(parts, changes[added], age)
-        kept = np.flatnonzero(odds > 0.01 * odds.max())
-        weights = odds[kept] / odds[kept].sum()
-        doubt = noise * np.sqrt(2 * (1 + alike) / (1 - alike) / len(parts[0]))
-        stretch = np.maximum(1 + _SPREAD[:, None] * doubt, 0.05)
+        slopes, odds, noise, autocorrelation = _score_shapes(shape_changes, changes[added], age)
+        likely = np.flatnonzero(odds > 0.01 * odds.max())
+        weights = odds[likely] / odds[likely].sum()
+        # Standard error of the mean change, widened for neighbouring changes that are alike (AR(1)).
+        uncertainty = noise * np.sqrt(2 * (1 + autocorrelation) / (1 - autocorrelation) / len(shape_changes[0]))
+        stretch = np.maximum(1 + _SPREAD[:, None] * uncertainty, 0.05)
         return cls(
-            kind=_heaviest(weights, kept),
+            kind=_heaviest(weights, likely),
             now=float(steps[-1]),
             size=float(sizes[-1]),
             weights=(_MASS[:, None] * weights).ravel(),
             noise=noise,
-            loss=_loss(steps[1:] - start, changes, sizes),
-            slopes=(slopes[kept] * stretch).ravel(),
-            shapes=np.tile(kept, len(_MASS)),
+            loss=_pruning_rate(steps[1:] - start, changes, sizes),
+            slopes=(slopes[likely] * stretch).ravel(),
+            shapes=np.tile(likely, len(_MASS)),
             start=start,
             span=span,
         )
@@ -113,9 +119,10 @@ class Growth:
         """Return ``[m, s]``: each curve's size at ascending steps, the present one for steps before now."""
         steps = np.maximum(np.append(self.now, steps), self.now)
         shapes = _shape_values((steps - self.start) / self.span)[self.shapes]
-        kept = np.exp(-self.loss * (steps - self.now))
-        added = np.cumsum(np.diff(shapes, axis=1) / np.sqrt(kept[1:] * kept[:-1]), axis=1)
-        return kept[1:] * (self.size + self.slopes[:, None] * added)
+        surviving = np.exp(-self.loss * (steps - self.now))
+        # Growth decays from when it was added: the geometric mean stands for the middle of each interval.
+        added = np.cumsum(np.diff(shapes, axis=1) / np.sqrt(surviving[1:] * surviving[:-1]), axis=1)
+        return surviving[1:] * (self.size + self.slopes[:, None] * added)
 
 
 def _heaviest(weights: NDArray[np.float64], shapes: NDArray[np.intp]) -> Shape:
@@ -126,42 +133,45 @@ def _heaviest(weights: NDArray[np.float64], shapes: NDArray[np.intp]) -> Shape:
     return max(mass, key=lambda kind: mass[kind])
 
 
-def _shape_values(places: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shape_values(ages: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``[shapes, n]`` at places in units of the past's length."""
-    powers = np.exp(_POWERS[:, None] * np.log(np.maximum(places, 1e-9)))
-    bursts = places - _BURSTS[:, :1] * np.expm1(-places * _BURSTS[:, 1:])
-    return np.concatenate((places[None], powers, -np.expm1(-places * _RATES[:, None]), bursts))
+    powers = np.exp(_POWERS[:, None] * np.log(np.maximum(ages, 1e-9)))
+    bursts = ages - _BURSTS[:, :1] * np.expm1(-ages * _BURSTS[:, 1:])
+    return np.concatenate((ages[None], powers, -np.expm1(-ages * _RATES[:, None]), bursts))
 
 
-def _judged(
-    parts: NDArray[np.float64], changes: NDArray[np.float64], recent: NDArray[np.float64]
+def _score_shapes(
+    shape_changes: NDArray[np.float64], changes: NDArray[np.float64], importance: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-    """Judge every shape by how well it foretells each change from all the others.
+    """Judge every shape by how well it predicts each change from all the others.
 
     Args:
-        parts: ``[shapes, k]`` what each shape adds in each change.
+        shape_changes: ``[shapes, k]`` what each shape adds in each change.
         changes: ``[k]`` changes of size, all positive.
-        recent: ``[k]`` how much each change counts: what happened last says more about what comes next.
+        importance: ``[k]`` how much each change counts: what happened last says more about what comes next.
 
     Returns:
         Slopes and odds ``[shapes]``; the relative noise of the changes, and how alike neighbouring ones are.
     """
-    usual = _moving_mean(changes)
-    parts = parts / usual
-    relative = changes / usual
-    weighed = parts * recent
-    squares = (weighed * parts).sum(axis=1, keepdims=True)
-    slopes = weighed @ relative / squares[:, 0]
-    left = (relative - slopes[:, None] * parts) / (1 - np.minimum(weighed * parts / squares, 0.9))
-    square = np.square(left) @ recent / recent.sum() + _LEAST_NOISE**2
-    best = left[int(np.argmin(square))]
-    alike = float(np.clip(best[1:] @ best[:-1] / max(float(best @ best), 1e-12), 0.0, 0.8))
-    independent = min(len(changes) * (1 - alike) / (1 + alike), _MOST_INDEPENDENT)
+    local_mean = _moving_mean(changes)
+    shape_changes = shape_changes / local_mean
+    relative = changes / local_mean
+    weighted = shape_changes * importance
+    squares = (weighted * shape_changes).sum(axis=1, keepdims=True)
+    slopes = weighted @ relative / squares[:, 0]
+    # Leave-one-out residuals: the residual of the fit over 1 - leverage.
+    residuals = (relative - slopes[:, None] * shape_changes) / (1 - np.minimum(weighted * shape_changes / squares, 0.9))
+    square = np.square(residuals) @ importance / importance.sum() + _LEAST_NOISE**2
+    best = residuals[int(np.argmin(square))]
+    autocorrelation = float(np.clip(best[1:] @ best[:-1] / max(float(best @ best), 1e-12), 0.0, 0.8))
+    # Effective number of independent changes (AR(1)).
+    independent = min(len(changes) * (1 - autocorrelation) / (1 + autocorrelation), _MOST_INDEPENDENT)
+    # Likelihood of Gaussian residuals whose variance is estimated by their mean square.
     odds = _PRIOR * (square.min() / square) ** (independent / 2)
-    return slopes, odds, float(np.sqrt(square.min())), alike
+    return slopes, odds, float(np.sqrt(square.min())), autocorrelation
 
 
-def _loss(since: NDArray[np.float64], changes: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
+def _pruning_rate(since: NDArray[np.float64], changes: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
     """Return the share of the size that is lost per step: what the falls took, over the steps until the last one.
 
     A fall has to make up for the growth that usually comes with it, too.

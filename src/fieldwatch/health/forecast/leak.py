@@ -6,21 +6,28 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.forecast.trace import ALLOCATED, PARAMETERS, PEAK, SIZE, WORK, marked, middle
+from fieldwatch.health.forecast.trace import ALLOCATED, PARAMETERS, PEAK, SIZE, WORK, had_event, upper_median
 from fieldwatch.health.window import between, on_steps
 from fieldwatch.record import History
 
 WINDOWS = (128, 512, 2048)
 """Steps looked back: a fast leak shows in the last 128 already, a slow one needs more. Each is looked at whenever half
 of it is new, so that the long ones cost as little per step as the short one."""
+# Share of the least leak that a window has to climb to be examined at all.
 _CLIMB = 0.25
+# Steps of constant size below which a stretch is left out.
 _STRETCH = 12
+# Steps after a change of size that are left out: caches and workspaces are taken anew.
 _SETTLING = 2
+# Rows below which nothing is concluded.
 _FEWEST = 64
+# In units of the usual distance from the median of five.
 _SPIKE = 6.0
+# Share of the slope, and standard errors, that have to remain without the jumps and in the later half.
 _REMAINS = 0.5
 _REMAINS_SURE = 3.0
 _LEAST_NOISE = 0.05
+# Jumps that are taken out: workspaces and caches that are allocated once.
 _JUMPS = 3
 
 
@@ -70,6 +77,7 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
     if metric not in history:
         return None
     for steps in WINDOWS:
+        # Not due yet; nor are the longer windows, whose halves are multiples of this one's.
         if (last + 1) % (steps // 2):
             return None
         begin = max(first, last - steps + 1)
@@ -83,13 +91,13 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of one window, ``[n]``; memory (MiB), time (steps) and ``others`` have no mean within a stretch."""
+    """The rows of one window, ``[n]``; memory (MiB), time (steps) and ``covariates`` have no mean within a stretch."""
 
     steps: NDArray[np.float64]
     stretches: NDArray[np.intp]
     time: NDArray[np.float64]
     memory: NDArray[np.float64]
-    others: NDArray[np.float64]
+    covariates: NDArray[np.float64]
     level: float
 
     @classmethod
@@ -99,23 +107,30 @@ class _Rows:
         if len(series) < _FEWEST:
             return None
         steps = series.steps
-        stretches = np.cumsum(_borders(history, series.steps))
+        stretches = np.cumsum(_stretch_starts(history, series.steps))
         count = np.bincount(stretches)
-        into = np.arange(len(steps)) - (np.cumsum(count) - count)[stretches]
-        good = np.isfinite(series.values) & (count[stretches] >= _STRETCH) & ((into >= _SETTLING) | (stretches == 0))
-        if np.count_nonzero(good) < _FEWEST:
+        # Position of each row in its stretch.
+        steps_into = np.arange(len(steps)) - (np.cumsum(count) - count)[stretches]
+        # The first stretch begins with the window and not with a change, so it has nothing to settle.
+        usable = (
+            np.isfinite(series.values) & (count[stretches] >= _STRETCH) & ((steps_into >= _SETTLING) | (stretches == 0))
+        )
+        if np.count_nonzero(usable) < _FEWEST:
             return None
-        steps = steps[good]
-        memory = series.values[good]
-        stretches = np.unique(stretches[good], return_inverse=True)[1].astype(np.intp)
-        ending = middle(memory[-16:])
-        columns = _explanations(history, steps)
-        others = np.stack(columns, axis=1) if columns else np.zeros((len(steps), 0))
-        rows = cls(steps=steps, stretches=stretches, time=steps, memory=memory, others=others, level=ending).centred()
-        spikes = _spikes(_without(rows.others, rows.time, rows.memory)[1], stretches)
-        return rows.part(~spikes) if spikes.any() else rows
+        steps = steps[usable]
+        memory = series.values[usable]
+        stretches = np.unique(stretches[usable], return_inverse=True)[1].astype(np.intp)
+        ending = upper_median(memory[-16:])
+        columns = _covariates(history, steps)
+        covariates = np.stack(columns, axis=1) if columns else np.zeros((len(steps), 0))
+        rows = cls(
+            steps=steps, stretches=stretches, time=steps, memory=memory, covariates=covariates, level=ending
+        ).centered()
+        # Of the residuals: a slope or a covariate is no spike.
+        spikes = _spikes(_residuals(rows.covariates, rows.time, rows.memory)[1], stretches)
+        return rows.subset(~spikes) if spikes.any() else rows
 
-    def part(self, mask: NDArray[np.bool_]) -> Self:
+    def subset(self, mask: NDArray[np.bool_]) -> Self:
         """Return some of the rows, centred anew."""
         return replace(
             self,
@@ -123,29 +138,30 @@ class _Rows:
             stretches=np.unique(self.stretches[mask], return_inverse=True)[1].astype(np.intp),
             time=self.time[mask],
             memory=self.memory[mask],
-            others=self.others[mask],
-        ).centred()
+            covariates=self.covariates[mask],
+        ).centered()
 
-    def centred(self) -> Self:
-        """Take the mean within each stretch off time, memory and the others."""
-        others = [_centred(column, self.stretches) for column in self.others.T]
+    def centered(self) -> Self:
+        """Take the mean within each stretch off time, memory and the covariates."""
+        covariates = [_centered(column, self.stretches) for column in self.covariates.T]
         return replace(
             self,
-            time=_centred(self.time, self.stretches),
-            memory=_centred(self.memory, self.stretches),
-            others=np.stack(others, axis=1) if others else self.others,
+            time=_centered(self.time, self.stretches),
+            memory=_centered(self.memory, self.stretches),
+            covariates=np.stack(covariates, axis=1) if covariates else self.covariates,
         )
 
     def leak(self, metric: str, significance: float, least: float) -> Leak | None:
         """Return the leak of this window, if there is one."""
-        time, memory = _without(self.others, self.time, self.memory)
+        # By Frisch and Waugh the slope between residuals is that of the joint fit.
+        time, memory = _residuals(self.covariates, self.time, self.memory)
         rate, error = _line(time, memory)
         if rate < max(least, significance * error):
             return None
         jumps = self._jumps(memory)
-        half = self.part(self.steps >= (self.steps[0] + self.steps[-1]) / 2)
-        later = _without(half.others, half.time, half.memory)
-        for again in (_without(jumps, time, memory), later):
+        half = self.subset(self.steps >= (self.steps[0] + self.steps[-1]) / 2)
+        later = _residuals(half.covariates, half.time, half.memory)
+        for again in (_residuals(jumps, time, memory), later):
             remains, doubt = _line(*again)
             if remains < max(_REMAINS * rate, _REMAINS_SURE * doubt):
                 return None
@@ -156,8 +172,8 @@ class _Rows:
         """Return ``[n, 3]``: the jumps that explain most of the memory, each of what the ones before left."""
         jumps = np.zeros((len(memory), 0))
         for _ in range(_JUMPS):
-            _, left = _without(jumps, memory, memory)
-            jumps = np.column_stack((jumps, self._best_jump(left)))
+            _, residual = _residuals(jumps, memory, memory)
+            jumps = np.column_stack((jumps, self._best_jump(residual)))
         return jumps
 
     def _best_jump(self, memory: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -165,10 +181,11 @@ class _Rows:
         count = np.bincount(self.stretches)
         before = np.arange(len(memory)) - (np.cumsum(count) - count)[self.stretches]
         after = count[self.stretches] - before
+        # A step at row i of n centered ones explains (sum of the rest)**2 * n / (i * (n - i)).
         explained = np.square(np.cumsum(memory[::-1])[::-1]) * count[self.stretches]
         at = int(np.argmax(np.where(before > 0, explained / np.maximum(before * after, 1), 0.0)))
         raised = (np.arange(len(memory)) >= at) & (self.stretches == self.stretches[at])
-        return _centred(raised.astype(np.float64), self.stretches)
+        return _centered(raised.astype(np.float64), self.stretches)
 
 
 def _climbed(history: History, metric: str, first: int, last: int, least: float) -> bool:
@@ -177,23 +194,23 @@ def _climbed(history: History, metric: str, first: int, last: int, least: float)
     if len(values) < _FEWEST:
         return False
     quarter = len(values) // 4
-    if middle(values[-quarter:]) - middle(values[:quarter]) > _CLIMB * least * (last - first):
+    if upper_median(values[-quarter:]) - upper_median(values[:quarter]) > _CLIMB * least * (last - first):
         return True
     sizes = [between(history[name], first, last).values for name in (SIZE, PARAMETERS) if name in history]
     return any(len(size) and size[-1] < size[0] for size in sizes)
 
 
-def _borders(history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _stretch_starts(history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark the rows with which another stretch begins: growth, a changed size, an evaluation, a phase."""
-    borders = marked(history, steps, "growth", "evaluation", "phase")
+    starts = had_event(history, steps, "growth", "evaluation", "phase")
     for name in (SIZE, PARAMETERS):
         if name in history:
             size = on_steps(history[name], steps)
-            borders[1:] |= size[1:] != size[:-1]
-    return borders
+            starts[1:] |= size[1:] != size[:-1]
+    return starts
 
 
-def _explanations(history: History, steps: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+def _covariates(history: History, steps: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """Return what else may explain memory at each step: the work, and how many samples have been seen so far."""
     columns: list[NDArray[np.float64]] = []
     if WORK in history:
@@ -209,7 +226,7 @@ def _explanations(history: History, steps: NDArray[np.float64]) -> list[NDArray[
     return columns
 
 
-def _centred(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.float64]:
+def _centered(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.float64]:
     """Take the mean of its stretch off each value."""
     count = np.maximum(np.bincount(stretches), 1)
     return values - (np.bincount(stretches, weights=values) / count)[stretches]
@@ -217,22 +234,23 @@ def _centred(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArra
 
 def _spikes(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Mark what stands far off the median of five: spikes, but no jumps and slopes."""
+    # A jump or a slope moves the median along, a spike does not.
     medians = np.sort(np.lib.stride_tricks.sliding_window_view(values, 5), axis=1)[:, 2]
     off = np.abs(values[2:-2] - medians)
     spikes = np.zeros(len(values), np.bool_)
-    spikes[2:-2] = (off > _SPIKE * (middle(off) + _LEAST_NOISE)) & (stretches[4:] == stretches[:-4])
+    spikes[2:-2] = (off > _SPIKE * (upper_median(off) + _LEAST_NOISE)) & (stretches[4:] == stretches[:-4])
     return spikes
 
 
-def _without(
-    others: NDArray[np.float64], time: NDArray[np.float64], memory: NDArray[np.float64]
+def _residuals(
+    covariates: NDArray[np.float64], time: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return time and memory without what the other columns explain of them."""
-    if not others.shape[1]:
+    if not covariates.shape[1]:
         return time, memory
     both = np.stack((time, memory), axis=1)
-    left = both - others @ (np.linalg.pinv(others.T @ others, hermitian=True) @ (others.T @ both))
-    return left[:, 0], left[:, 1]
+    residual = both - covariates @ (np.linalg.pinv(covariates.T @ covariates, hermitian=True) @ (covariates.T @ both))
+    return residual[:, 0], residual[:, 1]
 
 
 def _line(time: NDArray[np.float64], memory: NDArray[np.float64]) -> tuple[float, float]:
@@ -241,7 +259,10 @@ def _line(time: NDArray[np.float64], memory: NDArray[np.float64]) -> tuple[float
     if square < 1.0:
         return 0.0, np.inf
     slope = float(time @ memory) / square
-    left = memory - slope * time
-    alike = float(np.clip(left[1:] @ left[:-1] / max(float(left @ left), 1e-12), 0.0, 0.95))
-    noise = max(float(np.sqrt(left @ left / max(len(left) - 2, 1))), _LEAST_NOISE)
-    return slope, noise * float(np.sqrt((1 + alike) / (1 - alike) / square))
+    residuals = memory - slope * time
+    # AR(1): residuals that resemble their neighbours hold less information than their number.
+    autocorrelation = float(
+        np.clip(residuals[1:] @ residuals[:-1] / max(float(residuals @ residuals), 1e-12), 0.0, 0.95)
+    )
+    noise = max(float(np.sqrt(residuals @ residuals / max(len(residuals) - 2, 1))), _LEAST_NOISE)
+    return slope, noise * float(np.sqrt((1 + autocorrelation) / (1 - autocorrelation) / square))

@@ -34,7 +34,7 @@ class MemoryTrace:
         work: the work of each step, NaN where it is not known.
         views: which of ``names`` each step saw, -1 where it saw none or several.
         names: the samples.
-        odd: steps that say nothing of an ordinary one: growth, evaluation, reset.
+        atypical: steps that say nothing of an ordinary one: growth, evaluation, reset.
         name: the metric that ``size`` comes from.
         layout: MiB per unit of size that parameters, gradients and Adam's moments are known to take.
     """
@@ -46,7 +46,7 @@ class MemoryTrace:
     work: NDArray[np.float64]
     views: NDArray[np.intp]
     names: tuple[str, ...]
-    odd: NDArray[np.bool_]
+    atypical: NDArray[np.bool_]
     name: str
     layout: float
 
@@ -63,22 +63,22 @@ class MemoryTrace:
             return None
         peak = between(history[PEAK], 0, last)
         size = on_steps(history[name], peak.steps)
-        good = np.isfinite(peak.values) & (size > 0)
-        if np.count_nonzero(good) < 2:
+        usable = np.isfinite(peak.values) & (size > 0)
+        if np.count_nonzero(usable) < 2:
             return None
-        steps = peak.steps[good]
-        size = size[good]
+        steps = peak.steps[usable]
+        size = size[usable]
         work = on_steps(history[WORK], steps) if WORK in history else np.full(len(steps), np.nan)
         samples = history.sample_losses()
         return cls(
             steps=steps,
-            peak=peak.values[good],
+            peak=peak.values[usable],
             size=size,
             before=np.concatenate((size[:1], size[:-1])),
             work=np.where(work > 0, work, np.nan),
             views=_views(samples, steps),
             names=tuple(samples.names),
-            odd=_odd(history, steps, size),
+            atypical=_atypical(history, steps, size),
             name=name,
             layout=_layout(history, name, steps, size),
         )
@@ -105,16 +105,18 @@ class GrowthTrace:
             return None
         values = series.values[known]
         recorded = series.steps[known]
-        places = np.concatenate(([0], 1 + np.flatnonzero(np.diff(values))))
-        steps = recorded[places]
-        sizes = values[places]
+        changed = np.concatenate(([0], 1 + np.flatnonzero(np.diff(values))))
+        steps = recorded[changed]
+        sizes = values[changed]
         if name != SIZE:
             return cls(steps=steps, sizes=sizes)
         older: list[tuple[float, float]] = []
         size = float(sizes[0])
+        # Walk back from the first kept recording: each event says what it added and removed.
         for event in reversed(history.events("growth")):
             if event["step"] >= steps[0]:
                 continue
+            # Sizes before an event without counts cannot be known.
             if "added" not in event:
                 break
             older.append((float(event["step"]), size))
@@ -128,12 +130,12 @@ class GrowthTrace:
     def change(self) -> float:
         """What a change usually adds by now."""
         changes = np.diff(self.sizes[-17:])
-        return middle(changes[changes > 0]) if (changes > 0).any() else 0.0
+        return upper_median(changes[changes > 0]) if (changes > 0).any() else 0.0
 
     @property
     def spacing(self) -> float:
         """The usual number of steps between two changes."""
-        return middle(np.diff(self.steps[-33:])) if len(self.steps) > 1 else np.inf
+        return upper_median(np.diff(self.steps[-33:])) if len(self.steps) > 1 else np.inf
 
 
 def size_metric(history: History) -> str | None:
@@ -143,8 +145,8 @@ def size_metric(history: History) -> str | None:
 
 def declared_end(history: History, last: int) -> float:
     """Return the step at which growth ends, as a ``growth`` event says it (``growth_until``); infinity if none does."""
-    said = [e["growth_until"] for e in history.events("growth") if e["step"] <= last and "growth_until" in e]
-    return float(said[-1]) if said else np.inf
+    ends = [e["growth_until"] for e in history.events("growth") if e["step"] <= last and "growth_until" in e]
+    return float(ends[-1]) if ends else np.inf
 
 
 def capacity(history: History, last: int) -> float | None:
@@ -162,29 +164,30 @@ def capacity(history: History, last: int) -> float | None:
     not_returnable = profile_tag(NOT_RETURNABLE, history)
     if not_returnable in history:
         pieces = between(history[not_returnable], 0, last).values[-_LATEST:]
-        lost = middle(pieces) if len(pieces) and np.isfinite(pieces).all() else 0.0
-    return middle(values) - lost
+        lost = upper_median(pieces) if len(pieces) and np.isfinite(pieces).all() else 0.0
+    return upper_median(values) - lost
 
 
-def middle(values: NDArray[np.float64]) -> float:
+def upper_median(values: NDArray[np.float64]) -> float:
     """Return the upper median: numpy's own costs ten times as much on short arrays."""
     half = len(values) // 2
     return float(np.partition(values, half)[half])
 
 
-def _odd(history: History, steps: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _atypical(history: History, steps: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark steps of growth (and the one before: a size may be read before or after it), evaluation and reset."""
     changed = np.concatenate((np.diff(size) != 0, [False]))
     changed[1:] |= changed[:-1]
-    return changed | marked(history, steps, "evaluation", "growth", "reset")
+    return changed | had_event(history, steps, "evaluation", "growth", "reset")
 
 
-def marked(history: History, steps: NDArray[np.float64], *kinds: str) -> NDArray[np.bool_]:
+def had_event(history: History, steps: NDArray[np.float64], *kinds: str) -> NDArray[np.bool_]:
     """Tell which of the ascending steps had an event of one of the kinds."""
-    told = np.array([event["step"] for kind in kinds for event in history.events(kind)], np.float64)
+    event_steps = np.array([event["step"] for kind in kinds for event in history.events(kind)], np.float64)
     mask = np.zeros(len(steps) + 1, np.bool_)
-    places = np.searchsorted(steps, told)
-    mask[places[np.append(steps, np.inf)[places] == told]] = True
+    positions = np.searchsorted(steps, event_steps)
+    # Infinity is appended so that an event after the last step finds a position that never matches.
+    mask[positions[np.append(steps, np.inf)[positions] == event_steps]] = True
     return mask[:-1]
 
 
@@ -194,10 +197,11 @@ def _views(samples: SampleLosses, steps: NDArray[np.float64]) -> NDArray[np.intp
     if not len(visits):
         return np.full(len(steps), -1)
     first = int(min(visits.min(), steps[0]))
-    places = (visits - first).astype(np.intp)
+    offsets = (visits - first).astype(np.intp)
+    # A table by step is faster than a search; a step with several samples has no view.
     table = np.full(int(max(visits.max(), steps[-1])) - first + 1, -1)
-    table[places] = samples.owners
-    table[np.bincount(places, minlength=len(table)) > 1] = -1
+    table[offsets] = samples.owners
+    table[np.bincount(offsets, minlength=len(table)) > 1] = -1
     return table[(steps - first).astype(np.intp)]
 
 
@@ -211,6 +215,7 @@ def _layout(history: History, name: str, steps: NDArray[np.float64], size: NDArr
     if not np.isfinite(parameters[[0, -1]]).all():
         return np.nan
     grown = float(size[-1] - size[0])
+    # While the model grows, the difference leaves out parameters that are not primitives.
     if abs(grown) > 0.01 * size[-1]:
         return STATES * float(parameters[-1] - parameters[0]) / grown
     return STATES * float(parameters[-1] / size[-1])

@@ -13,9 +13,9 @@ from fieldwatch.health.rules import (
     forecast,
     gradients,
     incidents,
-    keeping,
     losses,
     memory,
+    not_kept,
     parameters,
     quality,
     samples,
@@ -31,9 +31,9 @@ __all__ = [
     "forecast",
     "gradients",
     "incidents",
-    "keeping",
     "losses",
     "memory",
+    "not_kept",
     "parameters",
     "quality",
     "rules_in",
@@ -55,7 +55,7 @@ _MODULES = (
     memory,
     forecast,
     saving,
-    keeping,
+    not_kept,
     quality,
 )
 
@@ -63,9 +63,9 @@ _MODULES = (
 def rules_in(module: ModuleType) -> tuple[type[HealthRule], ...]:
     """Return the rule classes that a module defines, in the order of their definition."""
     return tuple(
-        thing
-        for thing in vars(module).values()
-        if inspect.isclass(thing) and issubclass(thing, HealthRule) and thing.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and issubclass(member, HealthRule) and member.__module__ == module.__name__
     )
 
 

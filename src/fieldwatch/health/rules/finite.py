@@ -1,6 +1,6 @@
 """Values that are not finite, and updates that were refused because of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,18 +10,23 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import threshold
-from fieldwatch.health.window import Span, first_held, on_steps, phases, spans, trailing_count
+from fieldwatch.health.window import Span, first_sustained, on_steps, phases, spans, trailing_count
 from fieldwatch.record import History, tags
 
-_NORMS = ("Gradients/", "Train/Gradients/")
-_LOSSES = ("Train/Loss/", "Train_Batch/")
 _Bad = Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(HealthRule):
-    """A loss term, the total or a gradient norm is NaN or infinite; names term, group, sample and the exact step."""
+    """A loss term, the total or a gradient norm is NaN or infinite; names term, group, sample and the exact step.
 
+    Attributes:
+        norms: prefixes of tags below which ``<group>_norm`` is a gradient norm.
+        losses: prefixes of tags below which ``<name>_loss`` is a loss, besides the terms and the total of a step.
+    """
+
+    norms: Sequence[str] = (tags.GRADIENT.prefix,)
+    losses: Sequence[str] = ()
     severity: ClassVar[Severity] = "error"
     remedy: ClassVar[str] = (
         "Look at that sample's data and at divisions, logarithms and square roots in the named term (guard the "
@@ -30,24 +35,29 @@ class NonFinite(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first refused and the first unrefused non-finite step of each phase."""
-        bad = {name: steps for name in history.names() if _is_watched(name) and len(steps := _bad_steps(history, name))}
+        bad = {
+            name: steps
+            for name in history.names()
+            if self._is_watched(name) and len(steps := _bad_steps(history, name))
+        }
         if not bad:
             return ()
         steps = np.unique(np.concatenate(list(bad.values())))
-        lost = np.isin(steps, _refused_steps(history))
+        refused_mask = np.isin(steps, _refused_steps(history))
+        # One finding for updates that were refused and one for those that went through: they differ in what to do.
         return tuple(
             self._describe(history, bad, int(part[0]), refused=refused)
             for first, last in phases(history)
-            for refused, kept in ((False, ~lost), (True, lost))
-            if len(part := steps[kept & (steps >= first) & (steps <= last)])
+            for refused, chosen in ((False, ~refused_mask), (True, refused_mask))
+            if len(part := steps[chosen & (steps >= first) & (steps <= last)])
         )
 
     def _describe(self, history: History, bad: _Bad, step: int, *, refused: bool) -> Finding:
         culprits = [name for name, steps in bad.items() if step in steps]
         terms = list(tags.COMPONENT.parts(culprits))
-        groups = [group for name in culprits if (group := _group(name))]
-        parts = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
-        what = ", ".join(parts or culprits)
+        groups = [group for name in culprits if (group := self._group(name))]
+        causes = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
+        what = ", ".join(causes or culprits)
         sample = _sample_at(history, step)
         where = f", sample '{sample}'" if sample else ""
         end = (
@@ -57,11 +67,17 @@ class NonFinite(HealthRule):
         grade: Severity = "warning" if refused else "error"
         return self.finding(step, f"{what} not finite at step {step}{where}; {end}", subject=subject, severity=grade)
 
+    def _is_watched(self, name: str) -> bool:
+        if tags.kind(name) == tags.LOSS:
+            return name == tags.TOTAL or tags.COMPONENT.part(name) is not None
+        if name.startswith(tuple(self.norms)):
+            return name.endswith("_norm")
+        return name.startswith(tuple(self.losses)) and name.endswith("_loss")
 
-def _is_watched(name: str) -> bool:
-    if tags.kind(name) == tags.LOSS:
-        return name == tags.TOTAL or tags.COMPONENT.part(name) is not None
-    return name.endswith("_norm") if name.startswith(_NORMS) else name.startswith(_LOSSES) and name.endswith("_loss")
+    def _group(self, name: str) -> str:
+        """Return the parameter group of a gradient norm, empty for the total and for other metrics."""
+        group = name.rpartition("/")[2].removesuffix("_norm")
+        return group if name.startswith(tuple(self.norms)) and group != "total" else ""
 
 
 def _bad_steps(history: History, name: str) -> NDArray[np.float64]:
@@ -77,22 +93,17 @@ def _refused_steps(history: History) -> NDArray[np.float64]:
     return series.steps[series.values > 0]
 
 
-def _group(name: str) -> str:
-    """Return the parameter group of a gradient norm, empty for the total and for other metrics."""
-    group = name.rpartition("/")[2].removesuffix("_norm")
-    return group if name.startswith(_NORMS) and group != "total" else ""
-
-
 def _sample_at(history: History, step: int) -> str:
     """Return the sample with a non-finite loss at a step, else the only sample of that step, else nothing."""
-    seen: list[str] = []
+    samples: list[str] = []
     for name, series in history.sample_losses().items():
         at = int(np.searchsorted(series.steps, step))
         if at < len(series) and series.steps[at] == step:
+            # A sample whose own loss is not finite is the culprit; else only a lone sample of the step can be.
             if not np.isfinite(series.values[at]):
                 return name
-            seen.append(name)
-    return seen[0] if len(seen) == 1 else ""
+            samples.append(name)
+    return samples[0] if len(samples) == 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +141,7 @@ class RefusedUpdates(HealthRule):
         stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
         grades: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
         for mask, grade in grades:
-            at = first_held(mask)
+            at = first_sustained(mask)
             if at is not None:
                 text = f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({lost[at] / rows[at]:.0%})."
                 yield self.finding(span.step(at), text, severity=grade)

@@ -70,11 +70,11 @@ class OutOfMemoryAhead(HealthRule):
         memory = "VRAM" if _RESERVED in history else "memory"
         text = ahead.text(memory=memory, unit=self.unit)
         text = f"{text} (now {_size(ahead, self.unit)}; the process could have {ahead.capacity:,.0f} MB)."
-        found = self.finding(last, text, subject=_SUBJECT, severity=severity)
-        asked = [action for action in self.actions if action != "warn"]
-        if severity == "note" or not asked:
-            return (found,)
-        return (replace(found, action=",".join(asked), limit=ahead.cap if "cap" in asked else None),)
+        finding = self.finding(last, text, subject=_SUBJECT, severity=severity)
+        actions = [action for action in self.actions if action != "warn"]
+        if severity == "note" or not actions:
+            return (finding,)
+        return (replace(finding, action=",".join(actions), limit=ahead.cap if "cap" in actions else None),)
 
     def _severity(self, ahead: Forecast) -> Severity:
         left = ahead.low - ahead.made
@@ -120,18 +120,18 @@ class MemoryLeak(HealthRule):
         if leak is None:
             return ()
         text = f"{leak.metric} leaks {leak.rate:.2g} +- {2 * leak.error:.1g} MB per step: seen over {leak.steps} steps"
-        room = capacity(history, last)
-        left = None if room is None else (room - leak.level) / leak.rate
+        available = capacity(history, last)
+        left = None if available is None else (available - leak.level) / leak.rate
         ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
         text = f"{text}, and not explained by the model's size, the step's work or new samples{ends}."
-        severity = "note" if room is not None and self._harmless(history, leak, last, room) else self.severity
+        severity = "note" if available is not None and self._harmless(history, leak, last, available) else self.severity
         return (self.finding(last, text, subject=leak.metric, severity=severity),)
 
-    def _harmless(self, history: History, leak: Leak, last: int, room: float) -> bool:
+    def _harmless(self, history: History, leak: Leak, last: int, available: float) -> bool:
         """Whether the run is over before the leak has taken a share of memory that matters."""
         plans = history.events("plan")
         to_come = int(plans[-1]["steps"]) - last if plans else None
-        return to_come is not None and leak.rate * (leak.steps + to_come) < self.matters * room
+        return to_come is not None and leak.rate * (leak.steps + to_come) < self.matters * available
 
 
 def _last_block(history: History) -> int:

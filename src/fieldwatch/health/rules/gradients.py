@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, first_held, on_steps, phases, spans, trailing_mean
+from fieldwatch.health.window import Span, between, first_sustained, on_steps, phases, spans, trailing_mean
 from fieldwatch.record import History, Series, tags
 
 TOTAL_NORM = (tags.TOTAL_NORM,)
@@ -29,8 +29,9 @@ def decayed(history: History, group: str, steps: NDArray[np.float64], share: flo
         return np.zeros(len(steps), np.bool_)
     rates = history[name]
     highest = np.maximum.accumulate(rates.values)
-    places = np.searchsorted(rates.steps, steps, side="right") - 1
-    return (places >= 0) & (rates.values[places] < share * highest[places])
+    # The rate in force at each step is that of the last recording up to it.
+    positions = np.searchsorted(rates.steps, steps, side="right") - 1
+    return (positions >= 0) & (rates.values[positions] < share * highest[positions])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class GradientVanishing(HealthRule):
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
-        at = first_held(span.values < self.low, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(span.values < self.low, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
@@ -110,13 +111,15 @@ class GradientExploding(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
+        # The moving baseline is needed only where enough values are high at all.
         if np.count_nonzero(values > self.high) < self.patience:
             return None
         high = values > self.high
         if self.ratio > 0:
+            # The lag keeps the explosion itself out of its baseline.
             base = trailing_mean(values, self.window, least=min(self.warmup, self.window), lag=self.patience)
             high &= (values > self.ratio * base) | (values > self.ceiling)
-        at = first_held(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
+        at = first_sustained(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} is exploding: {values[at]:.4g}, above {self.high:g} {self.patience} times in a row."
@@ -149,18 +152,18 @@ class GroupImbalance(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where each ratio had been out of balance for too long."""
-        found = [self._judge(span, span.values, span.name) for span in spans(history, *self.metrics)]
-        for one, other in combinations(self.groups, 2):
-            name = tags.GRADIENT_NORM.tag(other)
-            for span in spans(history, tags.GRADIENT_NORM.tag(one)):
+        findings = [self._judge(span, span.values, span.name) for span in spans(history, *self.metrics)]
+        for first, second in combinations(self.groups, 2):
+            name = tags.GRADIENT_NORM.tag(second)
+            for span in spans(history, tags.GRADIENT_NORM.tag(first)):
                 below = on_steps(history[name], span.series.steps) if name in history else span.values * np.nan
                 ratio = np.divide(span.values, below, out=np.full(len(below), np.nan), where=below > 0)
-                found.append(self._judge(span, ratio, f"{one}/{other}"))
-        return tuple(finding for finding in found if finding)
+                findings.append(self._judge(span, ratio, f"{first}/{second}"))
+        return tuple(finding for finding in findings if finding)
 
     def _judge(self, span: Span, ratio: NDArray[np.float64], subject: str) -> Finding | None:
         out = (ratio < self.low) | (ratio > self.high)
-        at = first_held(out, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(out, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"gradient ratio {subject} is {ratio[at]:.3g}, outside {self.low:g} to {self.high:g}: out of balance."
@@ -183,27 +186,29 @@ class DeadGroup(HealthRule):
         if not groups:
             return ()
         bounds = phases(history)
-        parts = [
+        recordings = [
             (group, last, part)
             for group, name in groups.items()
             for first, last in bounds
             if len(part := between(history[name], first, last))
         ]
-        return tuple(found for group, last, part in parts if (found := self._judge(group, part, last)))
+        return tuple(found for group, last, part in recordings if (found := self._judge(group, part, last)))
 
     def _judge(self, group: str, series: Series, last: int) -> Finding | None:
         living = np.count_nonzero(series.values)
         if not living:
             return None
         known = int(series.steps[-1])
+        # No recording at all is the absence of a gradient (grad is None), too.
         if last - known >= self.patience:
             text = f"group '{group}' had a gradient until step {known}, and no gradient at all since."
             return self.finding(known + self.patience, text, subject=group)
         if living > len(series) - self.patience:
             return None
         dead = series.values == 0
+        # Zeros before the first gradient are a group that has not begun.
         dead[: np.argmin(dead)] = False
-        at = first_held(dead, patience=self.patience)
+        at = first_sustained(dead, patience=self.patience)
         if at is None:
             return None
         text = f"the gradient of group '{group}' was exactly 0 {self.patience} times in a row after it had been active."
@@ -245,13 +250,14 @@ class UpdateRatio(HealthRule):
 
     def _judge(self, history: History, group: str, span: Span) -> Iterator[tuple[int, str]]:
         values = span.values
-        at = first_held(values > self.high, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(values > self.high, patience=self.patience, warmup=self.warmup)
         if at is not None:
             yield at, f"too large: {values[at]:.3g} times its parameters."
         small = values < self.low
-        if first_held(small, patience=self.patience, warmup=self.warmup) is not None:
+        # Learning rates are looked up only where the cheaper test has fired.
+        if first_sustained(small, patience=self.patience, warmup=self.warmup) is not None:
             small &= ~decayed(history, group, span.series.steps, self.decayed)
-            at = first_held(small, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(small, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 yield at, f"too small: {values[at]:.3g} times its parameters."
 
@@ -281,7 +287,7 @@ class TermConflict(HealthRule):
 
     def _judge(self, span: Span, pair: str) -> Finding | None:
         means = trailing_mean(span.values, self.window, least=self.warmup)
-        at = first_held(means < -self.cosine, patience=self.patience)
+        at = first_sustained(means < -self.cosine, patience=self.patience)
         if at is None:
             return None
         text = f"terms pull in opposite directions ({pair}): their gradients' cosine averages {means[at]:.2f}."

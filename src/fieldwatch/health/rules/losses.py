@@ -12,7 +12,7 @@ from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import LOOKBACK, Span, excused, first_held, spans, trailing_mean
+from fieldwatch.health.window import LOOKBACK, Span, excused, first_sustained, spans, trailing_mean
 from fieldwatch.record import History, tags
 
 TOTAL = (tags.TOTAL,)
@@ -24,8 +24,9 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
     risen = np.zeros(len(after), np.bool_)
     for name in tags.WEIGHT.parts(history.names()).values():
         series = history[name]
-        places = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
-        old, new = np.where(places < 0, 0.0, series.values[np.maximum(places, 0)])
+        positions = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
+        # A term without a weight so far counts as weight 0: that it begins explains a rise, too.
+        old, new = np.where(positions < 0, 0.0, series.values[np.maximum(positions, 0)])
         risen |= new > 1.5 * old
     return risen
 
@@ -39,7 +40,7 @@ class LossSpike(HealthRule):
     ratio: float = threshold(
         10.0, unit="times the baseline", reason="most views differ by less; a ratio of 2 fires on every hard view"
     )
-    own: float = threshold(
+    sample_ratio: float = threshold(
         3.0, unit="times the sample's own past", reason="a named sample that is always this hard is no spike"
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
@@ -66,6 +67,7 @@ class LossSpike(HealthRule):
             return None
         high &= ~excused(history, self.excuses, steps, self.grace)
         for at in np.flatnonzero(high).tolist():
+            # Below half of the threshold again, it is a spike; what stays is a jump.
             back = values[at + 1 : at + 1 + self.patience]
             if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
                 text = (
@@ -80,7 +82,7 @@ class LossSpike(HealthRule):
         here = None if visits is None else visits.steps == step
         if visits is None or here is None or not here.any():
             return True
-        return bool((visits.against_own_past()[here] > self.own).any())
+        return bool((visits.against_own_past()[here] > self.sample_ratio).any())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +115,16 @@ class LossJump(HealthRule):
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values
         steps = span.series.steps
+        # The lag keeps the jump itself out of its baseline.
         base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
         far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
         high = np.isfinite(values) & (base > 0) & far
-        if first_held(high, patience=self.patience) is None:
+        if first_sustained(high, patience=self.patience) is None:
             return None
+        # A weight that rose since the baseline's first recording explains the jump.
         earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
         high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
-        at = first_held(high, patience=self.patience)
+        at = first_sustained(high, patience=self.patience)
         if at is None:
             return None
         reach = "above the limit, " if values[at] > self.limit else ""
@@ -170,14 +174,15 @@ class LossNotDecreasing(HealthRule):
             return None
         head = values[: self.head][np.isfinite(values[: self.head])]
         began, spread = (float(head.mean()), float(head.std())) if len(head) else (0.0, 0.0)
+        # Standard error of the difference of two means of independent recordings.
         if spread * np.sqrt(1 / self.head + 1 / self.window) > self.noise * began or began <= 0:
             return None
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
         stuck = means >= (1 - self.drop) * began
-        if first_held(stuck, patience=self.patience, warmup=self.warmup) is None:
+        if first_sustained(stuck, patience=self.patience, warmup=self.warmup) is None:
             return None
         stuck &= ~_reweighted(history, np.full(len(steps), steps[0]), steps)
-        at = first_held(stuck, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(stuck, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = (
@@ -209,16 +214,17 @@ class LossOscillating(HealthRule):
         means, lasts = self._blocks(span)
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
-        views = sliding_window_view(means, self.window)
-        middle = views.mean(axis=1)
-        extent = views.max(axis=1) - views.min(axis=1)
+        windows = sliding_window_view(means, self.window)
+        middle = windows.mean(axis=1)
+        extent = windows.max(axis=1) - windows.min(axis=1)
         if not (extent > self.swing * middle).any():
             return None
-        moves = np.diff(views, axis=1)
+        moves = np.diff(windows, axis=1)
+        # Small moves are noise and no turn.
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
         wild = (extent > self.swing * middle) & (turns >= self.reversals)
-        at = first_held(wild, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times."
@@ -239,5 +245,6 @@ class LossOscillating(HealthRule):
             return values, steps
         sums = np.add.reduceat(values, starts)
         counts = np.diff(starts, append=len(values))
+        # The last block counts once it is complete.
         whole = len(starts) - ((steps[-1] + 1) % self.block != 0)
         return (sums / counts)[:whole], steps[starts + counts - 1][:whole]

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.allocation import shown
+from fieldwatch.health.allocation import format_bytes
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, first_held, on_steps, spans
+from fieldwatch.health.window import Span, first_sustained, on_steps, spans
 from fieldwatch.record import History, profile_tag
 
 CATEGORIES = tuple(
@@ -60,20 +60,24 @@ class MemoryGrowing(HealthRule):
 
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values
-        places = np.arange(len(span.values))
+        positions = np.arange(len(span.values))
         if len(values) < self.window + self.warmup:
             return None
         scale = self._scale(history, span)
-        own = values / scale
-        rising = np.concatenate(([False], np.diff(own) > 0)) & (places > self.warmup)
-        since = np.maximum.accumulate(np.where(rising, 0, places))
-        gain = own - own[since]
-        grown = (gain > self.share * own[since]) & (gain * scale > self.least) & (places - since >= self.window)
-        at = first_held(grown)
+        # Memory per unit of model size: growth in proportion to the model is explained.
+        unexplained = values / scale
+        rising = np.concatenate(([False], np.diff(unexplained) > 0)) & (positions > self.warmup)
+        # For each snapshot the last one at which memory had not risen: the climb began there.
+        since = np.maximum.accumulate(np.where(rising, 0, positions))
+        gain = unexplained - unexplained[since]
+        grown = (
+            (gain > self.share * unexplained[since]) & (gain * scale > self.least) & (positions - since >= self.window)
+        )
+        at = first_sustained(grown)
         if at is None:
             return None
         old = values[since[at]]
-        snapshots = places[at] - since[at]
+        snapshots = positions[at] - since[at]
         text = f"{span.name} is growing: {old:.0f} to {values[at]:.0f} MB over {snapshots} snapshots without a fall."
         return self.finding(span.step(at), text, subject=span.name)
 
@@ -121,16 +125,16 @@ class FragmentationHigh(HealthRule):
         """Return where fragmentation had been high for too long; nothing of a CPU's heap, which is no device."""
         if self.counted in history and self.reserved not in history:
             return ()
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for span in spans(history, *_recorded(self.metrics, history)):
             lost = self._lost(history, span)
             high = (span.values > self.high) & ~(lost <= self.lost)
-            at = first_held(high, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(high, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots"
                 text += "." if np.isnan(lost[at]) else f"; {lost[at]:.0f} % lie in pieces of segments in use."
-                found.append(self.finding(span.step(at), text, subject=span.name))
-        return tuple(found)
+                findings.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(findings)
 
     def _lost(self, history: History, span: Span) -> NDArray[np.float64]:
         """Return the share lost in pieces, in percent of what is reserved; NaN where that is not recorded."""
@@ -164,9 +168,9 @@ class MemoryRanOut(HealthRule):
         first = chain[0]
         last = chain[-1]
         size = last.get("requested")
-        asked = "" if size is None else f" ({shown(int(size))} were requested)"
+        requested = "" if size is None else f" ({format_bytes(int(size))} were requested)"
         text = (
-            f"memory ran out{asked}: '{what}' is done in {last.get('after')} parts instead of {first.get('before')} "
-            f"from here on. {last.get('why', '')}"
+            f"memory ran out{requested}: '{what}' is done in {last.get('after')} parts instead of "
+            f"{first.get('before')} from here on. {last.get('why', '')}"
         )
         return self.finding(step, text.strip(), subject=what)

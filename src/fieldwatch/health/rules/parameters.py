@@ -11,7 +11,7 @@ from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import decayed
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, first_held, named, on_steps, spans
+from fieldwatch.health.window import Span, first_sustained, named, on_steps, spans
 from fieldwatch.record import History
 
 PREFIXES = ("Parameters/",)
@@ -55,13 +55,13 @@ class UnchangedParameters(HealthRule):
 
     def _judge(self, history: History, group: str, span: Span, std: NDArray[np.float64]) -> Finding | None:
         steps = span.series.steps
-        places = np.arange(len(std))
+        positions = np.arange(len(std))
         same = np.concatenate(([False], (np.diff(span.values) == 0) & (np.diff(std) == 0)))
         if np.count_nonzero(same) < self.patience - 1:
             return None
         same &= self._has_gradient(history, group, steps) & ~decayed(history, group, steps, self.decayed)
-        first = np.maximum.accumulate(np.where(same, 0, places))
-        at = first_held(same & (places - first >= self.patience - 1) & (steps - steps[first] >= self.span))
+        first = np.maximum.accumulate(np.where(same, 0, positions))
+        at = first_sustained(same & (positions - first >= self.patience - 1) & (steps - steps[first] >= self.span))
         if at is None:
             return None
         since = span.step(int(first[at]))
@@ -77,8 +77,8 @@ class UnchangedParameters(HealthRule):
                 alive = np.isfinite(norms.values) & (norms.values > 0)
                 if "Guard/refused" in history:
                     alive &= ~(on_steps(history["Guard/refused"], norms.steps) > 0)
-                places = np.searchsorted(norms.steps, steps, side="right") - 1
-                return (places >= 0) & alive[places]
+                positions = np.searchsorted(norms.steps, steps, side="right") - 1
+                return (positions >= 0) & alive[positions]
         return np.zeros(len(steps), np.bool_)
 
 
@@ -107,7 +107,7 @@ class ParameterDrift(HealthRule):
         if len(size) <= self.warmup or not span.whole:
             return None
         base = max(float(size[self.warmup]), self.floor)
-        at = first_held(size > self.ratio * base, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(size > self.ratio * base, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"|mean| + std of group '{group}' has drifted from {size[self.warmup]:.3g} to {size[at]:.3g}."

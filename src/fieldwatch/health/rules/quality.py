@@ -12,7 +12,7 @@ import numpy as np
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, excused, first_held, on_steps, spans
+from fieldwatch.health.window import Span, excused, first_sustained, on_steps, spans
 from fieldwatch.record import History, Series
 
 _DNERV = (
@@ -44,13 +44,13 @@ class Overfitting(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where each gap had been too large for too long."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(span.values > self.gap, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values > self.gap, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = f"{span.name} is {span.values[at]:.1f} dB (more than {self.gap:g}): the run is overfitting."
-                found.append(self.finding(span.step(at), text, subject=span.name))
-        return tuple(found)
+                findings.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Overtraining(HealthRule):
         best = np.maximum.accumulate(values)
         at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
         over = (values < best - self.worse) & (train > train[at_best] + self.better)
-        at = first_held(over, patience=self.patience)
+        at = first_sustained(over, patience=self.patience)
         if at is None:
             return None
         since = span.step(int(at_best[at]))
@@ -129,7 +129,7 @@ class Collapse(HealthRule):
         values = np.where(np.isfinite(series.values), series.values, -np.inf)
         best = np.maximum.accumulate(values)
         low = (values < best - self.drop) & ~excused(history, self.excuses, series.steps, self.grace)
-        at = first_held(low, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(low, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         stayed = " and stayed there" if self.patience > 1 else ""

@@ -80,15 +80,15 @@ class SampleSpike(HealthRule):
             return ()
         high &= ~excused(history, self.excuses, visits.steps, self.grace)
         scores = self._scores(visits.steps, ratios, high)
-        found: dict[tuple[str, Severity], Finding] = {}
+        findings: dict[tuple[str, Severity], Finding] = {}
         for at in np.flatnonzero(scores > self.deviation).tolist():
             name = visits.name(at)
             loss = visits.values[at]
             ratio = ratios[at]
             grade: Severity = "warning" if ratio > self.grave else "note"
             text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its own last visits (z = {scores[at]:.1f})."
-            found.setdefault((name, grade), self.finding(int(visits.steps[at]), text, subject=name, severity=grade))
-        return found.values()
+            findings.setdefault((name, grade), self.finding(int(visits.steps[at]), text, subject=name, severity=grade))
+        return findings.values()
 
     def _scores(self, steps: _Array, ratios: _Array, high: NDArray[np.bool_]) -> _Array:
         """Return robust z values of the high ratios, 0 elsewhere; each block of 64 steps shares one spread."""
@@ -97,18 +97,21 @@ class SampleSpike(HealthRule):
         known = np.isfinite(ratios)
         for block in np.unique(blocks[high]):
             until = block * 64
+            # Only residuals from before the block: the live run and a replay then use the same pool.
             pool = ratios[known & (steps < until) & (steps >= until - self.window)]
             if len(pool) >= self.settled:
                 middle, spread = _spread(pool, self.floor)
-                mine = high & (blocks == block)
-                scores[mine] = (ratios[mine] - middle) / spread
+                in_block = high & (blocks == block)
+                scores[in_block] = (ratios[in_block] - middle) / spread
         return scores
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:
     """Return the median of a pool, and a spread that neither single spikes shrink nor heavy tails fool."""
     middle = float(np.median(pool))
+    # 1.4826 times the median deviation estimates a normal standard deviation.
     deviation = 1.4826 * float(np.median(np.abs(pool - middle)))
-    place = int(0.98 * (len(pool) - 1))
-    tail = (float(np.partition(pool, place)[place]) - middle) / 2.054
+    index = int(0.98 * (len(pool) - 1))
+    # 2.054 is the 98th percentile of the standard normal distribution.
+    tail = (float(np.partition(pool, index)[index]) - middle) / 2.054
     return middle, max(deviation, tail, floor)

@@ -30,15 +30,15 @@ class CheckpointsFail(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first failure of each stretch without a good save, and the first of the mirror."""
         good = [int(event["step"]) for event in history.events(self.good)]
-        found = list[Finding]()
+        findings = list[Finding]()
         since = -1
         for event in history.events(self.kind):
             step = int(event["step"])
             if since < 0 or any(since <= at < step for at in good):
                 text = f"step {step} was not saved: {event.get('reason')} The last good one is {_last(good, step)}."
-                found.append(self.finding(step, text, subject=self.kind))
+                findings.append(self.finding(step, text, subject=self.kind))
             since = step
-        return (*found, *self._copies(history))
+        return (*findings, *self._copies(history))
 
     def _copies(self, history: History) -> tuple[Finding, ...]:
         failed = history.events(self.mirror)
@@ -69,18 +69,18 @@ class DiskFull(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return what every stretch cost, the one that still goes on, and the sinks that were dropped."""
         freed = history.events(self.freed)
-        found = [self._told(event) for event in freed]
+        findings = [self._space_freed(event) for event in freed]
         begun = history.events(self.full)
         if len(begun) > len(freed):
             step = int(begun[-1]["step"])
             text = f"the disk is full since step {step}: the run goes on, and rows wait in memory."
-            found.append(self.finding(step, text, subject=f"full at step {step}"))
+            findings.append(self.finding(step, text, subject=f"full at step {step}"))
         for event in history.events(self.dropped):
             text = f"{event.get('message')}."
-            found.append(self.finding(int(event["step"]), text, subject=str(event.get("sink"))))
-        return tuple(found)
+            findings.append(self.finding(int(event["step"]), text, subject=str(event.get("sink"))))
+        return tuple(findings)
 
-    def _told(self, event: Mapping[str, Any]) -> Finding:
+    def _space_freed(self, event: Mapping[str, Any]) -> Finding:
         step = int(event["step"])
         dropped = int(event.get("dropped", 0))
         text = f"{event.get('message')}."
@@ -104,12 +104,14 @@ class FellBack(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return each time."""
-        found = list[Finding]()
+        findings = list[Finding]()
         for event in history.events(self.kind):
             if event.get("what") in ("damaged", "lost"):
                 text = str(event.get("message") or f"a checkpoint was damaged: {event.get('reason')}")
-                found.append(self.finding(int(event["step"]), f"{text}.", subject=f"step {event.get('damaged', '?')}"))
-        return tuple(found)
+                findings.append(
+                    self.finding(int(event["step"]), f"{text}.", subject=f"step {event.get('damaged', '?')}")
+                )
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import threshold
-from fieldwatch.health.window import Span, between, first_held, on_steps, spans
+from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans
 from fieldwatch.record import History, Series, tags
 
-PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "clip", "normal", "mask", "depth", "data")
+PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
+"""Usual names of terms that compare with data. A pipeline with others gives the rule its own."""
 
 
 def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]:
@@ -39,15 +40,15 @@ class DeclaredButZero(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per term, where it had been zero for too long."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, first, _, series in _declared(history):
-            zero = None if series is None else first_held(series.values == 0, patience=self.patience)
+            zero = None if series is None else first_sustained(series.values == 0, patience=self.patience)
             if series is not None and zero is not None:
                 text = (
                     f"term '{term}', declared active from step {first}, was exactly 0 {self.patience} times in a row."
                 )
-                found.append(self.finding(int(series.steps[zero]), text, subject=term))
-        return tuple(found)
+                findings.append(self.finding(int(series.steps[zero]), text, subject=term))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +63,13 @@ class DeclaredButAbsent(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per term, where it had been missing for too long."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, first, end, series in _declared(history):
             known = first - 1 if series is None or not len(series) else int(series.steps[-1])
             if end - known >= self.patience:
                 text = f"term '{term}', declared active from step {first}, was last recorded {_when(known, first)}."
-                found.append(self.finding(known + self.patience, text, subject=term))
-        return tuple(found)
+                findings.append(self.finding(known + self.patience, text, subject=term))
+        return tuple(findings)
 
 
 def _when(known: int, first: int) -> str:
@@ -86,7 +87,7 @@ class UndeclaredTerm(HealthRule):
         """Return, per term, its first undeclared step."""
         if not history.windows:
             return ()
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for term, name in tags.COMPONENT.parts(history.names()).items():
             first, last = history.windows.get(term, (0, -1))
             steps = history[name].steps
@@ -95,13 +96,17 @@ class UndeclaredTerm(HealthRule):
             outside = (steps < first) | (steps > last)
             why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
             step = int(steps[outside][0])
-            found.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
-        return tuple(found)
+            findings.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TermDominates(HealthRule):
-    """A regulariser adds several times more to the total than the largest data term."""
+    """A regulariser adds several times more to the total than the largest data term.
+
+    Attributes:
+        primary: names of the data terms; every other term counts as a regulariser.
+    """
 
     primary: Sequence[str] = PRIMARY
     ratio: float = threshold(
@@ -128,7 +133,7 @@ class TermDominates(HealthRule):
     def _judge(self, span: Span, data: Sequence[Series]) -> Finding | None:
         main = _largest([on_steps(series, span.series.steps) for series in data])
         high = (main > 0) & (np.abs(span.values) > self.ratio * main)
-        at = first_held(high, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         term = tags.WEIGHTED.part(span.name) or span.name
@@ -137,8 +142,9 @@ class TermDominates(HealthRule):
         return self.finding(span.step(at), text, subject=term)
 
 
-def _largest(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    largest = np.abs(parts[0])
-    for part in parts[1:]:
+def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    largest = np.abs(series[0])
+    for part in series[1:]:
+        # fmax: a term that was not recorded at a step is NaN there, and must not hide the others.
         largest = np.fmax(largest, np.abs(part))
     return largest

@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, first_held, on_steps, spans, trailing_count, trailing_mean
+from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
 STEP_TIME = "Time/step"
@@ -46,7 +46,7 @@ class DataStarved(HealthRule):
             return None
         step = trailing_mean(on_steps(total, span.series.steps), self.window, least=self.warmup)
         starved = (wait > self.share * step) & (wait > self.least)
-        at = first_held(starved, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(starved, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} averages {wait[at]:.1f} of {step[at]:.1f} ms per step: training is starved of data."
@@ -88,6 +88,7 @@ class StalledTraining(HealthRule):
         events = [event["step"] for kind in self.excuses for event in history.events(kind)]
         for at in np.flatnonzero(long).tolist():
             before = gaps[:at]
+            # Only earlier gaps: a later examination must not judge this one differently.
             usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
             first = span.step(at)
             last = span.step(at + 1)
@@ -118,6 +119,7 @@ class SlowStart(HealthRule):
         if self.metric not in history:
             return ()
         series = between(history[self.metric], 0, np.inf)
+        # A history that no longer holds the first step cannot say when it ended.
         if series.steps[0] > history.first or len(series) <= self.settled or series.seconds[0] <= self.least:
             return ()
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
@@ -158,7 +160,7 @@ class StepOutlier(HealthRule):
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:
             return None
-        at = first_held(trailing_count(slow, self.window) >= self.count)
+        at = first_sustained(trailing_count(slow, self.window) >= self.count)
         if at is None:
             return None
         text = (

@@ -76,11 +76,11 @@ def training_line(nsys: str, capture: Capture, report: Path, code_file: Path, co
         code_file: where the command's exit code is kept, as nsys does not promise to pass it on.
         command: program and arguments.
     """
-    kept = ["/bin/sh", "-c", _KEEP_CODE, str(code_file), *command]
+    wrapped = ["/bin/sh", "-c", _KEEP_CODE, str(code_file), *command]
     if capture.session:  # nsys launch takes neither --output nor --sample: they belong to nsys start
-        return [nsys, "launch", f"--session-new={capture.session}", *TRACE, *kept]
+        return [nsys, "launch", f"--session-new={capture.session}", *TRACE, *wrapped]
     limits = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none") if capture.ranged else ()
-    return [nsys, "profile", f"--output={report}", *TRACE, *limits, *kept]
+    return [nsys, "profile", f"--output={report}", *TRACE, *limits, *wrapped]
 
 
 def start_line(nsys: str, session: str, report: Path) -> list[str]:

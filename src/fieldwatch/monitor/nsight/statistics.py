@@ -27,10 +27,10 @@ def parse_statistics(text: str) -> tuple[Statistics, ...]:
     """
     tables: list[tuple[str, list[str]]] = []
     for whole in text.splitlines():
-        told = whole.strip()
-        if told.startswith("** ") and told.endswith("):"):
-            tables.append((told[3:-2], []))
-        elif tables and not told.startswith(("Processing [", "SKIPPED:", "Generating ")):
+        stripped = whole.strip()
+        if stripped.startswith("** ") and stripped.endswith("):"):
+            tables.append((stripped[3:-2], []))
+        elif tables and not stripped.startswith(("Processing [", "SKIPPED:", "Generating ")):
             tables[-1][1].append(whole)
     return tuple(_table(heading, lines) for heading, lines in tables)
 

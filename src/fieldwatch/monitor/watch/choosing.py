@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_OWN_PLACE: Final = re.compile(
+_SHOWN_ELSEWHERE: Final = re.compile(
     r"(Loss|Gradients|Guard|Time|Memory|Machine|System|TensorProfiling|Sample|LearningRate|Parameters|Guide)/"
     r"|Train/(Loss|Gradients)/|Model/Params/|Train_Batch/.*loss|Train/(learning_rate|clip_loss_active)"
     r"|Stats/.*_(mean|std)$|Recovery/|.*(iterations_per_sec|eta_minutes)$"
@@ -17,7 +17,7 @@ _RANKS: Final = tuple(
         r"(^|/)(val|test|held_out)[/_]psnr$",
         r"^Train/PSNR$",
         r"samples_per_ray",
-        r"n_active_gaussians|^Model/size",
+        r"/n_active_|^Model/size",
         r"/mae$|mae_held_out|mean_angle",
         r"occupied_frac",
         r"accuracy$|/iou",
@@ -35,8 +35,8 @@ _LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|PSNR_Stats|Histogra
 
 def qualities_among(names: Iterable[str]) -> list[str]:
     """Return the metrics that say how good the model is, how large it is and what it draws: what matters first."""
-    found = [name for name in names if not _OWN_PLACE.match(name)]
-    return sorted(found, key=_rank)
+    candidates = [name for name in names if not _SHOWN_ELSEWHERE.match(name)]
+    return sorted(candidates, key=_rank)
 
 
 def _rank(name: str) -> int:

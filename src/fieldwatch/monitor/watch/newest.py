@@ -20,13 +20,14 @@ def newest_run(root: Path) -> Path | None:
 
 
 def _runs(root: Path) -> Iterator[Path]:
-    for looked, (place, folders, _) in enumerate(os.walk(root), start=1):
-        path = Path(place)
+    for looked, (folder, subfolders, _) in enumerate(os.walk(root), start=1):
+        path = Path(folder)
         if holds_run(path):
             yield path
-            folders.clear()
+            # Emptying the list in place keeps os.walk from descending.
+            subfolders.clear()
         elif len(path.relative_to(root).parts) >= _DEPTH or looked >= _FOLDERS:
-            folders.clear()
+            subfolders.clear()
 
 
 def _written(folder: Path) -> float:

@@ -19,10 +19,18 @@ from fieldwatch.monitor.gpu import read_gpu
 from fieldwatch.monitor.nvml import Nvml
 from fieldwatch.monitor.processes import Processes
 from fieldwatch.monitor.readings import Gpu
-from fieldwatch.monitor.standing import RunState, place_of, state_of
+from fieldwatch.monitor.run_state import RunState, loop_position, state_of
 from fieldwatch.monitor.watch.choosing import qualities_among
-from fieldwatch.monitor.watch.remembered import Remembered
-from fieldwatch.monitor.watch.view import Curve, Memory, Process, Progress, Saved, Term, View
+from fieldwatch.monitor.watch.run_view import (
+    LastCheckpoint,
+    MemoryUse,
+    MetricCurve,
+    ProcessUse,
+    RunProgress,
+    RunView,
+    TermShare,
+)
+from fieldwatch.monitor.watch.watched_record import WatchedRecord
 from fieldwatch.record import (
     JOURNAL,
     TOOLKIT,
@@ -40,9 +48,9 @@ QUIET: Final = 60.0
 """Seconds without a row after which that is mentioned, where steps are not slow."""
 USUAL_STEPS: Final = 20.0
 """So many usual steps may pass without a row."""
-_PIECE: Final = 1 << 22
+_CHUNK_BYTES: Final = 1 << 22
 _FORECAST_EVERY: Final = 10.0
-_USUAL: Final = 64
+_RECENT_STEPS: Final = 64
 _MIB: Final = 2.0**20
 
 
@@ -56,17 +64,17 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._follower = JournalFollower(folder, limit=_PIECE)
-        self._past = Remembered()
+        self._follower = JournalFollower(folder, limit=_CHUNK_BYTES)
+        self._record = WatchedRecord()
         self._processes = Processes()
         self._nvml: Nvml | None = None
         self._manifest: tuple[tuple[int, int], Manifest] | None = None
         self._forecast: tuple[float, int, str] = (-math.inf, -1, "")
-        self._trouble = ""
+        self._read_error = ""
         self._damage: tuple[Damage, ...] = ()
         self._manifest_damage: tuple[Damage, ...] = ()
 
-    def look(self, budget: float = math.inf) -> View:
+    def refresh(self, budget: float = math.inf) -> RunView:
         """Return how the run stands now.
 
         Args:
@@ -77,37 +85,37 @@ class Watcher:
         """
         now = datetime.now(UTC)
         if not holds_run(self.folder):
-            return View(time=now, folder=self.folder, pipeline="", state=state_of(self.folder))
+            return RunView(time=now, folder=self.folder, pipeline="", state=state_of(self.folder))
         manifest = self._read_manifest()
         reading = self._follow(time.monotonic() + budget)
-        bands = self._past.bands
+        envelopes = self._record.envelopes
         row_age = self._row_age()
         state = self._with_row_age(state_of(self.folder), row_age)
         pipeline = manifest.about.get("pipeline")
-        return View(
+        return RunView(
             time=now,
             folder=self.folder,
             pipeline=pipeline if isinstance(pipeline, str) else OWN_LOOP,
             state=state,
             progress=self._progress(manifest, state),
-            rows=bands.rows,
+            rows=envelopes.rows,
             age=row_age,
             total=self._curve(tags.TOTAL, tags.TOTAL),
             terms=tuple(self._terms()),
             gradient=self._curve(tags.TOTAL_NORM, "total"),
             groups=tuple(self._groups()),
-            refused=round(bands.total("Guard/refused")),
-            qualities=tuple(self._named(qualities_among(bands.names()))),
+            refused=round(envelopes.total("Guard/refused")),
+            qualities=tuple(self._curves(qualities_among(envelopes.names()))),
             memory=self._memory(state),
             spans=tuple(self._spans()),
-            machine=tuple(self._named(name for name in bands.names() if tags.kind(name) == tags.MACHINE)),
+            machine=tuple(self._curves(name for name in envelopes.names() if tags.kind(name) == tags.MACHINE)),
             gpus=tuple(self._gpus(state)),
             process=self._process(state),
             saved=self._saved(),
-            findings=tuple(self._past.findings),
-            counts=dict(self._past.counts),
-            events=tuple(self._past.events),
-            trouble=self._trouble,
+            findings=tuple(self._record.findings),
+            counts=dict(self._record.counts),
+            events=tuple(self._record.events),
+            trouble=self._read_error,
             reading=reading,
         )
 
@@ -125,6 +133,7 @@ class Watcher:
     def _read_manifest(self) -> Manifest:
         try:
             about = (self.folder / "run.json").stat()
+            # A replaced file has another inode, even within one tick of the clock.
             made = about.st_mtime_ns, about.st_ino
         except FileNotFoundError:  # lost, with checkpoints that say what it was
             made = (0, 0)
@@ -137,17 +146,18 @@ class Watcher:
     def _follow(self, until: float) -> bool:
         """Take in what is new; returns whether there is more."""
         more = True
-        self._trouble = ""
+        self._read_error = ""
         try:
+            # Read in pieces, so that a long record does not keep the first view waiting.
             while more and time.monotonic() < until:
                 news = self._follower.news()
-                self._past.take(news)
+                self._record.update(news)
                 more = news.more
                 self._damage = news.damage
         except OSError as error:
             more = False
-            self._trouble = f"the record cannot be read now: {error}"
-        self._trouble = "; ".join(filter(None, (self._trouble, *(one.message for one in self._damaged()))))
+            self._read_error = f"the record cannot be read now: {error}"
+        self._read_error = "; ".join(filter(None, (self._read_error, *(one.message for one in self._damaged()))))
         return more
 
     def _damaged(self) -> tuple[Damage, ...]:
@@ -155,7 +165,7 @@ class Watcher:
         return (*self._manifest_damage, *self._damage)
 
     def _row_age(self) -> float | None:
-        if not self._past.bands.rows:
+        if not self._record.envelopes.rows:
             return None
         try:
             return max(0.0, time.time() - (self.folder / JOURNAL).stat().st_mtime)
@@ -164,157 +174,162 @@ class Watcher:
 
     def _with_row_age(self, state: RunState, row_age: float | None) -> RunState:
         """Add to a running run that it has recorded no row for long: it may be in an evaluation, or wait for data."""
-        speed = self._past.speed
+        speed = self._record.speed
         allowed = max(QUIET, USUAL_STEPS / speed if speed else 0.0)
         if state.word != "running" or row_age is None or row_age <= allowed:
             return state
         beat = read_black_box(self.folder)
-        return replace(state, detail=f"no row for {age(row_age)}" + (f", {place_of(beat)}" if beat else ""))
+        return replace(state, detail=f"no row for {age(row_age)}" + (f", {loop_position(beat)}" if beat else ""))
 
-    def _progress(self, manifest: Manifest, state: RunState) -> Progress:
-        past = self._past
+    def _progress(self, manifest: Manifest, state: RunState) -> RunProgress:
+        record = self._record
         beat = None if state.ended else read_black_box(self.folder)
-        done = max(past.bands.step + 1, beat.step if beat is not None else 0)
-        speed = past.speed
-        planned = past.planned
-        left = None if planned is None else max(0, planned - done)
+        # Rows reach the disk in blocks: the black box is ahead of them.
+        done = max(record.envelopes.step + 1, beat.step if beat is not None else 0)
+        speed = record.speed
+        planned = record.planned
+        remaining = None if planned is None else max(0, planned - done)
         phase, first, last = _phase(manifest, max(0, done - 1))
-        running = not state.ended and left is not None and speed is not None
-        return Progress(
+        running = not state.ended and remaining is not None and speed is not None
+        return RunProgress(
             done=done,
             planned=planned,
-            eta=cast("int", left) / cast("float", speed) if running else None,
-            seconds=past.seconds,
+            eta=cast("int", remaining) / cast("float", speed) if running else None,
+            seconds=record.seconds,
             now=None if state.ended else speed,
-            mean=past.mean_speed,
+            mean=record.mean_speed,
             phase=phase,
             phase_first=first,
             phase_last=last if last is not None or planned is None else planned - 1,
         )
 
-    def _curve(self, name: str, label: str) -> Curve | None:
-        last = self._past.bands.last(name)
+    def _curve(self, name: str, label: str) -> MetricCurve | None:
+        last = self._record.envelopes.last(name)
         if last is None:
             return None
         metric = TOOLKIT.find(name)
         unit = metric.unit if metric is not None else ""
-        trend = self._past.bands.trend(name)
-        return Curve(name=name, label=label, unit=unit, last=last[1], step=last[0], trend=trend)
+        trend = self._record.envelopes.trend(name)
+        return MetricCurve(name=name, label=label, unit=unit, last=last[1], step=last[0], trend=trend)
 
-    def _named(self, names: Iterable[str]) -> Iterator[Curve]:
+    def _curves(self, names: Iterable[str]) -> Iterator[MetricCurve]:
         for name in names:
             curve = self._curve(name, name)
             if curve is not None:
                 yield curve
 
-    def _terms(self) -> list[Term]:
+    def _terms(self) -> list[TermShare]:
         """Return the terms; shares are those of the last 64 steps of this phase together: not every step has all."""
-        bands = self._past.bands
-        history = self._past.history
-        since = max(history.phase_start(max(0, history.step)), history.step - _USUAL + 1)
-        names = tags.COMPONENT.parts(bands.names())
-        parts = {term: self._added(tags.WEIGHTED.tag(term), since) for term in names}
-        whole = sum(abs(part) for part in parts.values() if part is not None)
-        terms: list[Term] = []
+        envelopes = self._record.envelopes
+        history = self._record.history
+        since = max(history.phase_start(max(0, history.step)), history.step - _RECENT_STEPS + 1)
+        names = tags.COMPONENT.parts(envelopes.names())
+        sums = {term: self._recent_sum(tags.WEIGHTED.tag(term), since) for term in names}
+        whole = sum(abs(term_sum) for term_sum in sums.values() if term_sum is not None)
+        terms: list[TermShare] = []
         for term, name in names.items():
-            part = parts[term]
-            curve = cast("Curve", self._curve(name, term))
-            weight = bands.last(tags.WEIGHT.tag(term))
-            told = part / whole if part is not None and whole > 0 else None
-            weighed = weight[1] if weight else None
-            terms.append(Term(curve=curve, weight=weighed, share=told, active=curve.step >= since))
+            term_sum = sums[term]
+            curve = cast("MetricCurve", self._curve(name, term))
+            weight = envelopes.last(tags.WEIGHT.tag(term))
+            term_share = term_sum / whole if term_sum is not None and whole > 0 else None
+            weight_value = weight[1] if weight else None
+            terms.append(TermShare(curve=curve, weight=weight_value, share=term_share, active=curve.step >= since))
         return sorted(terms, key=lambda term: (not term.active, -abs(term.share or 0.0)))
 
-    def _added(self, name: str, since: int) -> float | None:
+    def _recent_sum(self, name: str, since: int) -> float | None:
         """Return the sum of a metric's finite values from a step on; None where nothing was recorded since."""
-        history = self._past.history
+        history = self._record.history
         if name not in history:
             return None
-        series = history[name].last(_USUAL)
+        series = history[name].last(_RECENT_STEPS)
         values = series.values[series.steps >= since]
         return float(values[np.isfinite(values)].sum()) if len(values) else None
 
-    def _groups(self) -> Iterator[Curve]:
-        for group, name in tags.GROUP_NORM.parts(self._past.bands.names()).items():
-            yield cast("Curve", self._curve(name, group))
+    def _groups(self) -> Iterator[MetricCurve]:
+        for group, name in tags.GROUP_NORM.parts(self._record.envelopes.names()).items():
+            yield cast("MetricCurve", self._curve(name, group))
 
-    def _spans(self) -> list[Curve]:
-        history = self._past.history
-        spans = list[Curve]()
-        for label, name in tags.SPAN.parts(self._past.bands.names()).items():
+    def _spans(self) -> list[MetricCurve]:
+        history = self._record.history
+        spans = list[MetricCurve]()
+        for label, name in tags.SPAN.parts(self._record.envelopes.names()).items():
             if name not in history or "minutes" in name:
                 continue
-            recent = history[name].last(_USUAL)
-            recent = recent[recent.steps.searchsorted(history.step - _USUAL) :]
+            recent = history[name].last(_RECENT_STEPS)
+            recent = recent[recent.steps.searchsorted(history.step - _RECENT_STEPS) :]
             curve = self._curve(name, label)
             if curve is not None and len(recent):
-                per_step = float(recent.values.sum()) / min(_USUAL, history.step - history.first + 1)
+                # A span that runs every tenth step takes a tenth of its time per step.
+                per_step = float(recent.values.sum()) / min(_RECENT_STEPS, history.step - history.first + 1)
                 spans.append(replace(curve, last=per_step))
         labels = {span.label for span in spans}
+        # A label that continues another one after "_" is a part of it, and would be counted twice.
         inside = {label for label in labels for other in labels if label.startswith(f"{other}_")}
         outer = [span for span in spans if span.label not in inside]
         return sorted(outer, key=lambda span: (span.label != "step", -span.last))
 
-    def _memory(self, state: RunState) -> Memory:
+    def _memory(self, state: RunState) -> MemoryUse:
         def last(name: str) -> float | None:
-            found = self._past.bands.last(name)
+            found = self._record.envelopes.last(name)
             return found[1] if found is not None and math.isfinite(found[1]) else None
 
         reserved = last("Memory/reserved_MB")
-        return Memory(
+        return MemoryUse(
             device=reserved is not None,
             allocated=last("Memory/allocated_MB"),
             peak=last("Memory/peak_MB"),
             reserved=reserved,
             capacity=last("Memory/capacity_MB"),
             trend=self._curve("Memory/peak_MB", "peak"),
-            forecast="" if state.ended else self._foretold(device=reserved is not None),
+            forecast="" if state.ended else self._memory_forecast(device=reserved is not None),
         )
 
-    def _foretold(self, *, device: bool) -> str:
-        asked, step, text = self._forecast
+    def _memory_forecast(self, *, device: bool) -> str:
+        asked_at, step, text = self._forecast
         now = time.monotonic()
-        past = self._past
-        if now - asked >= _FORECAST_EVERY and past.bands.step != step:
-            found = forecast(past.history, end=past.planned)
-            text = "" if found is None else found.text(memory="GPU memory" if device else "memory")
-            self._forecast = now, past.bands.step, text
+        record = self._record
+        # The forecast fits curves, which is too much work for every refresh.
+        if now - asked_at >= _FORECAST_EVERY and record.envelopes.step != step:
+            result = forecast(record.history, end=record.planned)
+            text = "" if result is None else result.text(memory="GPU memory" if device else "memory")
+            self._forecast = now, record.envelopes.step, text
         return text
 
-    def _here(self, state: RunState) -> bool:
+    def _is_local(self, state: RunState) -> bool:
         return not state.ended and state.pid is not None and state.host in ("", platform.node())
 
-    def _process(self, state: RunState) -> Process | None:
-        facts = self._processes.facts(state.pid) if state.pid is not None and self._here(state) else None
+    def _process(self, state: RunState) -> ProcessUse | None:
+        facts = self._processes.facts(state.pid) if state.pid is not None and self._is_local(state) else None
         if facts is None:
             return None
-        held = facts.resident_bytes
-        return Process(cpu_percent=facts.cpu_percent, resident=None if held is None else held / _MIB)
+        resident = facts.resident_bytes
+        return ProcessUse(cpu_percent=facts.cpu_percent, resident=None if resident is None else resident / _MIB)
 
     def _gpus(self, state: RunState) -> list[Gpu]:
         """Return the GPUs that the run's process uses; all of them where the driver does not say which."""
-        if not self._here(state):
+        if not self._is_local(state):
             return []
         if self._nvml is None:
             self._nvml = Nvml()
         gpus = [read_gpu(self._nvml, index) for index in range(self._nvml.count())]
-        own = [gpu for gpu in gpus if any(process.pid == state.pid for process in gpu.processes)]
-        return own or gpus
+        # In a container the driver's pids may be foreign; then all GPUs are shown.
+        used = [gpu for gpu in gpus if any(process.pid == state.pid for process in gpu.processes)]
+        return used or gpus
 
-    def _saved(self) -> Saved | None:
-        event = self._past.checkpoint
+    def _saved(self) -> LastCheckpoint | None:
+        event = self._record.checkpoint
         if event is None:
             return None
         path = str(event.get("path", ""))
         metrics = event.get("metrics")
         named = cast("Mapping[object, object]", metrics).items() if isinstance(metrics, Mapping) else ()
-        return Saved(
+        return LastCheckpoint(
             step=int(event["step"]) + 1,
             ago=_age_of(self.folder / path) if path else None,
             path=path,
             metrics={str(key): value for key, value in named},
             count=_count(self.folder / "checkpoints"),
-            failures=self._past.failures,
+            failures=self._record.failures,
         )
 
 

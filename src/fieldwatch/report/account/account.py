@@ -15,8 +15,8 @@ from fieldwatch.report.account.material import Material, Panel
 from fieldwatch.report.account.memory_panel import memory
 from fieldwatch.report.account.quality_panel import quality
 from fieldwatch.report.account.record_panels import checkpoints, config, environment, events_panel, growth, more, ranks
+from fieldwatch.report.account.run_status import run_facts, run_status
 from fieldwatch.report.account.series import all_series
-from fieldwatch.report.account.standing import run_facts, standing_of
 from fieldwatch.report.account.training_panels import conflicts, gradients, losses, timing
 from fieldwatch.report.account.verdict import outcome_of, verdict_of
 
@@ -68,28 +68,28 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
     """
     manifest = read_manifest(folder)
     events = list(read_events(folder)) if events is None else events
-    standing = standing_of(folder, history, events)
+    status = run_status(folder, history, events)
     catalogue = _catalogue(manifest, metrics)
     material = Material(
         folder=folder,
         manifest=manifest,
         history=history,
         events=events,
-        standing=standing,
+        status=status,
         catalogue=catalogue,
         series=all_series(history, catalogue, budget),
     )
     told = joined_findings(findings_on_record(events, history) if findings is None else findings, history.names())
-    crash = crash_of(folder, standing)
+    crash = crash_of(folder, status)
     panels = _panels(material, pictures=pictures)
     return {
         "format": 1,
-        "run": run_facts(folder, manifest, history, standing),
-        "verdict": verdict_of(standing, told, crash, outcome=outcome_of(material.series)),
+        "run": run_facts(folder, manifest, history, status),
+        "verdict": verdict_of(status, told, crash, outcome=outcome_of(material.series)),
         "findings": told,
         "crash": crash,
         "phases": phases_of(manifest, events),
-        "marks": marks_of(manifest, events, standing.crashes),
+        "marks": marks_of(manifest, events, status.crashes),
         "series": material.series,
         "panels": panels,
         "json_of": f"fieldwatch {metadata.version('fieldwatch')}, {datetime.now(UTC).isoformat(timespec='seconds')}",

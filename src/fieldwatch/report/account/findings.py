@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from fieldwatch.health import DamagedRecord, FellBack, Finding, findings_among
+from fieldwatch.health import DamagedRecord, FellBack, Finding, findings_in
 from fieldwatch.monitor import last_checkpoint
 from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, as_mapping
-from fieldwatch.report.account.standing import Standing
+from fieldwatch.report.account.run_status import RunStatus
 
 GRAVITY = ("error", "warning", "note")
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
@@ -41,7 +41,7 @@ def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) ->
         events: those on record.
         history: what was read, with an event for each damaged file.
     """
-    found = list(findings_among(events))
+    found = list(findings_in(events))
     told = {(finding.rule, finding.subject) for finding in found}
     seen = (*DamagedRecord()(history), *FellBack()(history))
     return [*found, *(finding for finding in seen if (finding.rule, finding.subject) not in told)]
@@ -61,11 +61,11 @@ def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[d
     return sorted(told, key=lambda one: (GRAVITY.index(one["severity"]), one["step"]))
 
 
-def crash_of(folder: Path, standing: Standing) -> dict[str, Any] | None:
+def crash_of(folder: Path, status: RunStatus) -> dict[str, Any] | None:
     """Return what is known of the death that ended the run; None where it ended in order or works on."""
-    told = standing.crash
+    told = status.crash
     if told is None:
-        return _untold_death(folder, standing) if standing.state.broken else None
+        return _unreported_death(folder, status) if status.state.broken else None
     place = folder / str(told.get("place", ""))
     bad = as_mapping(told.get("first_bad"))
     first_bad = {"step": bad.get("step"), "metrics": [str(one) for one in as_list(bad.get("metrics"))]} if bad else None
@@ -77,7 +77,7 @@ def crash_of(folder: Path, standing: Standing) -> dict[str, Any] | None:
         "traceback": _text(place / "traceback.txt") or _text(place / "stacks.txt"),
         "folder": str(told.get("place", "")),
         "memory": _memory(place / "memory.json"),
-        "resume": str(told.get("resume") or standing.state.resume),
+        "resume": str(told.get("resume") or status.state.resume),
         "last_checkpoint": told.get("last_checkpoint"),
     }
 
@@ -110,25 +110,25 @@ def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
     return told[:8]
 
 
-def _untold_death(folder: Path, standing: Standing) -> dict[str, Any]:
+def _unreported_death(folder: Path, status: RunStatus) -> dict[str, Any]:
     """Return what the black box alone says of a death."""
-    beat = standing.beat
+    beat = status.beat
     word, _, said = beat.cause.partition(": ") if beat else ("", "", "")
-    if standing.state.word == "killed":
+    if status.state.word == "killed":
         word = "killed"
-        said = standing.state.detail
+        said = status.state.detail
     when = (
         f"; the last sign of life is of {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
     )
     return {
-        "cause": word or standing.state.word,
+        "cause": word or status.state.word,
         "error": f"{said or 'no crash report was written; log.txt may say more'}{when}",
-        "step": beat.step if beat else standing.last,
+        "step": beat.step if beat else status.last,
         "first_bad": None,
         "traceback": "",
         "folder": "",
         "memory": None,
-        "resume": standing.state.resume,
+        "resume": status.state.resume,
         "last_checkpoint": last_checkpoint(folder, beat),
     }
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.record import Catalogue, History, Manifest, tags
+from fieldwatch.report.account.run_status import RunStatus
 from fieldwatch.report.account.series import matching
-from fieldwatch.report.account.standing import Standing
 
 Panel = dict[str, Any]
 Row = Mapping[str, Any]
@@ -22,7 +22,7 @@ class Material:
         manifest: its run.json.
         history: its rows and events.
         events: all events that stand, in order.
-        standing: how it stands.
+        status: how it stands.
         catalogue: what its metrics mean.
         series: the account's series, by name; panels may add some of their own.
     """
@@ -31,7 +31,7 @@ class Material:
     manifest: Manifest
     history: History
     events: Sequence[Mapping[str, Any]]
-    standing: Standing
+    status: RunStatus
     catalogue: Catalogue
     series: dict[str, dict[str, Any]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from fieldwatch.base import UndecodableError, decoding
-from fieldwatch.report.account.event_records import PNG
+from fieldwatch.report.account.event_pictures import PNG
 
 _MOST_PIXELS = 60_000_000
 _MOST_BYTES = 64 << 20
@@ -21,7 +21,7 @@ _SMALL = 12_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class EmbeddedPicture:
     """A picture that is ready to be shown.
 
     Attributes:
@@ -36,7 +36,7 @@ class Picture:
 
 
 @lru_cache(maxsize=64)
-def picture_of(png: bytes, most: int) -> Picture | None:
+def picture_of(png: bytes, most: int) -> EmbeddedPicture | None:
     """Return a PNG as a data URI of at most about ``most`` bytes; None if it is no picture that can be read.
 
     The last ones are kept: a live view asks for the same pictures again and again.
@@ -46,9 +46,9 @@ def picture_of(png: bytes, most: int) -> Picture | None:
         return None
     width, height = size
     if len(png) <= min(_SMALL, most * 3 // 4):
-        return Picture(source=_uri("png", png), width=width, height=height)
+        return EmbeddedPicture(source=_uri("png", png), width=width, height=height)
     smaller = _as_jpeg(png, most * 3 // 4)
-    return None if smaller is None else Picture(source=_uri("jpeg", smaller), width=width, height=height)
+    return None if smaller is None else EmbeddedPicture(source=_uri("jpeg", smaller), width=width, height=height)
 
 
 def read_png(path: Path) -> bytes:
@@ -63,6 +63,7 @@ def _size(png: bytes) -> tuple[int, int] | None:
     """Return width and height by the header, so that nothing is unpacked that would fill the memory."""
     if not png.startswith(PNG) or len(png) < 33:
         return None
+    # The IHDR chunk is always first, at a fixed offset.
     width, height = struct.unpack(">II", png[16:24])
     return (width, height) if 0 < width * height <= _MOST_PIXELS else None
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record import SampleLosses
-from fieldwatch.report.account.event_records import newest_pictures
+from fieldwatch.report.account.event_pictures import newest_pictures
 from fieldwatch.report.account.material import Material, Panel, group, lines, table
 from fieldwatch.report.account.pictures import picture_of, read_png
+from fieldwatch.report.account.run_status import readable
 from fieldwatch.report.account.series import number
-from fieldwatch.report.account.standing import readable
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -170,7 +170,7 @@ def _pictures(material: Material) -> list[dict[str, Any]]:
         found.append((shown.tag, f"shown during training, {words}", shown.png, step))
     for path in sorted((material.folder / "products").glob("*.png"))[:MOST_PICTURES]:
         name = readable(path.name)
-        found.append((name, f"products/{name}", read_png(path), material.standing.last or 0))
+        found.append((name, f"products/{name}", read_png(path), material.status.last or 0))
     found.sort(key=lambda one: not one[0].startswith(("Eval/", "Test/")))
     found = found[:MOST_PICTURES]
     items: list[dict[str, Any]] = []
@@ -191,7 +191,7 @@ def _when(material: Material, tag: str, position: int) -> tuple[str, int]:
         if position in series.get("epochs", ()):
             step = series["x"][series["epochs"].index(position)]
             return f"epoch {position} (step {step})", step
-    return f"step {position}", min(position, material.standing.last or position)
+    return f"step {position}", min(position, material.status.last or position)
 
 
 def _number(text: str | None) -> float | None:

@@ -13,8 +13,8 @@ from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.run_status import command_of
 from fieldwatch.report.account.series import derived, number
-from fieldwatch.report.account.standing import command_of
 from fieldwatch.report.account.thinning import fair_shares
 from fieldwatch.report.growth import LedgerEntry, chosen_entries, growth_ledger, totals_of, totals_text
 from fieldwatch.report.ranks import RANKS, RankFacts, read_ranks
@@ -75,7 +75,7 @@ def events_panel(material: Material) -> Panel:
     counts = counted_kinds(material.events)
     if not counts:
         return group("events", "Events", "What happened, in order.", [], "No event is on record yet.")
-    kept = _some(with_deaths(material.events, material.standing.crashes))
+    kept = _sampled_events(with_deaths(material.events, material.status.crashes))
     rows = [{"step": event["step"], "kind": str(event["kind"]), "text": text_of(event)} for event in kept]
     rows.sort(key=lambda row: row["step"])
     columns = (("step", "step", True), ("kind", "kind", False), ("text", "what", False))
@@ -256,7 +256,7 @@ def _better(material: Material, name: str) -> str:
     return "lower" if any(part in word for part in ("loss", "error", "mae", "lpips", "chamfer", "l1")) else ""
 
 
-def _some(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _sampled_events(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the events that fit: rare kinds whole, the frequent ones evenly thinned."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for event in events:

@@ -23,6 +23,7 @@ def all_series(history: History, catalogue: Catalogue, budget: int) -> dict[str,
     """Return every metric of a history, thinned so that all together take about ``budget`` bytes of JSON."""
     names = [name for name in history.names() if tags.kind(name) != tags.SAMPLE]
     lengths = [len(history[name]) for name in names]
+    # Many metrics may use the budget up with their heads alone: points keep a quarter of it.
     room = max(budget - HEAD_BYTES * len(names), budget // 4)
     shares = fair_shares(lengths, room // POINT_BYTES, LEAST_POINTS)
     return {
@@ -36,6 +37,7 @@ def one_series(series: Series, metric: Metric | None, most: int) -> dict[str, An
     The steps stand on the axis; where a metric was recorded by epoch, ``epochs`` holds those of the points.
     """
     by_epoch = (metric is None or metric.axis == "epoch") and bool((series.positions != series.steps).any())
+    # Several epochs can end in one step (an evaluation before training): the axis is then the epoch.
     again = by_epoch and bool((np.diff(series.steps) <= 0).any())
     axis = series.positions if again else series.steps
     kept = chosen_points(series.values, most)

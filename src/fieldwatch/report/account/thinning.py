@@ -50,6 +50,7 @@ def _extremes(values: Floats, length: int) -> Places:
 
 def _spikes(values: Floats, most: int) -> Places:
     """Return the rows, at most so many, that stand out most above or below both of their neighbours."""
+    # inf - inf is NaN, which is dropped below.
     with np.errstate(invalid="ignore", over="ignore"):
         middle = values[1:-1]
         before = values[:-2]
@@ -72,6 +73,7 @@ def _candidates(height: Floats, most: int) -> Places:
     Partitioning a million numbers takes longer than all the rest of the thinning.
     """
     sample = height[:: max(len(height) // _SAMPLE, 1)]
+    # Four times the expected rank in the sample, so that the border very rarely lies too high.
     expected = 4 * most * len(sample) // len(height) + 8
     if expected < len(sample) // 2:
         border = np.partition(sample, len(sample) - expected)[len(sample) - expected]
@@ -90,6 +92,7 @@ def fair_shares(wanted: list[int], room: int, least: int) -> list[int]:
         least: points that each gets anyway, if it has as many.
     """
     shares = [0] * len(wanted)
+    # The smallest first: what they leave of an equal part goes to those that come later.
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
     left = room
     for place, number in enumerate(order):

@@ -165,15 +165,15 @@ def _pace_facts(values: Floats, material: Material) -> Panel:
     if not len(known):
         return facts("Step time", [("step time", "not finite")], "How long a step takes.")
     median, late, most = np.percentile(known, [50, 95, 100]).tolist()
-    standing = material.standing
-    left = (standing.planned - 1 - standing.last) if standing.planned and standing.last is not None else 0
+    status = material.status
+    left = (status.planned - 1 - status.last) if status.planned and status.last is not None else 0
     recent = float(known[-200:].mean())
     pairs = [
         ("median step", f"{median:,.4g} ms"),
         ("95 % of the steps within", f"{late:,.4g} ms"),
         ("longest step", f"{most:,.4g} ms"),
         ("steps per second, lately", f"{1000 / recent:,.4g}" if recent > 0 else ""),
-        ("time to the end at that pace", _duration(left * recent / 1000) if standing.state.word == "running" else ""),
+        ("time to the end at that pace", _duration(left * recent / 1000) if status.state.word == "running" else ""),
     ]
     return facts("Step time", pairs, "How long a step takes.")
 

@@ -6,7 +6,7 @@ from typing import Any
 from fieldwatch.monitor import RunState
 from fieldwatch.record import tags
 from fieldwatch.report.account.findings import GRAVITY
-from fieldwatch.report.account.standing import Standing
+from fieldwatch.report.account.run_status import RunStatus
 
 _TOLD = 3
 """Findings that the verdict repeats."""
@@ -15,32 +15,34 @@ _NOT_WELL = ("silent", "hung")
 
 
 def verdict_of(
-    standing: Standing, findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None, *, outcome: str = ""
+    status: RunStatus, findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None, *, outcome: str = ""
 ) -> dict[str, str]:
     """Return the verdict.
 
     Args:
-        standing: how the run stands.
+        status: how the run stands.
         findings: joined, the worst first.
         crash: the death that ended it, if one did.
         outcome: what came of it, in a sentence.
     """
-    if standing.state.broken:
-        return _verdict("failed", _died(standing, crash), _why(findings, crash))
-    if standing.last is None:
+    if status.state.broken:
+        return _verdict("failed", _died(status, crash), _why(findings, crash))
+    if status.last is None:
         begun = "The run has begun; its first step is not on record yet."
-        return _verdict("empty", "Nothing is recorded yet", begun if not standing.state.ended else "It took no step.")
-    done = standing.last + 1
-    steps = f"{done:,} of {standing.planned:,} steps" if standing.planned else f"{done:,} step{'s' if done > 1 else ''}"
+        return _verdict("empty", "Nothing is recorded yet", begun if not status.state.ended else "It took no step.")
+    done = status.last + 1
+    steps = f"{done:,} of {status.planned:,} steps" if status.planned else f"{done:,} step{'s' if done > 1 else ''}"
     counted = _counted(findings)
-    if not standing.state.ended:
-        return _open(standing.state, steps, counted, _said(_advice(findings), outcome))
-    ended = "interrupted" if standing.state.word == "interrupted" else "finished"
+    if not status.state.ended:
+        return _open(status.state, steps, counted, _paragraphs(_advice(findings), outcome))
+    ended = "interrupted" if status.state.word == "interrupted" else "finished"
     if not counted:
         return _verdict("healthy", f"Healthy: {ended} after {steps}, no rule found anything", outcome)
     if all(one["severity"] == "note" for one in findings):
-        return _verdict("notes", f"Healthy: {ended} after {steps}, {counted}", _said(outcome, _advice(findings)))
-    return _verdict("findings", f"{ended.capitalize()} after {steps} with {counted}", _said(_advice(findings), outcome))
+        return _verdict("notes", f"Healthy: {ended} after {steps}, {counted}", _paragraphs(outcome, _advice(findings)))
+    return _verdict(
+        "findings", f"{ended.capitalize()} after {steps} with {counted}", _paragraphs(_advice(findings), outcome)
+    )
 
 
 def _open(state: RunState, steps: str, counted: str, detail: str) -> dict[str, str]:
@@ -66,7 +68,7 @@ def _verdict(level: str, title: str, detail: str) -> dict[str, str]:
     return {"level": level, "title": title, "detail": detail}
 
 
-def _said(*parts: str) -> str:
+def _paragraphs(*parts: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
@@ -75,10 +77,10 @@ def _counted(findings: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count)
 
 
-def _died(standing: Standing, crash: Mapping[str, Any] | None) -> str:
-    word = standing.state.word.capitalize()
-    step = crash.get("step") if crash else standing.last
-    cause = f": {crash['cause']}" if crash and crash["cause"] not in (standing.state.word, "unknown") else ""
+def _died(status: RunStatus, crash: Mapping[str, Any] | None) -> str:
+    word = status.state.word.capitalize()
+    step = crash.get("step") if crash else status.last
+    cause = f": {crash['cause']}" if crash and crash["cause"] not in (status.state.word, "unknown") else ""
     if not isinstance(step, int):
         return word + cause
     return f"{word} in step {step:,}{cause}" if step >= 0 else f"{word} before the first step{cause}"
@@ -91,7 +93,7 @@ def _why(findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None)
         parts.append(f"The first value that was not finite is of step {bad['step']}: {', '.join(bad['metrics'][:4])}.")
     if crash and crash["memory"]:
         parts.append(crash["memory"])
-    return _said(*parts, _advice([one for one in findings if one["severity"] != "note"]))
+    return _paragraphs(*parts, _advice([one for one in findings if one["severity"] != "note"]))
 
 
 def _advice(findings: Sequence[Mapping[str, Any]]) -> str:
@@ -99,4 +101,4 @@ def _advice(findings: Sequence[Mapping[str, Any]]) -> str:
     if not findings:
         return ""
     worst = [one for one in findings if one["severity"] == findings[0]["severity"]][:_TOLD]
-    return _said(*(f"{one['rule']} at step {one['step']:,}: {one['message']} {one['remedy']}" for one in worst))
+    return _paragraphs(*(f"{one['rule']} at step {one['step']:,}: {one['message']} {one['remedy']}" for one in worst))

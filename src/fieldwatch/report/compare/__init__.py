@@ -3,29 +3,29 @@
 from fieldwatch.report.compare.account import comparison_account
 from fieldwatch.report.compare.align import By, Point
 from fieldwatch.report.compare.as_json import as_json
-from fieldwatch.report.compare.comparison import Comparison, MetricBeside, NoSuchMetric, compare
-from fieldwatch.report.compare.difference import Differing, Divergence, first_difference
+from fieldwatch.report.compare.comparison import ComparedMetric, Comparison, NoSuchMetric, compare
+from fieldwatch.report.compare.difference import Divergence, MetricDifference, first_difference
 from fieldwatch.report.compare.figures import Figure, figure_of
 from fieldwatch.report.compare.quality import Meaning, meaning_of
 from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
-from fieldwatch.report.compare.side import Phase, Side
+from fieldwatch.report.compare.sentences import printable, sentences, title
+from fieldwatch.report.compare.side import RunPhase, Side
 from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
 from fieldwatch.report.compare.table import tables
-from fieldwatch.report.compare.words import printable, sentences, title
 
 __all__ = [
     "By",
+    "ComparedMetric",
     "Comparison",
-    "Differing",
     "Divergence",
     "Figure",
     "Group",
     "Meaning",
-    "MetricBeside",
+    "MetricDifference",
     "NoSuchMetric",
     "NothingToCompare",
-    "Phase",
     "Point",
+    "RunPhase",
     "Side",
     "Significance",
     "as_json",

@@ -13,7 +13,7 @@ from fieldwatch.report.account import chosen_points, fair_shares
 from fieldwatch.report.compare.align import axis_of
 from fieldwatch.report.compare.comparison import Comparison
 from fieldwatch.report.compare.panels import account_tables
-from fieldwatch.report.compare.words import printable, sentences, title
+from fieldwatch.report.compare.sentences import printable, sentences, title
 
 Panel = dict[str, Any]
 BUDGET = 2_000_000
@@ -106,7 +106,7 @@ def _all_series(
     better = {metric.name: metric.better for metric in comparison.metrics}
     for (key, run, name, series, timed), most in zip(wanted, shares, strict=True):
         axis = series.seconds if timed else axis_of(series, positions=comparison.positions)
-        found[key] = drawn(series, axis, most) | {
+        found[key] = account_series(series, axis, most) | {
             "meaning": f"{name} of {run}",
             "better": better.get(name, "") if better.get(name) in ("higher", "lower") else "",
             "axis": "second" if timed else "step",
@@ -115,7 +115,7 @@ def _all_series(
     return found, steps, times
 
 
-def drawn(series: Series, axis: NDArray[np.float64], most: int) -> dict[str, Any]:
+def account_series(series: Series, axis: NDArray[np.float64], most: int) -> dict[str, Any]:
     """Return a series as the account has it: few points, every spike among them, every step that was not finite.
 
     Args:
@@ -155,7 +155,7 @@ def _number(value: float) -> float | int | None:
 def _charts(
     head: tuple[str, str, str],
     names: Iterable[str],
-    drawn_ones: Mapping[str, Sequence[tuple[str, str]]],
+    keys_by_metric: Mapping[str, Sequence[tuple[str, str]]],
     series: Mapping[str, Mapping[str, Any]],
 ) -> Panel:
     """Return a group of charts, one per metric.
@@ -163,7 +163,7 @@ def _charts(
     Args:
         head: id, title and one sentence.
         names: of the metrics.
-        drawn_ones: per metric the keys of its series, and whose each is.
+        keys_by_metric: per metric the keys of its series, and whose each is.
         series: by key.
     """
     key, caption, about = head
@@ -172,12 +172,12 @@ def _charts(
             "id": f"{key}-{place}",
             "title": printable(name, 80),
             "kind": "lines",
-            "series": [one for one, _ in drawn_ones[name]],
-            "labels": {one: printable(run) for one, run in drawn_ones[name]},
-            "log": _wide([series[one] for one, _ in drawn_ones[name]]),
+            "series": [one for one, _ in keys_by_metric[name]],
+            "labels": {one: printable(run) for one, run in keys_by_metric[name]},
+            "log": _wide([series[one] for one, _ in keys_by_metric[name]]),
         }
         for place, name in enumerate(names)
-        if name in drawn_ones
+        if name in keys_by_metric
     ]
     panel: Panel = {"id": key, "title": caption, "about": about}
     if not parts:
@@ -185,10 +185,10 @@ def _charts(
     return panel | {"kind": "group", "parts": parts}
 
 
-def _wide(drawn_ones: Sequence[Mapping[str, Any]]) -> bool:
+def _wide(series: Sequence[Mapping[str, Any]]) -> bool:
     """Whether values lie so far apart that only a logarithmic scale shows them: positive, and over 1 to 100."""
-    lows = [one["min"][0] for one in drawn_ones if one["min"][0] is not None]
-    highs = [one["max"][0] for one in drawn_ones if one["max"][0] is not None]
+    lows = [one["min"][0] for one in series if one["min"][0] is not None]
+    highs = [one["max"][0] for one in series if one["max"][0] is not None]
     return bool(lows) and min(lows) > 0 and max(highs) > 100 * min(lows)
 
 

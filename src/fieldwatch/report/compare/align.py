@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.record import Better, Series
 from fieldwatch.report.compare.figures import value_after, winner
-from fieldwatch.report.compare.side import Phase, Side
+from fieldwatch.report.compare.side import RunPhase, Side
 
 By = Literal["step", "time", "phase"]
 Floats = NDArray[np.float64]
@@ -88,11 +88,11 @@ def _at_phases(having: Mapping[str, Side], metric: str, better: Better) -> list[
     return found
 
 
-def _phase(side: Side, name: str) -> Phase | None:
+def _phase(side: Side, name: str) -> RunPhase | None:
     return next((phase for phase in side.phases if phase.name == name), None)
 
 
-def _in_phase(side: Side, metric: str, phase: Phase) -> float:
+def _in_phase(side: Side, metric: str, phase: RunPhase) -> float:
     """Return the value after the last row of a phase; NaN where it has no row in it."""
     series = side.series[metric]
     first = int(np.searchsorted(series.steps, phase.first))

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from fieldwatch.report.compare.comparison import Comparison
 from fieldwatch.report.compare.keys import ABSENT
+from fieldwatch.report.compare.sentences import sentences, title
 from fieldwatch.report.compare.side import Side
-from fieldwatch.report.compare.words import sentences, title
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

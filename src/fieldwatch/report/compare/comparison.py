@@ -14,7 +14,7 @@ from fieldwatch.report.compare.align import By, Point, at_points, axis_of
 from fieldwatch.report.compare.difference import Divergence, first_difference
 from fieldwatch.report.compare.figures import Figure, figure_of, winner
 from fieldwatch.report.compare.keys import config_differences_of, environment_differences_of
-from fieldwatch.report.compare.pace import Pace, pace_of
+from fieldwatch.report.compare.pace import RunPace, pace_of
 from fieldwatch.report.compare.quality import NO_QUALITY, Meaning, meaning_of
 from fieldwatch.report.compare.seeds import Group, Significance, groups_of, significance_of
 from fieldwatch.report.compare.side import Side
@@ -31,7 +31,7 @@ class NoSuchMetric(InputError):  # noqa: N818  says what was looked for
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricBeside:
+class ComparedMetric:
     """One metric of all runs.
 
     Attributes:
@@ -80,11 +80,11 @@ class Comparison:
 
     sides: tuple[Side, ...]
     positions: bool
-    metrics: tuple[MetricBeside, ...]
+    metrics: tuple[ComparedMetric, ...]
     shared: tuple[str, ...]
     partly: Mapping[str, tuple[str, ...]]
     points: Mapping[By, tuple[Point, ...]]
-    paces: Mapping[str, Pace]
+    paces: Mapping[str, RunPace]
     config: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, Mapping[str, Any]]
     divergences: tuple[Divergence, ...]
@@ -97,7 +97,7 @@ class Comparison:
         return tuple(side.name for side in self.sides)
 
     @property
-    def headline(self) -> MetricBeside | None:
+    def headline(self) -> ComparedMetric | None:
         """The metric that decides: the first one of which two runs have a value and one is better."""
         return next((metric for metric in self.metrics if metric.best_final), None)
 
@@ -117,7 +117,7 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
     positions = any(side.kind == "tensorboard" for side in having)
     names = dict.fromkeys(name for side in having for name in side.series)
     owners = {name: tuple(side.name for side in having if name in side.series) for name in names}
-    metrics = [beside(sides, name, positions=positions) for name in chosen_metrics(having, owners, patterns)]
+    metrics = [compare_metric(sides, name, positions=positions) for name in chosen_metrics(having, owners, patterns)]
     groups = groups_of(sides, repeats=repeats)
     aligned = metrics[:ALIGNED]
     ways: tuple[By, ...] = ("step", "time", "phase")
@@ -150,11 +150,11 @@ def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], p
         return list(dict.fromkeys(name for pattern in patterns for name in _fitting(pattern, list(owners))))
     least = min(2, len(sides))
     shared = [name for name, runs in owners.items() if len(runs) >= least and not tags.is_bookkeeping(name)]
-    ranks = {name: meaning_told(sides, name).rank for name in shared}
+    ranks = {name: declared_meaning(sides, name).rank for name in shared}
     chosen = sorted(
         (name for name in shared if ranks[name] < NO_QUALITY), key=lambda name: (-len(owners[name]), ranks[name])
     )
-    return chosen or [name for name in shared if not meaning_told(sides, name).machine][:UNKNOWN]
+    return chosen or [name for name in shared if not declared_meaning(sides, name).machine][:UNKNOWN]
 
 
 def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
@@ -165,20 +165,20 @@ def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
     return found
 
 
-def meaning_told(sides: Sequence[Side], name: str) -> Meaning:
+def declared_meaning(sides: Sequence[Side], name: str) -> Meaning:
     """Return what a metric says, as the first run that declared it has it."""
     return meaning_of(name, next((side.declared[name] for side in sides if name in side.declared), None))
 
 
-def beside(sides: Sequence[Side], name: str, *, positions: bool) -> MetricBeside:
+def compare_metric(sides: Sequence[Side], name: str, *, positions: bool) -> ComparedMetric:
     """Return one metric of all runs that have it."""
-    meaning = meaning_told(sides, name)
+    meaning = declared_meaning(sides, name)
     figures = {
         side.name: figure_of(series, meaning.better, axis_of(series, positions=positions))
         for side in sides
         if (series := side.series.get(name)) is not None
     }
-    return MetricBeside(
+    return ComparedMetric(
         name=name,
         meaning=meaning,
         figures=figures,
@@ -196,7 +196,7 @@ def _divergences(sides: Sequence[Side]) -> list[Divergence]:
     ]
 
 
-def _significance(metrics: Sequence[MetricBeside], groups: Sequence[Group]) -> list[Significance]:
+def _significance(metrics: Sequence[ComparedMetric], groups: Sequence[Group]) -> list[Significance]:
     """Test each two groups, where any group repeats; many groups only against the first."""
     if len(groups) < 2 or all(len(group.independent) == 1 for group in groups):
         return []
@@ -210,7 +210,7 @@ def _significance(metrics: Sequence[MetricBeside], groups: Sequence[Group]) -> l
     return [test for test in found if test is not None]
 
 
-def ranked(metric: MetricBeside) -> list[tuple[str, float]]:
+def ranked(metric: ComparedMetric) -> list[tuple[str, float]]:
     """Return the runs and their values at the end, the best first; those that are no number are left out."""
     known = [(run, value) for run, value in metric.finals.items() if np.isfinite(value)]
     return sorted(known, key=lambda pair: pair[1], reverse=metric.better == "higher")

@@ -16,7 +16,7 @@ MOST_TOLD = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Differing:
+class MetricDifference:
     """One metric at the first step where it differs.
 
     Attributes:
@@ -58,7 +58,7 @@ class Divergence:
     as_float32: bool
     equal_rows: int
     equal_to: int
-    first: tuple[Differing, ...]
+    first: tuple[MetricDifference, ...]
     also: int
     same: int
     longer: str
@@ -143,11 +143,12 @@ def _steps_of_both(one: Side, other: Side, names: Sequence[str], *, positions: b
     return np.intersect1d(*steps, assume_unique=True)
 
 
-def _differing(one: Side, other: Side, name: str, *, positions: bool, as_float32: bool) -> Differing | None:
+def _differing(one: Side, other: Side, name: str, *, positions: bool, as_float32: bool) -> MetricDifference | None:
     """Return where one metric first differs; None where it does not as far as both runs go."""
     series = one.series[name], other.series[name]
     end = min(_end(side, positions=positions) for side in (one, other))
     axes = [axis_of(each, positions=positions) for each in series]
+    # Axes may step back where a run was resumed; the running maximum makes them searchable.
     counts = [int(np.searchsorted(np.maximum.accumulate(axis), end, side="right")) for axis in axes]
     values = [each.values[:count] for each, count in zip(series, counts, strict=True)]
     axes = [axis[:count] for axis, count in zip(axes, counts, strict=True)]
@@ -158,10 +159,12 @@ def _differing(one: Side, other: Side, name: str, *, positions: bool, as_float32
     heads = [
         (axis[place], value[place]) if place < len(axis) else None for axis, value in zip(axes, values, strict=True)
     ]
-    return _told(name, heads, (one.name, other.name))
+    return _first_unequal_row(name, heads, (one.name, other.name))
 
 
-def _told(name: str, heads: Sequence[tuple[float, float] | None], runs: tuple[str, str]) -> Differing | None:
+def _first_unequal_row(
+    name: str, heads: Sequence[tuple[float, float] | None], runs: tuple[str, str]
+) -> MetricDifference | None:
     """Return the difference between the next rows of two runs; a run may have none."""
     first, second = heads
     if first is None and second is None:
@@ -170,7 +173,7 @@ def _told(name: str, heads: Sequence[tuple[float, float] | None], runs: tuple[st
     values = [float(head[1]) if head is not None and head[0] == step else float("nan") for head in heads]
     lacking = [run for head, run in zip(heads, runs, strict=True) if head is None or head[0] != step]
     missing = lacking[0] if lacking else ""
-    return Differing(
+    return MetricDifference(
         metric=name,
         step=int(step),
         values=(values[0], values[1]),
@@ -188,6 +191,7 @@ def _bits(values: Floats, *, as_float32: bool) -> NDArray[Any]:
     """Return the bits of the numbers, so that NaN equals NaN; of all zeros and all NaN one kind."""
     with np.errstate(over="ignore", invalid="ignore"):
         plain = values.astype(np.float32) if as_float32 else values.copy()
+    # -0.0 equals 0.0, and all NaN payloads are one.
     plain[plain == 0] = 0
     plain[np.isnan(plain)] = np.nan
     return plain.view(np.int32 if as_float32 else np.int64)
@@ -212,6 +216,6 @@ def _other(runs: tuple[str, str], name: str) -> str:
     return runs[0] if name == runs[1] else runs[1]
 
 
-def _size(first: Differing) -> str:
+def _size(first: MetricDifference) -> str:
     values = " against ".join(f"{value:.9g}" for value in first.values)
     return f"{values}, {first.relative:.2g} of its size" if np.isfinite(first.relative) else values

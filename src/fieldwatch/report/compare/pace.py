@@ -15,7 +15,7 @@ _MEGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*m(?:i)?b$", re.IGNO
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class RunPace:
     """Speed and memory of a run; NaN where its record does not tell.
 
     Attributes:
@@ -33,12 +33,12 @@ class Pace:
     peak_from: str
 
 
-def pace_of(side: Side) -> Pace:
+def pace_of(side: Side) -> RunPace:
     """Return speed and memory of a run."""
     longest = max(side.series.values(), key=len, default=None)
     steps = side.series.get("Time/step")
     peak, source = _peak(side)
-    return Pace(
+    return RunPace(
         seconds=side.seconds if side.series else float("nan"),
         step_ms=float(np.nanmedian(steps.values)) if steps is not None and _any(steps.values) else float("nan"),
         steps_per_second=_rate(longest),

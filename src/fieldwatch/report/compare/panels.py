@@ -8,7 +8,7 @@ import numpy as np
 from fieldwatch.report.compare.comparison import Comparison
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.words import printable, why_no_test
+from fieldwatch.report.compare.sentences import printable, why_no_test
 
 Panel = dict[str, Any]
 BESIDE = 8

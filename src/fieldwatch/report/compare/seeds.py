@@ -150,14 +150,17 @@ def permutation_test(one: Floats, other: Floats) -> tuple[float, float]:
     ways = math.comb(len(both), count)
     if ways <= MOST_SPLITS:
         picks = np.array(list(combinations(range(len(both)), count)), np.intp)
+        # With equal sizes every split has its mirror image with the same difference.
         least = (2 if len(one) == len(other) else 1) / ways
     else:
         shuffled = np.random.default_rng(0).random((MOST_SPLITS, len(both)))
+        # The observed split is among the sampled ones, so that p is never 0.
         picks = np.concatenate((np.arange(count)[None], np.argsort(shuffled, axis=1)[:, :count]))
         least = 1 / len(picks)
     sums = both[picks].sum(axis=1)
     gaps = np.abs(sums / count - (both.sum() - sums) / len(other))
     seen = abs(float(one.mean() - other.mean()))
+    # The tolerance covers sums in another order, which differ in their last bits.
     return float((gaps >= seen * (1 - 1e-9)).mean()), least
 
 

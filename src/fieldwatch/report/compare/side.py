@@ -15,7 +15,7 @@ def _nothing() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
+class RunPhase:
     """A named part of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Side:
     state: str = ""
     config: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=_nothing)
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[RunPhase, ...] = ()
     verdict: str = ""
     findings: tuple[Mapping[str, Any], ...] = ()
     declared: Mapping[str, Better] = field(default_factory=_nothing)

@@ -8,7 +8,7 @@ from typing import Any
 from fieldwatch.base import InputError, MissingPathError
 from fieldwatch.record import DAMAGED, Better, History, Manifest, flat, holds_run, read_history, read_manifest
 from fieldwatch.report.account import account_from
-from fieldwatch.report.compare.side import Phase, Side
+from fieldwatch.report.compare.side import RunPhase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run
 
 MOST = 200
@@ -150,14 +150,14 @@ def _foreign_side(place: Path, name: str, group: str) -> Side:
     )
 
 
-def _phases(manifest: Manifest, history: History) -> tuple[Phase, ...]:
+def _phases(manifest: Manifest, history: History) -> tuple[RunPhase, ...]:
     """Return the declared phases, or those that the run's events tell."""
     if manifest.phases:
-        return tuple(Phase(name=name, first=first, last=last) for name, first, last in manifest.phases)
+        return tuple(RunPhase(name=name, first=first, last=last) for name, first, last in manifest.phases)
     events = sorted(history.events("phase"), key=lambda event: event["step"])
     ends = [*(int(event["step"]) - 1 for event in events[1:]), None][: len(events)]
     return tuple(
-        Phase(name=str(event.get("name", "?")), first=int(event["step"]), last=last)
+        RunPhase(name=str(event.get("name", "?")), first=int(event["step"]), last=last)
         for event, last in zip(events, ends, strict=True)
         if last is None or last >= event["step"]
     )

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.report.compare.align import By
-from fieldwatch.report.compare.comparison import Comparison, MetricBeside
+from fieldwatch.report.compare.comparison import ComparedMetric, Comparison
 from fieldwatch.report.compare.difference import Divergence
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.words import number, printable, sentences, title
+from fieldwatch.report.compare.sentences import number, printable, sentences, title
 
 BESIDE = 4
 """With more runs than these each run has a row of its own, and only the first metrics a column."""
@@ -99,9 +99,9 @@ def _metrics(comparison: Comparison) -> Table:
     """Return the values at the end and the best ones; what is best bears a star."""
     if len(comparison.sides) > BESIDE:
         return _metrics_per_run(comparison)
-    shown_ones = comparison.metrics[:MOST_METRICS]
+    listed = comparison.metrics[:MOST_METRICS]
     more = (
-        f"; {len(comparison.metrics) - len(shown_ones)} more with --metric or --json"
+        f"; {len(comparison.metrics) - len(listed)} more with --metric or --json"
         if comparison.metrics[MOST_METRICS:]
         else ""
     )
@@ -110,7 +110,7 @@ def _metrics(comparison: Comparison) -> Table:
     table.add_column("better")
     for name in comparison.names:
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
-    for metric in shown_ones:
+    for metric in listed:
         cells = [_cell(metric, name) for name in comparison.names]
         table.add_row(Text(printable(metric.name)), _better(metric), *cells)
     return table
@@ -127,13 +127,13 @@ def _metrics_per_run(comparison: Comparison) -> Table:
     return table
 
 
-def _better(metric: MetricBeside) -> str:
+def _better(metric: ComparedMetric) -> str:
     if metric.better not in ("higher", "lower"):
         return "?"
     return metric.better if metric.meaning.source == "declared" else f"{metric.better}, by name"
 
 
-def _cell(metric: MetricBeside, run: str, *, ever: bool = True) -> Text:
+def _cell(metric: ComparedMetric, run: str, *, ever: bool = True) -> Text:
     figure = metric.figures.get(run)
     if figure is None:
         return Text("-")
@@ -150,7 +150,7 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
     if not points:
         yield Text(f"Aligned by {by}: {_why_not_aligned(by)}", "dim")
         return
-    shown_ones = {metric.name for metric in comparison.metrics[: 4 if len(comparison.sides) > BESIDE else 6]}
+    listed = {metric.name for metric in comparison.metrics[: 4 if len(comparison.sides) > BESIDE else 6]}
     table = _table(f"Aligned by {by}; * is better")
     table.add_column("metric", overflow="fold")
     table.add_column("at", overflow="fold")
@@ -158,7 +158,7 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
     for name in ("best run", "lowest", "highest") if many else comparison.names:
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     previous = ""
-    for point in (point for point in points if point.metric in shown_ones):
+    for point in (point for point in points if point.metric in listed):
         cells = [f"{number(point.values.get(n))}{'*' * (n == point.best)}" for n in comparison.names]
         if many:
             known = sorted(value for value in point.values.values() if np.isfinite(value)) or [float("nan")]

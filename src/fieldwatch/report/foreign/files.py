@@ -105,6 +105,7 @@ def _length(data: Any, at: int) -> int | None:
 
 def _checksum(content: bytes) -> bytes:
     """Return the masked crc32c that follows a piece of a file of records."""
+    # TFRecord's masking: rotated by 15 bits, plus a constant.
     crc = google_crc32c.value(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
 
@@ -155,6 +156,7 @@ class _Reader:
     def _value(self, event: Any, value: Any) -> None:
         kind = value.WhichOneof("value")
         number = value.simple_value if kind == "simple_value" else None
+        # TensorFlow 2 writes scalars as tensors of the plugin "scalars".
         if kind != "simple_value":
             plugin = self._plugin(value)
             if plugin == _HPARAMS:

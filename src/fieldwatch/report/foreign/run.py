@@ -70,6 +70,7 @@ def read_foreign_run(place: Path) -> ForeignRun:
         stands = _stands(rows, files)
         voided += int((~stands).sum())
         rows = rows[:, stands]
+        # By step, then file, then record: the last of equal steps is the value that stands.
         order = np.lexsort((rows[_PLACE], rows[_FILE], rows[_STEP]))
         steps = rows[_STEP, order]
         last = np.append(steps[1:] != steps[:-1], True) if len(steps) else np.zeros(0, bool)
@@ -140,6 +141,7 @@ def _shifts(files: Sequence[EventFile]) -> list[float]:
             shifts.append(0.0)
             continue
         begun = min(file.begun, span[0])
+        # A later file is a restart: its clock goes on where the earlier ones stood at its first step.
         if span[0] > ended > float("-inf"):
             first = min(int(steps.min()) for steps in file.steps.values())
             shifts.append(begun - _reached(files[:number], shifts, first))

@@ -1,12 +1,12 @@
 """The growth ledger: every growth, prune and reset of a run, and what loss, quality and memory did around it."""
 
-from fieldwatch.report.growth.entry import LedgerEntry, Totals, totals_of
+from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry, totals_of
 from fieldwatch.report.growth.ledger import growth_ledger
 from fieldwatch.report.growth.table import chosen_entries, ledger_table, totals_text, write_csv
 
 __all__ = [
+    "GrowthTotals",
     "LedgerEntry",
-    "Totals",
     "chosen_entries",
     "growth_ledger",
     "ledger_table",

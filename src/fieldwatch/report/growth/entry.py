@@ -81,7 +81,7 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals:
+class GrowthTotals:
     """Sums over a ledger.
 
     Attributes:
@@ -119,11 +119,11 @@ class Totals:
     lasting: tuple[int, ...]
 
 
-def totals_of(entries: Sequence[LedgerEntry]) -> Totals:
+def totals_of(entries: Sequence[LedgerEntry]) -> GrowthTotals:
     """Add up a ledger."""
     counted = ("cloned", "split", "children", "pruned", "too_large", "relocated", "drawn", "held_back")
     kinds = [entry.kind for entry in entries]
-    return Totals(
+    return GrowthTotals(
         growths=kinds.count("growth"),
         prunes=kinds.count("prune"),
         resets=kinds.count("reset"),

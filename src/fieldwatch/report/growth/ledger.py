@@ -157,6 +157,7 @@ class _Around:
         before = (steps <= step) & np.isfinite(values)
         behind = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
         if self._owners is not None:
+            # Indexed by photo; -1 (no photo, or several) addresses the extra last place.
             known = np.full(int(self._owners.max(initial=-1)) + 2, np.nan)  # the last place is nobody's
             known[self._owners[before]] = values[before]  # of several visits the last one stays
             known[-1] = np.nan

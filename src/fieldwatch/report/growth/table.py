@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.base import spreadsheet_cell, whole_file
-from fieldwatch.report.growth.entry import LedgerEntry, Totals
+from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry
 
 MOST = 40
 """Lines of the table, where not all are asked for."""
@@ -41,7 +41,7 @@ def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
     return table
 
 
-def totals_text(totals: Totals, population: str = "primitives") -> Text:
+def totals_text(totals: GrowthTotals, population: str = "primitives") -> Text:
     """Return the sums as some lines.
 
     Args:

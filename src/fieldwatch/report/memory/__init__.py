@@ -3,22 +3,22 @@
 from fieldwatch.report.memory.analysis import Analysis, Quantity, analyse
 from fieldwatch.report.memory.compare import comparison
 from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.leak import Leak
+from fieldwatch.report.memory.leak import LeakJudgment
 from fieldwatch.report.memory.page import write_page
 from fieldwatch.report.memory.sources import labels, latest, read_trace
 from fieldwatch.report.memory.text import report
-from fieldwatch.report.memory.trace import Curve, Large, MemoryTrace
+from fieldwatch.report.memory.trace import LargestTensor, MemoryHistory, RecordedCurve
 from fieldwatch.report.memory.trend import Trend, trend_of
 
 __all__ = [
     "Analysis",
-    "Curve",
     "Jump",
-    "Large",
-    "Leak",
+    "LargestTensor",
+    "LeakJudgment",
     "Link",
-    "MemoryTrace",
+    "MemoryHistory",
     "Quantity",
+    "RecordedCurve",
     "Trend",
     "analyse",
     "comparison",

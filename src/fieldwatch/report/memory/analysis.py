@@ -9,8 +9,8 @@ import numpy as np
 from fieldwatch.health import Finding
 from fieldwatch.report.memory.findings import findings_of
 from fieldwatch.report.memory.jumps import MOST, Jump, Link, find_jumps, link_all
-from fieldwatch.report.memory.leak import Leak, judge_leak
-from fieldwatch.report.memory.trace import Floats, MemoryTrace
+from fieldwatch.report.memory.leak import LeakJudgment, judge_leak
+from fieldwatch.report.memory.trace import Floats, MemoryHistory
 from fieldwatch.report.memory.trend import Trend, Verdict, startup, trend_of, verdict_of
 
 ROWS = 20
@@ -63,7 +63,7 @@ class Analysis:
         findings: what deserves a look.
     """
 
-    trace: MemoryTrace
+    trace: MemoryHistory
     startup: int
     totals: tuple[Quantity, ...]
     categories: tuple[Quantity, ...]
@@ -71,7 +71,7 @@ class Analysis:
     dtypes: Mapping[str, float]
     jumps: tuple[Jump, ...]
     links: tuple[Link, ...]
-    leak: Leak
+    leak: LeakJudgment
     timeline: tuple[int, ...]
     findings: tuple[Finding, ...]
 
@@ -119,7 +119,7 @@ class Analysis:
         return {"iteration": int(trace.steps[row])} | {name: _known(getattr(trace, name)[row]) for name in names}
 
 
-def analyse(trace: MemoryTrace) -> Analysis:
+def analyse(trace: MemoryHistory) -> Analysis:
     """Analyse a run's memory; the trace has at least one snapshot."""
     first = startup(trace.allocated, trace.categories.get("optimizer"))
     jumps = find_jumps(trace, first)
@@ -151,12 +151,12 @@ def largest_jumps(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
     return tuple(sorted(chosen, key=lambda jump: jump.step))
 
 
-def _quantities(trace: MemoryTrace, columns: Mapping[str, Floats], first: int) -> tuple[Quantity, ...]:
+def _quantities(trace: MemoryHistory, columns: Mapping[str, Floats], first: int) -> tuple[Quantity, ...]:
     found = [_quantity(trace, name, "MB", values, first) for name, values in columns.items()]
     return tuple(sorted(found, key=lambda quantity: -quantity.end))
 
 
-def _quantity(trace: MemoryTrace, name: str, unit: str, values: Floats, first: int) -> Quantity:
+def _quantity(trace: MemoryHistory, name: str, unit: str, values: Floats, first: int) -> Quantity:
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):  # a log whose numbers are all nan
         nan = float("nan")

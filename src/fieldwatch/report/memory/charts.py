@@ -15,7 +15,7 @@ MOST_MARKS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Area:
+class ChartArea:
     """One layer of a stack: name, CSS class of its colour, ``[m]`` values."""
 
     name: str
@@ -24,7 +24,7 @@ class Area:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ChartLine:
     """One line: name, CSS class of its colour, ``[m]`` values, NaN where there is none."""
 
     name: str
@@ -37,8 +37,8 @@ def chart(  # noqa: PLR0913  what is drawn, layer by layer
     unit: str,
     steps: Steps,
     *,
-    areas: Sequence[Area] = (),
-    lines: Sequence[Line] = (),
+    areas: Sequence[ChartArea] = (),
+    lines: Sequence[ChartLine] = (),
     marks: Mapping[str, Steps] | None = None,
 ) -> str:
     """Return a chart with its legend as HTML; ``steps [m]`` ascend.
@@ -80,13 +80,13 @@ def _grid(ticks: Sequence[float]) -> str:
     return "".join(f'<path class="grid" d="M0 {place:.1f}H{WIDE}"/>' for place in places)
 
 
-def _area(area: Area, x: Floats, lower: Floats, upper: Floats) -> str:
+def _area(area: ChartArea, x: Floats, lower: Floats, upper: Floats) -> str:
     there = _points(x, upper)
     back = _points(x[::-1], lower[::-1])
     return f'<path class="area {area.colour}" d="M{there}L{back}Z"><title>{escape(area.name)}</title></path>'
 
 
-def _line(line: Line, x: Floats, ticks: Sequence[float]) -> str:
+def _line(line: ChartLine, x: Floats, ticks: Sequence[float]) -> str:
     known = np.isfinite(line.values)
     if not known.any():
         return ""
@@ -113,7 +113,7 @@ def mark_class(kind: str) -> str:
     return known.get(kind, "m4")
 
 
-def _legend(areas: Sequence[Area], lines: Sequence[Line], marks: Mapping[str, Steps]) -> str:
+def _legend(areas: Sequence[ChartArea], lines: Sequence[ChartLine], marks: Mapping[str, Steps]) -> str:
     entries = [(area.name, f"key {area.colour}") for area in reversed(areas)]
     entries += [(line.name, f"key thin {line.colour}") for line in lines]
     entries += [(f"{kind} ({len(told)})", f"key mark {mark_class(kind)}") for kind, told in marks.items()]

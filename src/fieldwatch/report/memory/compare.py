@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.report.memory.analysis import Analysis, Quantity
-from fieldwatch.report.memory.text import shown
+from fieldwatch.report.memory.text import sanitized
 
 
 def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
@@ -24,7 +24,7 @@ def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
     found.append(("allocated, slope", [_slope(total.get("allocated")) for total in totals]))
     parts = [{quantity.name: quantity for quantity in a.categories} for a in analyses]
     names = dict.fromkeys(name for part in parts for name in part)
-    found += [(f"{shown(name, 40)}, end", [_of(part.get(name), "end", "MB") for part in parts]) for name in names]
+    found += [(f"{sanitized(name, 40)}, end", [_of(part.get(name), "end", "MB") for part in parts]) for name in names]
     found.append(("jumps", [str(len(a.jumps)) for a in analyses]))
     found.append(("leak", [a.leak.verdict for a in analyses]))
     return found
@@ -35,7 +35,7 @@ def comparison(analyses: Sequence[Analysis]) -> Table:
     table = Table(title="MEMORY SIDE BY SIDE", title_justify="left", title_style="bold")
     table.add_column("")
     for analysis in analyses:
-        table.add_column(Text(shown(analysis.trace.label, 60)), justify="right", overflow="fold")
+        table.add_column(Text(sanitized(analysis.trace.label, 60)), justify="right", overflow="fold")
     for name, cells in rows(analyses):
         table.add_row(Text(name), *map(Text, cells))
     return table

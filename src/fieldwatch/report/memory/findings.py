@@ -4,21 +4,21 @@ import numpy as np
 
 from fieldwatch.health import Finding, Severity
 from fieldwatch.report.memory.jumps import GRAVE, Jump
-from fieldwatch.report.memory.leak import Leak
-from fieldwatch.report.memory.trace import MemoryTrace
+from fieldwatch.report.memory.leak import LeakJudgment
+from fieldwatch.report.memory.trace import MemoryHistory
 
 LOST = 0.10
 """Memory that can neither be used nor returned, as a share of the reserved one, from which on it is worth a warning."""
 MODEL = frozenset(("parameters", "gradients", "optimizer"))
 
 
-def findings_of(trace: MemoryTrace, jumps: tuple[Jump, ...], leak: Leak) -> tuple[Finding, ...]:
+def findings_of(trace: MemoryHistory, jumps: tuple[Jump, ...], leak: LeakJudgment) -> tuple[Finding, ...]:
     """Return the findings, in order of step."""
     found = [*_leak(leak), *_jumps(jumps), *_lost(trace), *_damage(trace)]
     return tuple(sorted(found, key=lambda finding: finding.step))
 
 
-def _leak(leak: Leak) -> list[Finding]:
+def _leak(leak: LeakJudgment) -> list[Finding]:
     growth = leak.growth
     if not leak.suspected or growth is None:
         return []
@@ -55,7 +55,7 @@ def _explained(jump: Jump) -> bool:
     return bool(jump.near) or (bool(jump.parts) and jump.shape == "jump" and jump.parts[0][0] in MODEL)
 
 
-def _lost(trace: MemoryTrace) -> list[Finding]:
+def _lost(trace: MemoryHistory) -> list[Finding]:
     """Idle memory that the allocator can neither use for large requests nor give back."""
     lost = trace.fragments.get("not_returnable")
     if lost is None or not trace.reserved.any() or trace.device == "cpu":  # the C library's heap is no device
@@ -72,7 +72,7 @@ def _lost(trace: MemoryTrace) -> list[Finding]:
     return [_finding("memory in pieces", int(trace.steps[place]), "warning", text, remedy)]
 
 
-def _damage(trace: MemoryTrace) -> list[Finding]:
+def _damage(trace: MemoryHistory) -> list[Finding]:
     if not trace.dropped:
         return []
     text = f"{trace.dropped} snapshot{'s' * (trace.dropped > 1)} of the log are damaged or cut off, and were left out."

@@ -8,14 +8,14 @@ import numpy as np
 
 from fieldwatch.base import InputError
 from fieldwatch.record import DamageTally, read_memory_log
-from fieldwatch.report.memory.trace import MB, Floats, Large, MemoryTrace
+from fieldwatch.report.memory.trace import MB, Floats, LargestTensor, MemoryHistory
 
 TOP = 5
 _ON_CPU = "On a CPU the unattributed rest is the process's heap beside the tensors: interpreter, libraries, record."
 _ACCOUNT = ("rounding", "workspace", "unattributed")
 
 
-def census_trace(path: Path, label: str) -> MemoryTrace:
+def census_trace(path: Path, label: str) -> MemoryHistory:
     """Read a memory log.
 
     Categories are the owners' kinds, ``activations`` (the most that was saved for backward at once in the step) and
@@ -38,7 +38,7 @@ def census_trace(path: Path, label: str) -> MemoryTrace:
         ) from error
 
 
-def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> MemoryTrace:
+def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> MemoryHistory:
     def column(key: str) -> Floats:
         return np.array([census.get(key, 0) for census in censuses], np.float64)
 
@@ -51,7 +51,7 @@ def _trace(path: Path, label: str, censuses: Sequence[Mapping[str, Any]]) -> Mem
     last: Mapping[str, Any] = censuses[-1] if censuses else {}
     large = _large(last)
     device = str(last.get("device", ""))
-    return MemoryTrace(
+    return MemoryHistory(
         label=label,
         kind="memory.jsonl",
         files=(path,),
@@ -100,10 +100,10 @@ def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, Floats]:
     return {name: np.array([row.get(name, 0) for row in rows], np.float64) / MB for name in names}
 
 
-def _large(census: Mapping[str, Any]) -> tuple[Large, ...]:
+def _large(census: Mapping[str, Any]) -> tuple[LargestTensor, ...]:
     ordered = sorted(census.get("large", ()), key=lambda one: -one["bytes"])[:TOP]
     return tuple(
-        Large(
+        LargestTensor(
             size=one["bytes"] / MB,
             shape=f"({', '.join(map(str, one['shape']))})",
             dtype=str(one["dtype"]),

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from fieldwatch.record import JOURNAL, History
-from fieldwatch.report.memory.trace import Floats, MemoryTrace
+from fieldwatch.report.memory.trace import Floats, MemoryHistory
 
 
-def journal_trace(folder: Path, label: str, history: History) -> MemoryTrace | None:
+def journal_trace(folder: Path, label: str, history: History) -> MemoryHistory | None:
     """Return what a run's journal tells about memory, None if it tells nothing."""
     if "Memory/allocated_MB" not in history:
         return None
@@ -20,7 +20,7 @@ def journal_trace(folder: Path, label: str, history: History) -> MemoryTrace | N
     parameters = _at(history, "Memory/parameters_MB", steps)
     unknown = np.full(len(steps), np.nan)
     note = f"{folder.name}: no profile, only the counters of the journal; train with --profile-tensors for categories"
-    return MemoryTrace(
+    return MemoryHistory(
         label=label,
         kind="journal",
         files=(folder / JOURNAL,),

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from fieldwatch.record import TensorLogTable, read_tensor_log, standing
-from fieldwatch.report.memory.trace import Floats, Large, MemoryTrace
+from fieldwatch.report.memory.trace import Floats, LargestTensor, MemoryHistory
 
 
-def log_trace(paths: Sequence[Path], label: str) -> MemoryTrace:
+def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
     """Read the tensor logs of one run, in order; where a later one goes back over iterations, it counts.
 
     Raises:
@@ -27,7 +27,7 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryTrace:
     thresholds = column("large_thresholds")
     last = next((table for table in reversed(tables) if len(table)), None)
     largest = last.snapshot(-1).largest if last is not None else ()
-    return MemoryTrace(
+    return MemoryHistory(
         label=label,
         kind="tensor log",
         files=tuple(paths),
@@ -40,7 +40,7 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryTrace:
         dtypes=_named([table.dtypes for table in tables], tables, keep),
         large_counts=column("large_counts"),
         large_threshold=int(thresholds[-1]) if len(thresholds) else 100,
-        largest=tuple(Large(size=one.size, shape=one.shape, dtype=one.dtype) for one in largest),
+        largest=tuple(LargestTensor(size=one.size, shape=one.shape, dtype=one.dtype) for one in largest),
         began=_moment(times[:1]),
         ended=_moment(times[-1:]),
         dropped=sum(len(table.dropped) for table in tables),

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.memory.trace import Curve, Floats, MemoryTrace, Steps
+from fieldwatch.report.memory.trace import Floats, MemoryHistory, RecordedCurve, Steps
 
 Shape = Literal["jump", "spike", "drop"]
 SCORE = 10.0
@@ -69,7 +69,7 @@ class Link:
     chance: float
 
 
-def find_jumps(trace: MemoryTrace, first: int) -> tuple[Jump, ...]:
+def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
     """Return the sudden changes of the allocated memory in order, those of the start-up left out.
 
     Args:
@@ -89,6 +89,7 @@ def find_jumps(trace: MemoryTrace, first: int) -> tuple[Jump, ...]:
     found: list[Jump] = []
     skip_to = last = -1
     for place in places.tolist():
+        # Inside a spike that was counted already.
         if place <= skip_to:
             continue
         shape, skip_to = _shape(values, place)
@@ -110,6 +111,7 @@ def find_jumps(trace: MemoryTrace, first: int) -> tuple[Jump, ...]:
 
 def _spread(changes: Floats, level: float) -> float:
     """Return the robust standard deviation of usual changes; a thousandth of the level where most are zero."""
+    # 1.4826 times the median deviation estimates a normal standard deviation.
     spread = 1.4826 * float(np.median(np.abs(changes - np.median(changes))))
     return max(spread, 1e-4 * level, 1e-3)
 
@@ -126,20 +128,20 @@ def _shape(values: Floats, place: int) -> tuple[Shape, int]:
     return "jump", place
 
 
-def _parts(trace: MemoryTrace, row: int) -> tuple[tuple[str, float], ...]:
+def _parts(trace: MemoryHistory, row: int) -> tuple[tuple[str, float], ...]:
     changes = {name: float(values[row + 1] - values[row]) for name, values in trace.stack.items()}
     whole = trace.allocated[row + 1] - trace.allocated[row]
     alike = [(name, change) for name, change in changes.items() if change * whole > 0]
     return tuple(sorted(alike, key=lambda pair: -abs(pair[1]))[:1])
 
 
-def all_events(trace: MemoryTrace) -> Mapping[str, Steps]:
+def all_events(trace: MemoryHistory) -> Mapping[str, Steps]:
     """Return the run's events by kind, together with the spikes of its loss."""
     spikes = _loss_spikes(trace.loss) if trace.loss is not None else np.empty(0, np.int64)
     return dict(trace.events) | ({"loss spike": spikes} if len(spikes) else {})
 
 
-def link_all(trace: MemoryTrace, jumps: tuple[Jump, ...], first: int) -> tuple[Link, ...]:
+def link_all(trace: MemoryHistory, jumps: tuple[Jump, ...], first: int) -> tuple[Link, ...]:
     """Return, per kind of event, how often jumps come with it; nothing where there are no jumps or no events."""
     if not jumps:
         return ()
@@ -192,7 +194,7 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def _loss_spikes(loss: Curve) -> Steps:
+def _loss_spikes(loss: RecordedCurve) -> Steps:
     """Return the steps at which the loss was above its neighbourhood's median by six robust deviations."""
     steps = loss.steps[np.isfinite(loss.values)]
     values = loss.values[np.isfinite(loss.values)]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fieldwatch.report.memory.trace import Floats, MemoryTrace, Steps
+from fieldwatch.report.memory.trace import Floats, MemoryHistory, Steps
 from fieldwatch.report.memory.trend import Trend, blocks_of, trend_of, widening
 
 LEAST_SNAPSHOTS = 12
@@ -21,7 +21,7 @@ _STUDENT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leak:
+class LeakJudgment:
     """What the growth of the allocated memory says about a leak.
 
     Attributes:
@@ -45,7 +45,7 @@ class Leak:
         return self.verdict == "suspected"
 
 
-def judge_leak(trace: MemoryTrace, first: int) -> Leak:
+def judge_leak(trace: MemoryHistory, first: int) -> LeakJudgment:
     """Judge the growth after the start-up.
 
     Where the model's size changed and the log's categories can be trusted, the growth with time is what is left after
@@ -58,9 +58,9 @@ def judge_leak(trace: MemoryTrace, first: int) -> Leak:
     step = int(trace.steps[first])
     if len(steps) < LEAST_SNAPSHOTS:
         why = f"only {len(steps)} snapshots after the start-up; growth is judged from {LEAST_SNAPSHOTS} on"
-        return Leak(verdict="not known", step=step, why=why)
+        return LeakJudgment(verdict="not known", step=step, why=why)
     if not np.isfinite(allocated).all():
-        return Leak(verdict="not known", step=step, why="the log holds allocated sizes that are not finite")
+        return LeakJudgment(verdict="not known", step=step, why="the log holds allocated sizes that are not finite")
     parameters = trace.categories.get("parameters")
     grew = parameters is not None and bool(np.ptp(parameters[first:]) > 0.01 * np.median(allocated))
     if parameters is None or not grew or not trace.knows_owners:
@@ -72,54 +72,54 @@ def judge_leak(trace: MemoryTrace, first: int) -> Leak:
     return _ownerless(steps, allocated, np.zeros(len(steps)) if other is None else other[first:])
 
 
-def _over_time(trace: MemoryTrace, first: int) -> Leak:
+def _over_time(trace: MemoryHistory, first: int) -> LeakJudgment:
     """Judge growth where the model's size is no help."""
     steps = trace.steps[first:]
     allocated = trace.allocated[first:]
     step = int(steps[0])
     growth, both = _growth(steps, allocated)
     if growth is None or growth.sign < 1 or not _matters(growth, steps, allocated):
-        return Leak(verdict="none", step=step, growth=growth, why="the allocated memory does not grow steadily")
+        return LeakJudgment(verdict="none", step=step, growth=growth, why="the allocated memory does not grow steadily")
     if not both:
         why = "the allocated memory grew, but not in both halves of the run: something filled up and stopped"
-        return Leak(verdict="none", step=step, growth=growth, why=why)
+        return LeakJudgment(verdict="none", step=step, growth=growth, why=why)
     if "parameters" not in trace.categories:
         why = "the allocated memory grows in both halves of the run; the model's size is not recorded"
-        return Leak(verdict="not known", step=step, growth=growth, why=why)
+        return LeakJudgment(verdict="not known", step=step, growth=growth, why=why)
     if trace.knows_owners or trace.kind == "journal":
         why = "the allocated memory grows in both halves of the run, and the model's size does not"
-        return Leak(verdict="suspected", step=step, growth=growth, why=why)
+        return LeakJudgment(verdict="suspected", step=step, growth=growth, why=why)
     count = trend_of(steps, trace.tensors[first:])
     if count is not None and count.sign > 0:
         why = "the allocated memory and the number of tensors grow together in both halves of the run"
-        return Leak(verdict="suspected", step=step, growth=growth, why=why)
+        return LeakJudgment(verdict="suspected", step=step, growth=growth, why=why)
     why = "the allocated memory grows, the number of tensors does not: tensors became larger, as in densification"
-    return Leak(verdict="none", step=step, growth=growth, why=why)
+    return LeakJudgment(verdict="none", step=step, growth=growth, why=why)
 
 
-def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tuple[Trend, float]) -> Leak:
+def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tuple[Trend, float]) -> LeakJudgment:
     """Judge what a fit with the model's size leaves."""
     growth, explained = fit
     step = int(steps[0])
     if growth.sign < 1 or not _matters(growth, steps, allocated):
         why = f"{explained:.1f} MB for every MB of parameters explain the growth"
-        return Leak(verdict="none", step=step, growth=growth, explained=explained, why=why)
+        return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
     _, both = _growth(steps, allocated - explained * parameters)
     if not both:
         why = "what the model's size leaves unexplained grew, but not in both halves of the run"
-        return Leak(verdict="none", step=step, growth=growth, explained=explained, why=why)
+        return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
     why = f"after {explained:.1f} MB for every MB of parameters, growth with time remains in both halves of the run"
-    return Leak(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
+    return LeakJudgment(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
 
 
-def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> Leak:
+def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> LeakJudgment:
     """Judge what nobody owns, where the model grew evenly with time."""
     growth, both = _growth(steps, other)
     if growth is not None and both and _matters(growth, steps, allocated):
         why = "memory that nobody owns grows in both halves of the run"
-        return Leak(verdict="suspected", step=int(steps[0]), growth=growth, why=why)
+        return LeakJudgment(verdict="suspected", step=int(steps[0]), growth=growth, why=why)
     why = "the model grew so evenly with time that other growth cannot be told from its own; what nobody owns did not"
-    return Leak(verdict="not known", step=int(steps[0]), growth=growth, why=f"{why} grow")
+    return LeakJudgment(verdict="not known", step=int(steps[0]), growth=growth, why=f"{why} grow")
 
 
 def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
@@ -143,6 +143,7 @@ def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, fl
     time = (time - time.mean()) / 1000
     freedom = len(y) - 3
     design = np.stack((np.ones(len(y)), p - p.mean(), time), axis=1)
+    # Nearly parallel columns (the model grew evenly with time) make the split between them arbitrary.
     scaled = design / np.maximum(np.linalg.norm(design, axis=0), 1e-12)
     if freedom < _LEAST_FREEDOM or np.linalg.cond(scaled) > 1e3:
         return None

@@ -12,12 +12,12 @@ import orjson
 from fieldwatch.base import whole_file
 from fieldwatch.health import Finding
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
-from fieldwatch.report.memory.charts import Area, Line, chart
+from fieldwatch.report.memory.charts import ChartArea, ChartLine, chart
 from fieldwatch.report.memory.compare import rows
 from fieldwatch.report.memory.jumps import Jump, all_events
-from fieldwatch.report.memory.text import IDLE, LEAK, rate, shown
+from fieldwatch.report.memory.text import IDLE, LEAK, rate, sanitized
 from fieldwatch.report.memory.thinning import thinned
-from fieldwatch.report.memory.trace import Floats, MemoryTrace
+from fieldwatch.report.memory.trace import Floats, MemoryHistory
 
 COLOURS = {
     "parameters": "c0", "gradients": "c1", "optimizer": "c2", "activations": "c4", "saved": "c4", "data": "c3",
@@ -76,7 +76,7 @@ def _section(analysis: Analysis, number: int) -> str:
     return "".join(parts)
 
 
-def _about(trace: MemoryTrace) -> str:
+def _about(trace: MemoryHistory) -> str:
     when = f", {trace.began} to {trace.ended}" if trace.began and trace.ended else ""
     dropped = f", {trace.dropped} damaged or cut off and left out" if trace.dropped else ""
     return (
@@ -90,16 +90,16 @@ def _rows(analysis: Analysis) -> np.ndarray:
     return thinned(analysis.trace.allocated, np.searchsorted(analysis.trace.steps, steps).astype(np.intp))
 
 
-def _memory_chart(trace: MemoryTrace, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
-    areas = [Area(name=_name(name), colour=c, values=values[drawn]) for name, c, values in _layers(trace)]
-    lines = [Line(name="allocated", colour="ink", values=trace.allocated[drawn])]
+def _memory_chart(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
+    areas = [ChartArea(name=_name(name), colour=c, values=values[drawn]) for name, c, values in _layers(trace)]
+    lines = [ChartLine(name="allocated", colour="ink", values=trace.allocated[drawn])]
     if np.isfinite(trace.reserved).any():
-        lines.append(Line(name="reserved", colour="ink soft", values=trace.reserved[drawn]))
+        lines.append(ChartLine(name="reserved", colour="ink soft", values=trace.reserved[drawn]))
     title = "Memory by owner" if trace.account else "Memory by category" if areas else "Memory"
     return chart(title, "MB", trace.steps[drawn], areas=areas, lines=lines, marks=events)
 
 
-def _layers(trace: MemoryTrace) -> Iterator[tuple[str, str, Floats]]:
+def _layers(trace: MemoryHistory) -> Iterator[tuple[str, str, Floats]]:
     """Yield name, colour and values, the largest first; beyond nine the smallest are one grey layer."""
     used = [(name, values) for name, values in trace.stack.items() if values.any()]
     used.sort(key=lambda pair: -float(np.nanmean(pair[1])))
@@ -113,10 +113,10 @@ def _layers(trace: MemoryTrace) -> Iterator[tuple[str, str, Floats]]:
         yield f"{len(rest)} more", "c8", np.sum(rest, axis=0)
 
 
-def _idle_chart(trace: MemoryTrace, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
+def _idle_chart(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
     if not np.isfinite(trace.fragmentation).any():
         return ""
-    line = Line(name="fragmentation", colour="ink", values=trace.fragmentation[drawn])
+    line = ChartLine(name="fragmentation", colour="ink", values=trace.fragmentation[drawn])
     plot = chart("Fragmentation", "% of the reserved memory", trace.steps[drawn], lines=[line], marks=events)
     return f"{plot}<p class=quiet>{escape(IDLE)}</p>"
 
@@ -201,7 +201,7 @@ def _timeline(analysis: Analysis) -> str:
     return _table("Timeline", head, body)
 
 
-def _notes(trace: MemoryTrace) -> str:
+def _notes(trace: MemoryHistory) -> str:
     notes = "".join(f"<li>{escape(_name(note, 400))}</li>" for note in trace.notes)
     return f"<h3>Notes</h3><ul>{notes}</ul>" if notes else ""
 
@@ -217,7 +217,7 @@ def _table(title: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> st
     return f"<h3>{escape(title)}</h3><div class=wide><table><tr>{top}</tr>{lines}</table></div>"
 
 
-def _embedded(trace: MemoryTrace, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
+def _embedded(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
     """Return what is drawn, as JSON that cannot end its script element."""
     columns = {"allocated": trace.allocated, "reserved": trace.reserved, "fragmentation": trace.fragmentation}
     names = {name: values for name, values in columns.items() if np.isfinite(values).any()}
@@ -237,4 +237,4 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _name(text: str, most: int = 60) -> str:
-    return shown(text, most)
+    return sanitized(text, most)

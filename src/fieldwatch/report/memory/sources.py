@@ -12,7 +12,7 @@ from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, read_history
 from fieldwatch.report.memory.from_census import census_trace
 from fieldwatch.report.memory.from_journal import journal_trace
 from fieldwatch.report.memory.from_tensor_log import log_trace
-from fieldwatch.report.memory.trace import Curve, MemoryTrace
+from fieldwatch.report.memory.trace import MemoryHistory, RecordedCurve
 
 LOGS = "tensor_profile_*.log"
 LATEST = "latest"
@@ -22,7 +22,7 @@ _MOST_FOLDERS = 20_000
 _PASSED_OVER = frozenset(("node_modules", "__pycache__", "site-packages", "checkpoints", "tensorboard", "products"))
 
 
-def read_trace(path: Path, label: str = "") -> MemoryTrace:
+def read_trace(path: Path, label: str = "") -> MemoryHistory:
     """Read what a file or folder tells about memory.
 
     A run folder gives its ``memory.jsonl``; without one its tensor logs, else the always-on counters of its journal.
@@ -87,7 +87,7 @@ def _logs(start: Path) -> Iterator[Path]:
             yield from (here / n for n in files if n == MEMORY_LOG or here.joinpath(n).match(LOGS))
 
 
-def _read(path: Path, label: str, history: History | None) -> MemoryTrace:
+def _read(path: Path, label: str, history: History | None) -> MemoryHistory:
     if not path.exists():
         raise MissingPathError(f"{path} does not exist: give a run folder, a memory.jsonl, a tensor log or 'latest'")
     if path.is_file():
@@ -121,7 +121,7 @@ def _run_of(path: Path) -> Path | None:
     return folder if (folder / JOURNAL).exists() or (folder / EVENTS).exists() else None
 
 
-def _joined(trace: MemoryTrace, history: History) -> MemoryTrace:
+def _joined(trace: MemoryHistory, history: History) -> MemoryHistory:
     kinds = ("growth", "evaluation", "reset", "refusal", "finding", "checkpoint", "phase")
     told = {kind: np.array([event["step"] for event in history.events(kind)], np.int64) for kind in kinds}
     return replace(
@@ -132,11 +132,11 @@ def _joined(trace: MemoryTrace, history: History) -> MemoryTrace:
     )
 
 
-def _curve(history: History, name: str) -> Curve | None:
+def _curve(history: History, name: str) -> RecordedCurve | None:
     if name not in history:
         return None
     series = history[name]
-    return Curve(steps=series.steps.astype(np.int64), values=series.values)
+    return RecordedCurve(steps=series.steps.astype(np.int64), values=series.values)
 
 
 def labels(paths: Sequence[Path]) -> list[str]:

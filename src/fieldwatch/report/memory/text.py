@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.trace import Large
+from fieldwatch.report.memory.trace import LargestTensor
 
 RULE = "=" * 80
 COLOURS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
@@ -40,7 +40,7 @@ def _lines(analysis: Analysis) -> Iterator[Text | Padding]:
     yield from _timeline(analysis)
     if analysis.trace.notes:
         yield from _heading("NOTES")
-        yield from (_paragraph(shown(note, 400)) for note in analysis.trace.notes)
+        yield from (_paragraph(sanitized(note, 400)) for note in analysis.trace.notes)
     yield Text()
 
 
@@ -88,7 +88,7 @@ def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
     yield Text(title)
     for name, size in sorted(used.items(), key=lambda pair: -pair[1]):
         share = f"({100 * size / whole:5.1f}%)" if whole > 0 else ""
-        yield Text(f"  {shown(name, 40):<15}: {size:8.1f} MB  {share}")
+        yield Text(f"  {sanitized(name, 40):<15}: {size:8.1f} MB  {share}")
 
 
 def _large(analysis: Analysis) -> Iterator[Text]:
@@ -99,12 +99,12 @@ def _large(analysis: Analysis) -> Iterator[Text]:
     yield Text(f"Large Tensors (>{trace.large_threshold}MB): {trace.large_counts[-1]:.0f}")
     if trace.largest:
         yield Text(f"Top {len(trace.largest)} largest:")
-        yield from map(_one_large, trace.largest)
+        yield from map(_large_tensor_line, trace.largest)
 
 
-def _one_large(one: Large) -> Text:
-    line = f"  {one.size:8.2f} MB | shape={shown(one.shape, 60)} | dtype={shown(one.dtype, 20)}"
-    owner = f" | {shown(one.owner, 60)}" if one.owner else ""
+def _large_tensor_line(one: LargestTensor) -> Text:
+    line = f"  {one.size:8.2f} MB | shape={sanitized(one.shape, 60)} | dtype={sanitized(one.dtype, 20)}"
+    owner = f" | {sanitized(one.owner, 60)}" if one.owner else ""
     return Text(line + owner + (f" | {one.views} views" if one.views > 1 else ""))
 
 
@@ -114,7 +114,7 @@ def _account(analysis: Analysis) -> Iterator[Text]:
         return
     yield from _heading("ACCOUNT", "at the last snapshot, by owner")
     for name, size in parts.items():
-        yield Text(f"  {shown(name, 40):<15}: {size:8.1f} MB")
+        yield Text(f"  {sanitized(name, 40):<15}: {size:8.1f} MB")
     missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
     if abs(missing) > 1e-3:  # not a census of ours: by its definition the parts add up to the byte
         yield Text(f"  {'not accounted':<15}: {missing:8.1f} MB", "bold yellow")
@@ -139,7 +139,7 @@ def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
 
 
 def _trend(quantity: Quantity) -> Text:
-    name = f"  {shown(quantity.name, 24):<24} "
+    name = f"  {sanitized(quantity.name, 24):<24} "
     verdict = (quantity.verdict, COLOURS.get(quantity.verdict, "dim"))
     if quantity.trend is None:
         return Text.assemble(name, f"{'':>12}   {'':^23}   ", verdict)
@@ -162,7 +162,7 @@ def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
         return
     yield from _heading("FRAGMENTATION", f"mean {idle.mean:.1f}%, highest {idle.highest:.1f}%")
     for name, values in analysis.trace.fragments.items():
-        line = f"  {shown(name, 40):<15}: {values[-1]:8.1f} MB at the end, at most {values.max():.1f} MB"
+        line = f"  {sanitized(name, 40):<15}: {values[-1]:8.1f} MB at the end, at most {values.max():.1f} MB"
         yield Text(line)
     yield _paragraph(IDLE)
 
@@ -180,15 +180,15 @@ def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
 
 
 def _jump(jump: Jump) -> Text:
-    part = f"  {shown(jump.parts[0][0], 20)} {jump.parts[0][1]:+.0f} MB" if jump.parts else ""
-    near = f"  [{shown(', '.join(jump.near), 60)}]" if jump.near else ""
+    part = f"  {sanitized(jump.parts[0][0], 20)} {jump.parts[0][1]:+.0f} MB" if jump.parts else ""
+    near = f"  [{sanitized(', '.join(jump.near), 60)}]" if jump.near else ""
     quiet = f"  {jump.quiet} quiet before" if jump.quiet >= 20 else ""
     size = f"{jump.change:+.1f} MB ({100 * jump.share:+.1f}%)"
     return Text(f"  {jump.step:>9}  {jump.shape:<5} {size:<19}{part}{near}{quiet}")
 
 
 def _link(link: Link) -> Padding:
-    near = f"{link.together} of {link.jumps} with an event '{shown(link.kind, 30)}' since the snapshot before"
+    near = f"{link.together} of {link.jumps} with an event '{sanitized(link.kind, 30)}' since the snapshot before"
     return _paragraph(f"{near} ({link.events} such events; {link.expected:.1f} by chance, p = {link.chance:.2g})")
 
 
@@ -208,7 +208,7 @@ def _cell(value: float, unit: str) -> str:
     return _amount(value, unit) if np.isfinite(value) else "-"
 
 
-def shown(text: str, most: int) -> str:
+def sanitized(text: str, most: int) -> str:
     """Return a name from a file, fit for a terminal: no control characters, not too long."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -14,7 +14,7 @@ MB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Large:
+class LargestTensor:
     """One of the largest tensors at the end.
 
     Attributes:
@@ -33,7 +33,7 @@ class Large:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class RecordedCurve:
     """Another recorded quantity of the same run: ``[m]`` steps and ``[m]`` values."""
 
     steps: Steps
@@ -49,7 +49,7 @@ def _events() -> dict[str, Steps]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryTrace:
+class MemoryHistory:
     """A run's memory as columns; every size in MB, NaN where it is not known.
 
     Attributes:
@@ -95,7 +95,7 @@ class MemoryTrace:
     fragments: Mapping[str, Floats] = field(default_factory=_columns)
     large_counts: Floats
     large_threshold: int = 100
-    largest: tuple[Large, ...] = ()
+    largest: tuple[LargestTensor, ...] = ()
     began: str = ""
     ended: str = ""
     device: str = ""
@@ -103,8 +103,8 @@ class MemoryTrace:
     replaced: int = 0
     notes: tuple[str, ...] = ()
     events: Mapping[str, Steps] = field(default_factory=_events)
-    loss: Curve | None = None
-    peak: Curve | None = None
+    loss: RecordedCurve | None = None
+    peak: RecordedCurve | None = None
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -62,6 +62,7 @@ def trend_of(steps: NDArray[np.int64], values: Floats) -> Trend | None:
     slopes = np.sort((y[j] - y[i]) / (x[j] - x[i]))
     slope = float(np.median(slopes))
     n = len(x)
+    # Variance of Kendall's S without ties; Sen's interval takes the slopes of these ranks.
     spread = math.sqrt(n * (n - 1) * (2 * n + 5) / 18) * widening(y - slope * x)
     lower = (len(slopes) - _NORMAL * spread) / 2
     upper = (len(slopes) + _NORMAL * spread) / 2
@@ -85,6 +86,7 @@ def widening(rest: Floats) -> float:
     if power <= 0:
         return 1.0
     alike = float(rest[1:] @ rest[:-1]) / power
+    # Not significant at 95 %: then it is taken for zero.
     if alike < _NORMAL / math.sqrt(len(rest)):
         return 1.0
     return math.sqrt((1 + alike) / (1 - min(alike, 0.98)))

@@ -57,11 +57,11 @@ def ranks_table(ranks: Sequence[RankFacts]) -> Table:
         table.add_column(column, justify="left" if column == "host" else "right")
     for one in ranks:
         figures = (one.allocated, one.peak, one.reserved, one.step_ms)
-        table.add_row(str(one.rank), one.host, str(one.pid), str(one.step), *map(_shown, figures))
+        table.add_row(str(one.rank), one.host, str(one.pid), str(one.step), *map(_cell, figures))
     columns = [[one.allocated for one in ranks], [one.peak for one in ranks], [one.reserved for one in ranks]]
     known = [[value for value in column if value is not None] for column in columns]
-    table.add_row("most", "", "", "", *(_shown(max(values, default=None)) for values in known), "")
-    table.add_row("sum", "", "", "", *(_shown(sum(values) if values else None) for values in known), "")
+    table.add_row("most", "", "", "", *(_cell(max(values, default=None)) for values in known), "")
+    table.add_row("sum", "", "", "", *(_cell(sum(values) if values else None) for values in known), "")
     return table
 
 
@@ -86,5 +86,5 @@ def _largest(history: History, name: str) -> float | None:
     return float(history[name].values.max()) if name in history.names() and len(history[name].values) else None
 
 
-def _shown(value: float | None) -> str:
+def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}"

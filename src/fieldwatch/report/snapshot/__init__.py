@@ -4,19 +4,25 @@ from fieldwatch.report.snapshot.as_json import snapshot_json
 from fieldwatch.report.snapshot.error import SnapshotError
 from fieldwatch.report.snapshot.model import (
     Allocations,
-    DeviceMemory,
+    DeviceSnapshot,
     Inconsistency,
+    LabeledPhase,
+    MemoryTotals,
     Peak,
-    Phase,
     PoolUse,
     SiteUse,
     Snapshot,
     Timeline,
-    Totals,
 )
 from fieldwatch.report.snapshot.pickled import MAX_BYTES
 from fieldwatch.report.snapshot.read import read_snapshot
-from fieldwatch.report.snapshot.recorded import ACTIONS, Block, OutOfMemory, Segment, Trace
+from fieldwatch.report.snapshot.records import (
+    ACTIONS,
+    AllocatorBlock,
+    AllocatorSegment,
+    AllocatorTrace,
+    FailedAllocation,
+)
 from fieldwatch.report.snapshot.stacks import Frame, Stack
 from fieldwatch.report.snapshot.table import snapshot_table
 from fieldwatch.report.snapshot.view import write_view
@@ -25,22 +31,22 @@ __all__ = [
     "ACTIONS",
     "MAX_BYTES",
     "Allocations",
-    "Block",
-    "DeviceMemory",
+    "AllocatorBlock",
+    "AllocatorSegment",
+    "AllocatorTrace",
+    "DeviceSnapshot",
+    "FailedAllocation",
     "Frame",
     "Inconsistency",
-    "OutOfMemory",
+    "LabeledPhase",
+    "MemoryTotals",
     "Peak",
-    "Phase",
     "PoolUse",
-    "Segment",
     "SiteUse",
     "Snapshot",
     "SnapshotError",
     "Stack",
     "Timeline",
-    "Totals",
-    "Trace",
     "read_snapshot",
     "snapshot_json",
     "snapshot_table",

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fieldwatch.report.snapshot.model import Allocations
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.records import (
     ALLOC,
     FREE_COMPLETED,
     FREE_REQUESTED,
-    Block,
-    Recorded,
-    Trace,
+    AllocatorBlock,
+    AllocatorTrace,
+    DeviceRecord,
 )
 
 _OLDER = -1
@@ -21,7 +21,7 @@ _NOWHERE = -1
 
 
 @dataclass(kw_only=True)
-class Oddities:
+class Mismatches:
     """What did not fit together while allocations were followed: counts, and bytes where they mean something."""
 
     count: Counter[str] = field(default_factory=Counter[str])
@@ -42,7 +42,7 @@ class _Follower:
         self.alive: dict[int, int] = {}
         self.pending: set[int] = set()
         self.returned: set[int] = set()
-        self.oddities = Oddities()
+        self.oddities = Mismatches()
 
     def allocate(self, at: int, address: int, size: int, stack: int) -> None:
         if address in self.alive:
@@ -57,6 +57,7 @@ class _Follower:
         self.pending.add(address)
 
     def complete(self, at: int, address: int, size: int) -> None:
+        # The bytes were given back with the request; this only says that the stream is done.
         if address in self.pending:
             self.pending.discard(address)
             return
@@ -82,7 +83,7 @@ class _Follower:
         if why:
             self.oddities.note(why, row[0])
 
-    def settle(self, blocks: Iterable[Block], events: int) -> None:
+    def settle(self, blocks: Iterable[AllocatorBlock], events: int) -> None:
         """Match what is alive with the blocks in use at the end; blocks from before the history are added."""
         for block in blocks:
             size = block.size if block.requested is None else block.requested
@@ -101,7 +102,7 @@ class _Follower:
             self.oddities.note("alive in the history, but no block stands for it", self.rows[left][0])
 
 
-def follow(recorded: Recorded) -> tuple[Allocations, Oddities]:
+def follow(recorded: DeviceRecord) -> tuple[Allocations, Mismatches]:
     """Return every allocation that the history or the final state knows, and what did not fit.
 
     A block in use counts as live from its request until ``free_requested``; where the history has no such events
@@ -124,11 +125,11 @@ def follow(recorded: Recorded) -> tuple[Allocations, Oddities]:
     return columns, follower.oddities
 
 
-def _in_use(recorded: Recorded) -> Iterable[Block]:
+def _in_use(recorded: DeviceRecord) -> Iterable[AllocatorBlock]:
     states = {"active_allocated"} if _names_requests(recorded.trace) else {"active_allocated", "active_awaiting_free"}
     return (block for segment in recorded.segments for block in segment.blocks if block.state in states)
 
 
-def _names_requests(trace: Trace) -> bool:
+def _names_requests(trace: AllocatorTrace) -> bool:
     """Tell whether the history says when memory was given back, not only when it was free again."""
     return not len(trace) or bool((trace.action == FREE_REQUESTED).any()) or not (trace.action == FREE_COMPLETED).any()

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from fieldwatch.report.snapshot.fields import shown
-from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot, Totals
-from fieldwatch.report.snapshot.recorded import OutOfMemory
+from fieldwatch.report.snapshot.fields import sanitized
+from fieldwatch.report.snapshot.model import DeviceSnapshot, MemoryTotals, Snapshot
+from fieldwatch.report.snapshot.records import FailedAllocation
 from fieldwatch.report.snapshot.sites import site_name
 
 
@@ -17,14 +17,14 @@ def snapshot_json(snapshot: Snapshot, *, sites: int = 50) -> dict[str, Any]:
         sites: at most this many allocation sites for each device; ``sites_total`` says how many there are.
     """
     return {
-        "file": shown(str(snapshot.path)),
+        "file": sanitized(str(snapshot.path)),
         "size_bytes": snapshot.size_bytes,
         "settings": dict(snapshot.settings),
         "devices": [_device(snapshot, device, sites) for device in snapshot.devices],
     }
 
 
-def _device(snapshot: Snapshot, device: DeviceMemory, sites: int) -> dict[str, Any]:
+def _device(snapshot: Snapshot, device: DeviceSnapshot, sites: int) -> dict[str, Any]:
     return {
         "device": device.device,
         **_totals(device.totals),
@@ -41,11 +41,11 @@ def _device(snapshot: Snapshot, device: DeviceMemory, sites: int) -> dict[str, A
     }
 
 
-def _totals(totals: Totals) -> dict[str, Any]:
+def _totals(totals: MemoryTotals) -> dict[str, Any]:
     return {**asdict(totals), "free": totals.free, "fragmentation": totals.fragmentation}
 
 
-def _history(device: DeviceMemory) -> dict[str, Any]:
+def _history(device: DeviceSnapshot) -> dict[str, Any]:
     peak = device.timeline.peak
     return {
         "events": len(device.trace),
@@ -56,5 +56,5 @@ def _history(device: DeviceMemory) -> dict[str, Any]:
     }
 
 
-def _failure(snapshot: Snapshot, failed: OutOfMemory) -> dict[str, Any]:
+def _failure(snapshot: Snapshot, failed: FailedAllocation) -> dict[str, Any]:
     return asdict(failed) | {"site": site_name(snapshot.stacks[failed.stack])}

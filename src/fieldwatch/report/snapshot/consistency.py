@@ -4,20 +4,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fieldwatch.report.snapshot.allocations import Oddities
+from fieldwatch.report.snapshot.allocations import Mismatches
 from fieldwatch.report.snapshot.model import Inconsistency, Timeline
-from fieldwatch.report.snapshot.recorded import FREE_REQUESTED, Recorded, Segment
+from fieldwatch.report.snapshot.records import FREE_REQUESTED, AllocatorSegment, DeviceRecord
 from fieldwatch.report.snapshot.timeline import MOST_SPANS
 from fieldwatch.report.snapshot.totals import bytes_in
 
 
-def inconsistencies_of(recorded: Recorded, oddities: Oddities, timeline: Timeline) -> tuple[Inconsistency, ...]:
+def inconsistencies_of(recorded: DeviceRecord, oddities: Mismatches, timeline: Timeline) -> tuple[Inconsistency, ...]:
     """Return every kind of disagreement once, with how often it occurs."""
     found = [*_state(recorded.segments), *_odd_events(recorded, oddities), *_order(recorded, timeline)]
     return tuple(found)
 
 
-def _state(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
+def _state(segments: tuple[AllocatorSegment, ...]) -> Iterator[Inconsistency]:
     """Compare what the segments say with what their blocks add up to."""
     sums = [(s, sum(b.size for b in s.blocks), bytes_in(s, "active_allocated")) for s in segments]
     gaps = [(s.total, covered) for s, covered, _ in sums if covered != s.total]
@@ -39,7 +39,7 @@ def _state(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
     yield from _places(segments)
 
 
-def _places(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
+def _places(segments: tuple[AllocatorSegment, ...]) -> Iterator[Inconsistency]:
     """Find blocks outside their segment or over one another, and blocks smaller than what was asked for."""
     apart = small = 0
     for segment in segments:
@@ -58,7 +58,7 @@ def _places(segments: tuple[Segment, ...]) -> Iterator[Inconsistency]:
         )
 
 
-def _odd_events(recorded: Recorded, oddities: Oddities) -> Iterator[Inconsistency]:
+def _odd_events(recorded: DeviceRecord, oddities: Mismatches) -> Iterator[Inconsistency]:
     """Report what did not fit while allocations were followed."""
     for what, count in oddities.count.items():
         reason = ""
@@ -69,7 +69,7 @@ def _odd_events(recorded: Recorded, oddities: Oddities) -> Iterator[Inconsistenc
         yield _found("an action of an unknown kind", count, f"{count:,} events of the unknown action {action!r}")
 
 
-def _order(recorded: Recorded, timeline: Timeline) -> Iterator[Inconsistency]:
+def _order(recorded: DeviceRecord, timeline: Timeline) -> Iterator[Inconsistency]:
     """Report clocks that run backwards and amounts that cannot be."""
     names = len({mark.name for mark in recorded.annotations})
     if names > MOST_SPANS:

@@ -4,25 +4,25 @@ from typing import Any, cast
 
 from fieldwatch.report.snapshot.error import SnapshotError
 
-Place = tuple[str | int, ...]
-Given = dict[Any, Any]  # a dict of the file: even its keys may be anything
+KeyPath = tuple[str | int, ...]
+RawDict = dict[Any, Any]  # a dict of the file: even its keys may be anything
 MOST = (1 << 63) - 1
 LARGEST_ADDRESS = (1 << 64) - 1
 _LONGEST = 400
 
 
-def spell(place: Place) -> str:
+def spell(place: KeyPath) -> str:
     """Return a place as one reads it: ``segments[3].blocks[0].size``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
-def wrong(place: Place, value: object, wanted: str) -> SnapshotError:
+def wrong(place: KeyPath, value: object, wanted: str) -> SnapshotError:
     """Make the error for a value of a wrong kind."""
     shown = f" {str(value)[:60]!r}" if isinstance(value, str | int | float) else ""
     return SnapshotError(f"{spell(place)} is {type(value).__name__}{shown}; wanted {wanted}")
 
 
-def mapping(value: object, place: Place) -> Given:
+def mapping(value: object, place: KeyPath) -> RawDict:
     """Return a value that must be a dict.
 
     Raises:
@@ -30,10 +30,10 @@ def mapping(value: object, place: Place) -> Given:
     """
     if type(value) is not dict:
         raise wrong(place, value, "a dict")
-    return cast("Given", value)
+    return cast("RawDict", value)
 
 
-def items(owner: Given, key: str, place: Place) -> list[Any]:
+def items(owner: RawDict, key: str, place: KeyPath) -> list[Any]:
     """Return the list under a key; a missing key is an empty list.
 
     Raises:
@@ -42,7 +42,7 @@ def items(owner: Given, key: str, place: Place) -> list[Any]:
     return listed(owner[key], (*place, key)) if key in owner else []
 
 
-def listed(value: object, place: Place) -> list[Any]:
+def listed(value: object, place: KeyPath) -> list[Any]:
     """Return a value that must be a list.
 
     Raises:
@@ -53,7 +53,7 @@ def listed(value: object, place: Place) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def number(owner: Given, key: str, place: Place, default: int | None = None, most: int = MOST) -> int:
+def number(owner: RawDict, key: str, place: KeyPath, default: int | None = None, most: int = MOST) -> int:
     """Return the number under a key.
 
     Args:
@@ -76,7 +76,7 @@ def number(owner: Given, key: str, place: Place, default: int | None = None, mos
     raise wrong((*place, key), value, f"a whole number from 0 to {most}")
 
 
-def text(owner: Given, key: str, place: Place, default: str | None = None) -> str:
+def text(owner: RawDict, key: str, place: KeyPath, default: str | None = None) -> str:
     """Return the text under a key, fit to be shown: cut at 400 characters, unprintable characters replaced.
 
     Raises:
@@ -84,11 +84,11 @@ def text(owner: Given, key: str, place: Place, default: str | None = None) -> st
     """
     value = owner.get(key, default)
     if type(value) is str:
-        return shown(value)
+        return sanitized(value)
     raise wrong((*place, key), value, "text")
 
 
-def shown(value: str) -> str:
+def sanitized(value: str) -> str:
     """Return text that a terminal and a page can show: no control characters, no half characters, not endless."""
     value = value[:_LONGEST]
     return value if value.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in value)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.snapshot.recorded import OutOfMemory, Segment, Trace
+from fieldwatch.report.snapshot.records import AllocatorSegment, AllocatorTrace, FailedAllocation
 from fieldwatch.report.snapshot.stacks import Stack
 
 Source = Literal["metadata", "annotation"]
@@ -102,11 +102,11 @@ class SiteUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals:
+class MemoryTotals:
     """The state of one device, or of one of its pools, at the end.
 
     ``reserved = allocated + awaiting_free + not_returnable + returnable + uncovered`` where the file agrees with
-    itself; where it does not, ``DeviceMemory.inconsistencies`` says so with numbers.
+    itself; where it does not, ``DeviceSnapshot.inconsistencies`` says so with numbers.
 
     Attributes:
         segments: how many.
@@ -161,11 +161,11 @@ class PoolUse:
     pool: tuple[int, ...]
     kind: str
     stream: int
-    totals: Totals
+    totals: MemoryTotals
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
+class LabeledPhase:
     """What happened while a label was set or a span was open.
 
     Attributes:
@@ -199,7 +199,7 @@ class Inconsistency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceMemory:
+class DeviceSnapshot:
     """One device of a snapshot: what the file says, and what follows from it.
 
     Attributes:
@@ -218,16 +218,16 @@ class DeviceMemory:
     """
 
     device: int
-    segments: tuple[Segment, ...]
-    trace: Trace
-    totals: Totals
+    segments: tuple[AllocatorSegment, ...]
+    trace: AllocatorTrace
+    totals: MemoryTotals
     pools: tuple[PoolUse, ...]
     allocations: Allocations
     timeline: Timeline
     sites: tuple[SiteUse, ...]
     site_of: NDArray[np.int32]
-    out_of_memory: tuple[OutOfMemory, ...]
-    phases: tuple[Phase, ...]
+    out_of_memory: tuple[FailedAllocation, ...]
+    phases: tuple[LabeledPhase, ...]
     inconsistencies: tuple[Inconsistency, ...]
 
 
@@ -245,6 +245,6 @@ class Snapshot:
 
     path: Path
     size_bytes: int
-    devices: tuple[DeviceMemory, ...]
+    devices: tuple[DeviceSnapshot, ...]
     stacks: tuple[Stack, ...]
     settings: Mapping[str, str]

@@ -15,6 +15,7 @@ from itertools import islice
 from fieldwatch.report.snapshot.error import SnapshotError
 
 _INTEGER = rb"(?:K.|M..|J....|" + b"|".join(b"\x8a%c.{%d}" % (n, n) for n in range(10)) + rb")"
+# Possessive quantifiers (`*+`, `{...}+`) never backtrack: time stays linear on hostile files.
 _PLAIN = re.compile(
     rb"(?:h.|"  # most of a snapshot refers to text it has named before
     + _INTEGER
@@ -59,6 +60,7 @@ def check_opcodes(data: bytes) -> None:
         start = place
         place = _skip_plain(data, place)
         containers += data.count(b"}", start, place) + data.count(b"]", start, place)
+        # An empty container costs a hostile file one byte; those of a real snapshot hold something.
         if containers > size // _BYTES_PER_CONTAINER + _FREE_CONTAINERS:
             raise SnapshotError(f"more than {containers:,} lists and dicts in {size:,} bytes: made to exhaust memory")
         if place >= size:

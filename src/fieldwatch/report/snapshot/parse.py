@@ -9,27 +9,27 @@ from fieldwatch.report.snapshot.error import SnapshotError
 from fieldwatch.report.snapshot.fields import (
     LARGEST_ADDRESS,
     MOST,
-    Given,
-    Place,
+    KeyPath,
+    RawDict,
     items,
     listed,
     mapping,
     number,
-    shown,
+    sanitized,
     text,
     wrong,
 )
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.records import (
     ACTIONS,
     SEGMENT_UNMAP,
     UNKNOWN,
+    AllocatorBlock,
+    AllocatorSegment,
+    AllocatorTrace,
     Annotation,
-    Block,
-    OutOfMemory,
-    Recorded,
-    Segment,
+    DeviceRecord,
+    FailedAllocation,
     State,
-    Trace,
 )
 from fieldwatch.report.snapshot.stacks import Stack, StackTable
 
@@ -46,7 +46,7 @@ _MOST_SUM = 1 << 62
 _SPARE = 4096
 
 
-def parse_snapshot(root: Any, size: int) -> tuple[tuple[Recorded, ...], tuple[Stack, ...], dict[str, str]]:
+def parse_snapshot(root: Any, size: int) -> tuple[tuple[DeviceRecord, ...], tuple[Stack, ...], dict[str, str]]:
     """Check the data of a snapshot and return its devices, stacks and settings.
 
     Args:
@@ -69,12 +69,12 @@ def parse_snapshot(root: Any, size: int) -> tuple[tuple[Recorded, ...], tuple[St
     return tuple(recorded), tuple(table.stacks), _settings(whole)
 
 
-def _whole(root: Any) -> Given:
+def _whole(root: Any) -> RawDict:
     """Return the dict form of a snapshot."""
     if type(root) is list:
         return {"segments": root}
-    if type(root) is dict and {"segments", "device_traces"} & cast("Given", root).keys():
-        return cast("Given", root)
+    if type(root) is dict and {"segments", "device_traces"} & cast("RawDict", root).keys():
+        return cast("RawDict", root)
     kind = type(cast("object", root)).__name__
     raise SnapshotError(
         f"the file holds a {kind} that is no memory snapshot; wanted a dict with 'segments' and "
@@ -84,35 +84,35 @@ def _whole(root: Any) -> Given:
 
 def _recorded(
     device: int,
-    segments: list[Segment],
-    history: tuple[Trace, tuple[OutOfMemory, ...]],
+    segments: list[AllocatorSegment],
+    history: tuple[AllocatorTrace, tuple[FailedAllocation, ...]],
     annotations: list[Annotation],
-) -> Recorded:
+) -> DeviceRecord:
     total = sum(_bound(segment) for segment in segments) + float(history[0].size.sum(dtype=np.float64))
     if total > _MOST_SUM:
         raise SnapshotError(f"device {device}: sizes add up to {total:.3g} bytes; wanted those of a real device")
     own = tuple(annotation for annotation in annotations if annotation.device == device)
-    return Recorded(
+    return DeviceRecord(
         device=device, segments=tuple(segments), trace=history[0], out_of_memory=history[1], annotations=own
     )
 
 
-def _bound(segment: Segment) -> int:
+def _bound(segment: AllocatorSegment) -> int:
     """Return no less than any amount that follows from a segment."""
     own = segment.total + (segment.allocated or 0) + (segment.active or 0) + (segment.requested or 0)
     return own + sum(block.size + (block.requested or 0) for block in segment.blocks)
 
 
-def _device_count(root: Given) -> int:
+def _device_count(root: RawDict) -> int:
     count = len(items(root, "device_traces", ()))
     if count > _MOST_DEVICES:
         raise SnapshotError(f"device_traces has {count:,} entries; wanted one for each device, at most {_MOST_DEVICES}")
     return count
 
 
-def _segments(root: Given, table: StackTable) -> dict[int, list[Segment]]:
+def _segments(root: RawDict, table: StackTable) -> dict[int, list[AllocatorSegment]]:
     """Return the segments of each device."""
-    found: dict[int, list[Segment]] = {}
+    found: dict[int, list[AllocatorSegment]] = {}
     given = items(root, "segments", ())
     table.spend(len(given), ("segments",))
     for at, value in enumerate(given):
@@ -123,9 +123,9 @@ def _segments(root: Given, table: StackTable) -> dict[int, list[Segment]]:
     return found
 
 
-def _segment(given: Given, place: Place, table: StackTable) -> Segment:
+def _segment(given: RawDict, place: KeyPath, table: StackTable) -> AllocatorSegment:
     address = number(given, "address", place, most=LARGEST_ADDRESS)
-    return Segment(
+    return AllocatorSegment(
         address=address,
         total=number(given, "total_size", place, most=_MOST_SUM),
         allocated=_optional(given, "allocated_size", place),
@@ -139,11 +139,11 @@ def _segment(given: Given, place: Place, table: StackTable) -> Segment:
     )
 
 
-def _optional(given: Given, key: str, place: Place) -> int | None:
+def _optional(given: RawDict, key: str, place: KeyPath) -> int | None:
     return number(given, key, place) if key in given else None
 
 
-def _pool(value: Any, place: Place) -> tuple[int, ...]:
+def _pool(value: Any, place: KeyPath) -> tuple[int, ...]:
     if type(value) not in {list, tuple} or len(value) > 4 or not all(_is_id(part) for part in value):
         raise wrong(place, value, "two whole numbers")
     return tuple(value)
@@ -153,8 +153,8 @@ def _is_id(part: Any) -> bool:
     return type(part) is int and 0 <= part <= LARGEST_ADDRESS
 
 
-def _blocks(given: Given, address: int, place: Place, table: StackTable) -> tuple[Block, ...]:
-    blocks: list[Block] = []
+def _blocks(given: RawDict, address: int, place: KeyPath, table: StackTable) -> tuple[AllocatorBlock, ...]:
+    blocks: list[AllocatorBlock] = []
     values = items(given, "blocks", place)
     table.spend(len(values), place)
     for at, value in enumerate(values):
@@ -164,16 +164,16 @@ def _blocks(given: Given, address: int, place: Place, table: StackTable) -> tupl
     return tuple(blocks)
 
 
-def _block(given: Given, follows: int, place: Place, table: StackTable) -> Block:
+def _block(given: RawDict, follows: int, place: KeyPath, table: StackTable) -> AllocatorBlock:
     size = number(given, "size", place)
     state = _STATES.get(text(given, "state", place))
     if state is None:
         raise wrong((*place, "state"), given["state"], f"one of {', '.join(_STATES)}")
-    made = _made(given, place)
+    made = _allocation_of(given, place)
     requested = number(made, "requested_size", place, default=-1) if "requested_size" in made else None
     if requested is None and "real_size" in made:
         requested = number(made, "real_size", (*place, "history", 0))
-    return Block(
+    return AllocatorBlock(
         address=number(given, "address", place, default=follows, most=LARGEST_ADDRESS),
         size=size,
         requested=0 if state == "inactive" else requested,
@@ -182,7 +182,7 @@ def _block(given: Given, follows: int, place: Place, table: StackTable) -> Block
     )
 
 
-def _made(given: Given, place: Place) -> Given:
+def _allocation_of(given: RawDict, place: KeyPath) -> RawDict:
     """Return the dict that says how a block was made: the block, or in torch 1.13 the first of its history."""
     history = items(given, "history", place)
     return mapping(history[0], (*place, "history", 0)) if history and "requested_size" not in given else given
@@ -195,9 +195,9 @@ class _Columns:
         self.rows: list[tuple[int, int, int, int, int, int]] = []
         self.phases: dict[str, int] = {}
         self.unknown: Counter[str] = Counter()
-        self.out_of_memory: list[OutOfMemory] = []
+        self.out_of_memory: list[FailedAllocation] = []
 
-    def add(self, event: Given, place: Place, table: StackTable) -> None:
+    def add(self, event: RawDict, place: KeyPath, table: StackTable) -> None:
         """Check one event and keep it."""
         action = event.get("action")
         code = _CODES.get(action, UNKNOWN) if type(action) is str else UNKNOWN
@@ -212,7 +212,7 @@ class _Columns:
         if failed:
             free = _optional(event, "device_free", place)
             self.out_of_memory.append(
-                OutOfMemory(event=len(self.rows), time=time, requested=size, device_free=free, stack=stack)
+                FailedAllocation(event=len(self.rows), time=time, requested=size, device_free=free, stack=stack)
             )
         label = event.get("user_metadata", "")
         phase = self._phase(text(event, "user_metadata", place)) if label != "" else -1
@@ -221,10 +221,10 @@ class _Columns:
     def _phase(self, label: str) -> int:
         return self.phases.setdefault(label, len(self.phases))
 
-    def finish(self) -> Trace:
+    def finish(self) -> AllocatorTrace:
         """Return the columns."""
         action, address, size, time, stack, phase = zip(*self.rows, strict=True) if self.rows else [()] * 6
-        return Trace(
+        return AllocatorTrace(
             action=np.array(action, dtype=np.uint8),
             address=np.array(address, dtype=np.uint64),
             size=np.array(size, dtype=np.int64),
@@ -236,11 +236,11 @@ class _Columns:
         )
 
 
-def _empty_trace() -> Trace:
+def _empty_trace() -> AllocatorTrace:
     return _Columns().finish()
 
 
-def _trace(root: Given, device: int, table: StackTable) -> tuple[Trace, tuple[OutOfMemory, ...]]:
+def _trace(root: RawDict, device: int, table: StackTable) -> tuple[AllocatorTrace, tuple[FailedAllocation, ...]]:
     """Return the history of one device, and the requests in it that failed."""
     events = listed(items(root, "device_traces", ())[device], ("device_traces", device))
     table.spend(len(events), ("device_traces", device))
@@ -251,7 +251,7 @@ def _trace(root: Given, device: int, table: StackTable) -> tuple[Trace, tuple[Ou
     return columns.finish(), tuple(columns.out_of_memory)
 
 
-def _annotations(root: Given, table: StackTable) -> list[Annotation]:
+def _annotations(root: RawDict, table: StackTable) -> list[Annotation]:
     """Return the marks in time, in the order of the file."""
     found: list[Annotation] = []
     given = items(root, "external_annotations", ())
@@ -270,8 +270,8 @@ def _annotations(root: Given, table: StackTable) -> list[Annotation]:
     return found
 
 
-def _settings(root: Given) -> dict[str, str]:
+def _settings(root: RawDict) -> dict[str, str]:
     """Return the allocator's settings that are single values, as text."""
     given = mapping(root.get("allocator_settings", {}), ("allocator_settings",))
     plain = {key: value for key, value in given.items() if type(key) is str and type(value) in {str, int, bool, float}}
-    return {shown(key): shown(str(value)) for key, value in plain.items()}
+    return {sanitized(key): sanitized(str(value)) for key, value in plain.items()}

@@ -6,10 +6,10 @@ from pathlib import Path
 from fieldwatch.report.snapshot.allocations import follow
 from fieldwatch.report.snapshot.consistency import inconsistencies_of
 from fieldwatch.report.snapshot.error import SnapshotError
-from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot
+from fieldwatch.report.snapshot.model import DeviceSnapshot, Snapshot
 from fieldwatch.report.snapshot.parse import parse_snapshot
 from fieldwatch.report.snapshot.pickled import MAX_BYTES, read_plain_pickle
-from fieldwatch.report.snapshot.recorded import Recorded
+from fieldwatch.report.snapshot.records import DeviceRecord
 from fieldwatch.report.snapshot.sites import sites_of
 from fieldwatch.report.snapshot.stacks import Stack
 from fieldwatch.report.snapshot.timeline import phases_of, timeline_of
@@ -44,11 +44,11 @@ def read_snapshot(path: str | PathLike[str], *, max_bytes: int = MAX_BYTES) -> S
     return Snapshot(path=file, size_bytes=size, devices=devices, stacks=stacks, settings=settings)
 
 
-def _device(recorded: Recorded, stacks: tuple[Stack, ...]) -> DeviceMemory:
+def _device(recorded: DeviceRecord, stacks: tuple[Stack, ...]) -> DeviceSnapshot:
     allocations, oddities = follow(recorded)
     timeline = timeline_of(recorded, allocations)
     sites, site_of = sites_of(allocations, timeline, stacks)
-    return DeviceMemory(
+    return DeviceSnapshot(
         device=recorded.device,
         segments=recorded.segments,
         trace=recorded.trace,

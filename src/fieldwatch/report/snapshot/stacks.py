@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from fieldwatch.report.snapshot.error import SnapshotError
-from fieldwatch.report.snapshot.fields import Given, Place, listed, mapping, number, spell, text
+from fieldwatch.report.snapshot.fields import KeyPath, RawDict, listed, mapping, number, spell, text
 
 BEFORE = "(before the history began)"
 NO_STACK = "(no stack recorded)"
@@ -107,7 +107,7 @@ class StackTable:
         self._dicts: dict[int, int] = {}
         self._seen: dict[tuple[Any, Any, Any], int] = {}
 
-    def spend(self, count: int, place: Place) -> None:
+    def spend(self, count: int, place: KeyPath) -> None:
         """Count entries that were looked at.
 
         Raises:
@@ -117,12 +117,13 @@ class StackTable:
         if self._left < 0:
             raise SnapshotError(f"{spell(place)}: more entries than the file has bytes: it repeats itself without end")
 
-    def number(self, value: object, place: Place) -> int:
+    def number(self, value: object, place: KeyPath) -> int:
         """Return the number of a list of frames; the list must live as long as the table is used.
 
         Raises:
             SnapshotError: it is no list of frames.
         """
+        # By identity: the unpickler gives one object for each memoized list, so most lookups cost nothing.
         known = self._lists.get(id(value))
         if known is not None:
             return known
@@ -139,7 +140,7 @@ class StackTable:
         self._lists[id(value)] = found
         return found
 
-    def _frame(self, value: Any, place: Place) -> int:
+    def _frame(self, value: Any, place: KeyPath) -> int:
         known = self._dicts.get(id(value))
         if known is not None:
             return known
@@ -150,7 +151,7 @@ class StackTable:
             found = self._checked(mapping(value, place), place)
         return found
 
-    def _checked(self, given: Given, place: Place) -> int:
+    def _checked(self, given: RawDict, place: KeyPath) -> int:
         line = number(given, "line", place, default=0) if given.get("line", 0) != -1 else 0
         frame = Frame(filename=text(given, "filename", place, ""), line=line, name=text(given, "name", place, ""))
         found = self._frame_numbers.setdefault(frame, len(self._frames))

@@ -5,8 +5,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.report.snapshot.amounts import amount, moment, percent
-from fieldwatch.report.snapshot.fields import shown
-from fieldwatch.report.snapshot.model import DeviceMemory, Snapshot
+from fieldwatch.report.snapshot.fields import sanitized
+from fieldwatch.report.snapshot.model import DeviceSnapshot, Snapshot
 
 _POOLS = 8
 _FAILED = 5
@@ -21,7 +21,7 @@ def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
     """
     count = len(snapshot.devices)
     devices = f"{count} device{'' if count == 1 else 's'}"
-    head = Text(f"{shown(snapshot.path.name)}: {amount(snapshot.size_bytes)}, {devices}", style="bold")
+    head = Text(f"{sanitized(snapshot.path.name)}: {amount(snapshot.size_bytes)}, {devices}", style="bold")
     parts: list[RenderableType] = [head]
     if not snapshot.devices:
         parts.append(Text("No segment and no event: the process had not used CUDA when this was dumped."))
@@ -30,7 +30,7 @@ def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
     return Group(*parts)
 
 
-def _device(device: DeviceMemory, sites: int) -> list[RenderableType]:
+def _device(device: DeviceSnapshot, sites: int) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(), _state(device), Text(), _history(device)]
     if len(device.pools) > 1:
         parts += [Text(), _pools(device)]
@@ -43,7 +43,7 @@ def _device(device: DeviceMemory, sites: int) -> list[RenderableType]:
     return parts
 
 
-def _state(device: DeviceMemory) -> Table:
+def _state(device: DeviceSnapshot) -> Table:
     """Return where the reserved memory is."""
     totals = device.totals
     table = _table(f"cuda:{device.device}", "bytes", "of reserved", "")
@@ -64,7 +64,7 @@ def _state(device: DeviceMemory) -> Table:
     return table
 
 
-def _history(device: DeviceMemory) -> Text:
+def _history(device: DeviceSnapshot) -> Text:
     """Return what the history says about the peak, and where it ends."""
     peak = device.timeline.peak
     if peak is None:
@@ -78,7 +78,7 @@ def _history(device: DeviceMemory) -> Text:
     )
 
 
-def _pools(device: DeviceMemory) -> Table:
+def _pools(device: DeviceSnapshot) -> Table:
     table = _table("pool", "segments", "reserved", "allocated", "free", "largest free")
     for use in device.pools[:_POOLS]:
         private = "" if not any(use.pool) else f" private {'.'.join(str(part) for part in use.pool)}"
@@ -88,7 +88,7 @@ def _pools(device: DeviceMemory) -> Table:
     return table
 
 
-def _sites(device: DeviceMemory, most: int) -> Table:
+def _sites(device: DeviceSnapshot, most: int) -> Table:
     table = _table("allocation site", "now", "at peak", "churn", "count")
     for use in device.sites[:most]:
         name = Text(use.site, overflow="ellipsis", no_wrap=True)
@@ -100,7 +100,7 @@ def _sites(device: DeviceMemory, most: int) -> Table:
     return table
 
 
-def _phases(device: DeviceMemory) -> Table:
+def _phases(device: DeviceSnapshot) -> Table:
     table = _table("phase", "peak", "allocated in it", "events")
     for phase in device.phases[:_POOLS]:
         name = Text(phase.name, overflow="ellipsis", no_wrap=True)
@@ -108,7 +108,7 @@ def _phases(device: DeviceMemory) -> Table:
     return table
 
 
-def _failures(device: DeviceMemory) -> list[str]:
+def _failures(device: DeviceSnapshot) -> list[str]:
     lines = [
         f"{amount(failed.requested)} asked for, {amount(failed.device_free)} free on the device, event {failed.event:,}"
         for failed in device.out_of_memory[:_FAILED]

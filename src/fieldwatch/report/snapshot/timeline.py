@@ -6,23 +6,23 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.snapshot.model import Allocations, Peak, Phase, Timeline
-from fieldwatch.report.snapshot.recorded import (
+from fieldwatch.report.snapshot.model import Allocations, LabeledPhase, Peak, Timeline
+from fieldwatch.report.snapshot.records import (
     ALLOC,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
+    AllocatorTrace,
     Annotation,
-    Recorded,
-    Trace,
+    DeviceRecord,
 )
 
 MOST_SPANS = 1_000
 _GROWS = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
 
 
-def timeline_of(recorded: Recorded, allocations: Allocations) -> Timeline:
+def timeline_of(recorded: DeviceRecord, allocations: Allocations) -> Timeline:
     """Return the timeline of one device; it ends, by construction, at what is in use in the final state."""
     events = len(recorded.trace)
     before = int(allocations.size[allocations.start < 0].sum())
@@ -39,13 +39,13 @@ def timeline_of(recorded: Recorded, allocations: Allocations) -> Timeline:
     )
 
 
-def phases_of(recorded: Recorded, timeline: Timeline) -> tuple[Phase, ...]:
+def phases_of(recorded: DeviceRecord, timeline: Timeline) -> tuple[LabeledPhase, ...]:
     """Return what happened under each label and in each annotated span, highest peak first."""
     found = [*_labelled(recorded.trace, timeline), *_annotated(recorded, timeline)]
     return tuple(sorted(found, key=lambda phase: (-phase.peak, phase.name)))
 
 
-def _labelled(trace: Trace, timeline: Timeline) -> Iterator[Phase]:
+def _labelled(trace: AllocatorTrace, timeline: Timeline) -> Iterator[LabeledPhase]:
     """Yield the labels on events; there may be as many as events."""
     chosen = trace.phase >= 0
     code = trace.phase[chosen]
@@ -56,16 +56,16 @@ def _labelled(trace: Trace, timeline: Timeline) -> Iterator[Phase]:
     np.maximum.at(peak, code, timeline.requested[chosen])
     numbers = np.stack([np.bincount(code, minlength=count), churn, peak], axis=1).tolist()
     for name, (events, size, most) in zip(trace.phases, numbers, strict=True):
-        yield Phase(name=name, source="metadata", events=events, churn=size, peak=most)
+        yield LabeledPhase(name=name, source="metadata", events=events, churn=size, peak=most)
 
 
-def _annotated(recorded: Recorded, timeline: Timeline) -> Iterator[Phase]:
+def _annotated(recorded: DeviceRecord, timeline: Timeline) -> Iterator[LabeledPhase]:
     """Yield the annotated spans."""
     trace = recorded.trace
     for name, within in _spans(recorded).items():
         churn = int(trace.size[within & (trace.action == ALLOC)].sum())
         peak = int(timeline.requested[within].max(initial=0))
-        yield Phase(name=name, source="annotation", events=int(within.sum()), churn=churn, peak=peak)
+        yield LabeledPhase(name=name, source="annotation", events=int(within.sum()), churn=churn, peak=peak)
 
 
 def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
@@ -78,7 +78,7 @@ def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
     return changes
 
 
-def _grown(trace: Trace) -> NDArray[np.int64]:
+def _grown(trace: AllocatorTrace) -> NDArray[np.int64]:
     """Return by how much each event changed the memory held from CUDA ``[events]``."""
     signs = np.zeros(256, dtype=np.int64)
     for action, sign in _GROWS.items():
@@ -86,8 +86,9 @@ def _grown(trace: Trace) -> NDArray[np.int64]:
     return signs[trace.action] * trace.size
 
 
-def _peak(recorded: Recorded, requested: NDArray[np.int64], before: int) -> Peak:
+def _peak(recorded: DeviceRecord, requested: NDArray[np.int64], before: int) -> Peak:
     at = int(requested.argmax())
+    # The highest point lies before the first event.
     if requested[at] < before:
         return Peak(requested=before, event=-1, time=int(recorded.trace.time[0]), phase="")
     return Peak(
@@ -95,15 +96,15 @@ def _peak(recorded: Recorded, requested: NDArray[np.int64], before: int) -> Peak
     )
 
 
-def _phase_at(recorded: Recorded, at: int) -> str:
+def _phase_at(recorded: DeviceRecord, at: int) -> str:
     """Return the label of an event, or the spans that are open there."""
-    trace: Trace = recorded.trace
+    trace: AllocatorTrace = recorded.trace
     if trace.phase[at] >= 0:
         return trace.phases[int(trace.phase[at])]
     return ", ".join(name for name, within in _spans(recorded).items() if within[at])
 
 
-def _spans(recorded: Recorded) -> dict[str, NDArray[np.bool_]]:
+def _spans(recorded: DeviceRecord) -> dict[str, NDArray[np.bool_]]:
     """Return for each annotation which events lie in it; a span that is never closed lasts to the end.
 
     Only the first 1,000 names are followed: each costs a look at every event.

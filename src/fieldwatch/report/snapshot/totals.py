@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from fieldwatch.report.snapshot.model import PoolUse, Totals
-from fieldwatch.report.snapshot.recorded import Segment, State
+from fieldwatch.report.snapshot.model import MemoryTotals, PoolUse
+from fieldwatch.report.snapshot.records import AllocatorSegment, State
 
 
-def totals_of(segments: Sequence[Segment]) -> Totals:
+def totals_of(segments: Sequence[AllocatorSegment]) -> MemoryTotals:
     """Return the numbers of segments together.
 
     What the allocator counted itself (allocated, active, requested) is taken from the segments where it stands there,
@@ -16,7 +16,7 @@ def totals_of(segments: Sequence[Segment]) -> Totals:
     requests = [_requested(segment) for segment in segments]
     requested = None if any(request is None for request in requests) else sum(request or 0 for request in requests)
     reserved = sum(segment.total for segment in segments)
-    return Totals(
+    return MemoryTotals(
         segments=len(segments),
         blocks=sum(len(segment.blocks) for segment in segments),
         reserved=reserved,
@@ -35,9 +35,9 @@ def totals_of(segments: Sequence[Segment]) -> Totals:
     )
 
 
-def pools_of(segments: Sequence[Segment]) -> tuple[PoolUse, ...]:
+def pools_of(segments: Sequence[AllocatorSegment]) -> tuple[PoolUse, ...]:
     """Return the numbers of each pool, size class and stream, those that reserve most first."""
-    pools: dict[tuple[tuple[int, ...], str, int], list[Segment]] = {}
+    pools: dict[tuple[tuple[int, ...], str, int], list[AllocatorSegment]] = {}
     for segment in segments:
         pools.setdefault((segment.pool, segment.kind, segment.stream), []).append(segment)
     uses = [
@@ -47,22 +47,22 @@ def pools_of(segments: Sequence[Segment]) -> tuple[PoolUse, ...]:
     return tuple(sorted(uses, key=lambda use: -use.totals.reserved))
 
 
-def bytes_in(segment: Segment, state: State) -> int:
+def bytes_in(segment: AllocatorSegment, state: State) -> int:
     """Return the bytes of a segment's blocks in one state."""
     return sum(block.size for block in segment.blocks if block.state == state)
 
 
-def _allocated(segment: Segment) -> int:
+def _allocated(segment: AllocatorSegment) -> int:
     return bytes_in(segment, "active_allocated") if segment.allocated is None else segment.allocated
 
 
-def _active(segment: Segment) -> int:
+def _active(segment: AllocatorSegment) -> int:
     if segment.active is not None:
         return segment.active
     return bytes_in(segment, "active_allocated") + bytes_in(segment, "active_awaiting_free")
 
 
-def _requested(segment: Segment) -> int | None:
+def _requested(segment: AllocatorSegment) -> int | None:
     """Return what was asked for in a segment; None if neither the segment nor all its blocks say."""
     if segment.requested is not None:
         return segment.requested

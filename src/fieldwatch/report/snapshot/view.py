@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from fieldwatch.base import write_file
-from fieldwatch.report.snapshot.fields import shown
+from fieldwatch.report.snapshot.fields import sanitized
 from fieldwatch.report.snapshot.model import Snapshot
 from fieldwatch.report.snapshot.view_data import view_data
 
@@ -33,7 +33,7 @@ def write_view(snapshot: Snapshot, path: str | PathLike[str]) -> Path:
     """
     assets = files("fieldwatch.report.snapshot") / "assets"
     parts = {
-        "TITLE": html.escape(f"Memory of {shown(snapshot.path.name)}"),
+        "TITLE": html.escape(f"Memory of {sanitized(snapshot.path.name)}"),
         "STYLE": (assets / "view.css").read_text("utf-8"),
         "DATA": _json(snapshot),
         "SCRIPT": "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS),

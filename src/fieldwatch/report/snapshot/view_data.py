@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.report.snapshot.amounts import amount, moment
-from fieldwatch.report.snapshot.fields import shown
-from fieldwatch.report.snapshot.model import DeviceMemory, SiteUse, Snapshot
-from fieldwatch.report.snapshot.recorded import Block, Segment
+from fieldwatch.report.snapshot.fields import sanitized
+from fieldwatch.report.snapshot.model import DeviceSnapshot, SiteUse, Snapshot
+from fieldwatch.report.snapshot.records import AllocatorBlock, AllocatorSegment
 from fieldwatch.report.snapshot.sites import site_name
 from fieldwatch.report.snapshot.stacks import BEFORE, Stack
 
@@ -31,9 +31,9 @@ _Numbers = NDArray[np.int64]
 
 def view_data(snapshot: Snapshot) -> dict[str, Any]:
     """Return everything the page shows, as plain JSON values; all amounts are bytes."""
-    stacks = _ShownStacks(snapshot)
+    stacks = _PageStacks(snapshot)
     return {
-        "file": shown(snapshot.path.name),
+        "file": sanitized(snapshot.path.name),
         "settings": dict(snapshot.settings),
         "layers": LAYERS,
         "devices": [_device(device, stacks) for device in snapshot.devices],
@@ -42,7 +42,7 @@ def view_data(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-class _ShownStacks:
+class _PageStacks:
     """The stacks the page can show: those with the most bytes, as far as their text stays small.
 
     Attributes:
@@ -95,7 +95,7 @@ def _by_bytes(snapshot: Snapshot) -> list[int]:
     return np.flatnonzero(sums)[np.argsort(-sums[sums != 0], kind="stable")].tolist()
 
 
-def _device(device: DeviceMemory, stacks: _ShownStacks) -> dict[str, Any]:
+def _device(device: DeviceSnapshot, stacks: _PageStacks) -> dict[str, Any]:
     peak = device.timeline.peak
     totals = device.totals
     return {
@@ -132,7 +132,7 @@ def _site(use: SiteUse) -> dict[str, Any]:
     }
 
 
-def _timeline(device: DeviceMemory, stacks: _ShownStacks) -> dict[str, Any]:
+def _timeline(device: DeviceSnapshot, stacks: _PageStacks) -> dict[str, Any]:
     """Return the allocations with the events they begin and end at; the page adds them up itself."""
     known = device.allocations
     events = len(device.trace)
@@ -165,7 +165,7 @@ def _timeline(device: DeviceMemory, stacks: _ShownStacks) -> dict[str, Any]:
     }
 
 
-def _rest(device: DeviceMemory, kept: NDArray[np.intp]) -> dict[str, Any] | None:
+def _rest(device: DeviceSnapshot, kept: NDArray[np.intp]) -> dict[str, Any] | None:
     """Return the sum of the allocations that are not kept one by one, as points of each layer; None if all are."""
     known = device.allocations
     events = len(device.trace)
@@ -193,7 +193,7 @@ def _steps(values: _Numbers) -> dict[str, list[int]]:
     return {"at": changed.tolist(), "bytes": values[changed].tolist()}
 
 
-def _segments(device: DeviceMemory, stacks: _ShownStacks) -> list[dict[str, Any]]:
+def _segments(device: DeviceSnapshot, stacks: _PageStacks) -> list[dict[str, Any]]:
     """Return the largest segments with their largest blocks; each says how many it leaves out."""
     segments = sorted(device.segments, key=lambda segment: -segment.total)[:_SEGMENTS]
     sizes = sorted((block.size for segment in segments for block in segment.blocks), reverse=True)
@@ -202,7 +202,7 @@ def _segments(device: DeviceMemory, stacks: _ShownStacks) -> list[dict[str, Any]
     return [_segment(segment, smallest, stacks, names) for segment in segments]
 
 
-def _segment(segment: Segment, smallest: int, stacks: _ShownStacks, names: dict[str, int]) -> dict[str, Any]:
+def _segment(segment: AllocatorSegment, smallest: int, stacks: _PageStacks, names: dict[str, int]) -> dict[str, Any]:
     blocks = [block for block in segment.blocks if block.size >= smallest]
     return {
         "address": f"0x{segment.address:x}",
@@ -216,7 +216,7 @@ def _segment(segment: Segment, smallest: int, stacks: _ShownStacks, names: dict[
     }
 
 
-def _block(block: Block, segment: Segment, stacks: _ShownStacks, names: dict[str, int]) -> list[int]:
+def _block(block: AllocatorBlock, segment: AllocatorSegment, stacks: _PageStacks, names: dict[str, int]) -> list[int]:
     """Return offset, size, requested (-1 unknown), state, stack and layer of a block."""
     requested = -1 if block.requested is None else block.requested
     layer = names.get(stacks.site(block.stack), LAYERS)
@@ -225,7 +225,7 @@ def _block(block: Block, segment: Segment, stacks: _ShownStacks, names: dict[str
     return [offset, block.size, requested, _STATES[block.state], stack, layer]
 
 
-def _notes(device: DeviceMemory) -> list[dict[str, str]]:
+def _notes(device: DeviceSnapshot) -> list[dict[str, str]]:
     failed = [
         {
             "kind": "Out of memory",

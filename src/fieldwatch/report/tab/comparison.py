@@ -24,7 +24,7 @@ Accounts = Mapping[str, Mapping[str, Any]]
 Panel = dict[str, Any]
 
 
-def compared(accounts: Accounts) -> dict[str, Any]:
+def side_by_side_account(accounts: Accounts) -> dict[str, Any]:
     """Return an account, as the panels draw one, of at least two runs.
 
     Args:

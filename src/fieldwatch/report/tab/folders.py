@@ -54,7 +54,7 @@ class FoundRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -78,7 +78,7 @@ def roots_of(logdir: str, logdir_spec: str) -> tuple[Root, ...]:
     return tuple(Root(folder=Path(os.path.realpath(Path(path).expanduser())), name=name) for name, path in here)
 
 
-def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> Found:
+def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> SearchResult:
     """Search the folders; links are followed once, and what cannot be read is passed over.
 
     Args:
@@ -91,7 +91,7 @@ def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> Found:
         for folder in search.runs(root.folder):
             found.setdefault(folder, _run(root, folder))
     note = f"searched {most} folders and stopped there: give TensorBoard the folder of the runs" if search.cut else ""
-    return Found(runs=_told_apart(sorted(found.values(), key=lambda run: _natural(run.name))), note=note)
+    return SearchResult(runs=_disambiguated(sorted(found.values(), key=lambda run: _natural(run.name))), note=note)
 
 
 def _named(part: str) -> tuple[str, str]:
@@ -162,7 +162,7 @@ def _changed(file: Path) -> float:
         return 0.0
 
 
-def _told_apart(runs: Sequence[FoundRun]) -> tuple[FoundRun, ...]:
+def _disambiguated(runs: Sequence[FoundRun]) -> tuple[FoundRun, ...]:
     """Put the folder behind every name that several runs have."""
     times = Counter(run.name for run in runs)
     return tuple(run if times[run.name] == 1 else replace(run, name=f"{run.name} ({run.folder})") for run in runs)

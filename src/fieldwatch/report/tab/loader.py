@@ -17,6 +17,6 @@ class TabLoader(base_plugin.TBLoader):
 
     def load(self, context: base_plugin.TBContext) -> Any:
         """Return the tab for what TensorBoard was told to show."""
-        from fieldwatch.report.tab.plugin import Tab  # noqa: PLC0415  optional: without it TensorBoard starts tabless
+        from fieldwatch.report.tab.plugin import TabPlugin  # noqa: PLC0415  optional: without it TensorBoard starts tabless
 
-        return Tab(context)
+        return TabPlugin(context)

@@ -14,9 +14,9 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from fieldwatch.report.page import panels_script, panels_style
-from fieldwatch.report.tab.comparison import compared
+from fieldwatch.report.tab.account_cache import AccountCache, CachedAccount
+from fieldwatch.report.tab.comparison import side_by_side_account
 from fieldwatch.report.tab.folders import FoundRun, roots_of
-from fieldwatch.report.tab.shelf import Answer, Shelf
 
 PATIENCE: Final = 2.0
 """Seconds that a request waits for a reading; the page then says that it is being read, and asks again."""
@@ -27,7 +27,7 @@ _KINDS: Final = {"js": "text/javascript", "css": "text/css"}
 WsgiApp = Callable[..., Any]
 
 
-class Tab(base_plugin.TBPlugin):
+class TabPlugin(base_plugin.TBPlugin):
     """The tab "fieldwatch".
 
     Args:
@@ -38,7 +38,7 @@ class Tab(base_plugin.TBPlugin):
 
     def __init__(self, context: base_plugin.TBContext) -> None:
         flags = context.flags
-        self.shelf = Shelf(roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or ""))
+        self.cache = AccountCache(roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or ""))
 
     def get_plugin_apps(self) -> dict[str, WsgiApp]:
         """Return what answers which route. Nothing of a request is ever taken for a path."""
@@ -48,7 +48,7 @@ class Tab(base_plugin.TBPlugin):
 
     def is_active(self) -> bool:
         """Whether there is a run to show; a search that takes longer than a blink goes on by itself."""
-        found = self.shelf.found(patience=0.3)
+        found = self.cache.search_result(patience=0.3)
         return found is None or bool(found.runs)
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
@@ -61,11 +61,11 @@ class Tab(base_plugin.TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         """All runs, and of those that are asked for (``run=``, several times) the version of their files."""
-        found = self.shelf.found(PATIENCE)
+        found = self.cache.search_result(PATIENCE)
         if found is None:
             return _json(request, {"searching": True, "note": "", "runs": []})
         asked = set(request.args.getlist("run"))
-        told = [_told(self.shelf, run, run.id in asked) for run in found.runs]
+        told = [_run_facts(self.cache, run, run.id in asked) for run in found.runs]
         return _json(request, {"searching": False, "note": found.note, "runs": told})
 
     def _account(self, request: Request) -> Response:
@@ -73,7 +73,7 @@ class Tab(base_plugin.TBPlugin):
         run = self._named(request.args.get("run", ""))
         if run is None:
             return _refused(request)
-        answer = self.shelf.answer(run, PATIENCE)
+        answer = self.cache.account(run, PATIENCE)
         if answer is None:
             return _json(request, {"reading": True}, 202)
         if answer.version == request.args.get("since"):
@@ -87,7 +87,7 @@ class Tab(base_plugin.TBPlugin):
         runs = [run for run in map(self._named, asked[: MOST_COMPARED + 1]) if run is not None]
         if not 2 <= len(runs) == len(asked) <= MOST_COMPARED:
             return _refused(request)
-        answers = [(run, self.shelf.answer(run, PATIENCE)) for run in runs]
+        answers = [(run, self.cache.account(run, PATIENCE)) for run in runs]
         reading = [run.name for run, answer in answers if answer is None]
         if reading:
             return _json(request, {"reading": True}, 202)
@@ -98,8 +98,8 @@ class Tab(base_plugin.TBPlugin):
 
     def _named(self, asked: str) -> FoundRun | None:
         """Return the run of an id or a name, after the first search."""
-        self.shelf.found(PATIENCE)
-        return self.shelf.run(asked)
+        self.cache.search_result(PATIENCE)
+        return self.cache.run(asked)
 
 
 def assets() -> Mapping[str, bytes]:
@@ -113,13 +113,13 @@ def _brief(account: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return account and {name: account[name] for name in ("run", "verdict", "findings", "phases")}
 
 
-def _side_by_side(answers: list[tuple[FoundRun, Answer | None]]) -> dict[str, Any]:
+def _side_by_side(answers: list[tuple[FoundRun, CachedAccount | None]]) -> dict[str, Any]:
     errors = {run.name: answer.error for run, answer in answers if answer is not None and answer.error}
     read = {run.name: answer.account for run, answer in answers if answer is not None and answer.account is not None}
-    return {"errors": errors, "account": compared(read) if len(read) > 1 else None}
+    return {"errors": errors, "account": side_by_side_account(read) if len(read) > 1 else None}
 
 
-def _told(shelf: Shelf, run: FoundRun, with_version: bool) -> dict[str, Any]:  # noqa: FBT001  one caller, in this file
+def _run_facts(shelf: AccountCache, run: FoundRun, with_version: bool) -> dict[str, Any]:  # noqa: FBT001  one caller, in this file
     told: dict[str, Any] = {"id": run.id, "name": run.name, "events": run.events, "folder": str(run.folder)}
     told["changed"] = run.changed
     return told | {"version": shelf.version(run)} if with_version else told

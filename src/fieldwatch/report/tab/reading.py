@@ -26,7 +26,7 @@ def size_of(folder: Path) -> int:
         return 0
 
 
-class Reader:
+class AccountReader:
     """Reads a run's account; its rows stay here, and the next reading adds to them. Not for several threads at once.
 
     Args:

@@ -90,7 +90,7 @@ def test_a_grid_that_was_rebuilt_is_a_warning_each_time(make):
     assert [word for word in ("98%", "30.0%", "28.0%") if word not in found[0].message] == []
     assert exit_code(found) == 1
     assert GridRebuilt()(make({"Loss/total": flat(1, 500)})) == ()
-    assert "GridRebuilt" in {one.rule for one in Examiner(NORMALS_RULES).look(history) if one.severity != "note"}
+    assert "GridRebuilt" in {one.rule for one in Examiner(NORMALS_RULES).examine(history) if one.severity != "note"}
 
 
 def test_the_grid_of_a_run_counts_as_full_where_an_object_cannot_fill_it(make):

@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_places, reading_input
+from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, reading_input
 from fieldwatch.files import output_path, whole_file, write_file
 from fieldwatch.recon.data import PhotoSet, SolidScene
 from fieldwatch.recon.geometry import Camera
@@ -111,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
         print_json({**about(chosen), **found.figures, "files": places})
         return 0
     print_evaluation(console, found)
-    print_places(console, places)
+    print_paths(console, places)
     return 0
 
 

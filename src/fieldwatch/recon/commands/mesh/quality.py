@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.kit import Terminal, print_json, print_places, reading_input
+from fieldwatch.cli.kit import Terminal, print_json, print_paths, reading_input
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
@@ -91,7 +91,7 @@ def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
     console.print(Text.assemble((f"{grade.word}", f"bold {colour}"), f", {grade.score:.0f} of 100 points"))
     for reason in grade.reasons:
         console.print(Text(f"  {reason}"), soft_wrap=True, highlight=False)
-    print_places(console, {"mesh": path.expanduser().absolute()})
+    print_paths(console, {"mesh": path.expanduser().absolute()})
 
 
 def shown(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch

@@ -25,7 +25,7 @@ from fieldwatch.cli.kit import (
     counting_frames,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import output_path, write_file
@@ -291,4 +291,4 @@ def print_results(chosen: Arguments, found: dict[str, Any], files: dict[str, Pat
         )
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    print_places(console, places)
+    print_paths(console, places)

@@ -13,7 +13,7 @@ from fieldwatch.cli.kit import (
     check_writable,
     counting_frames,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import write_file
@@ -73,8 +73,8 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.json:
         print_json({"mesh": chosen.mesh, "facts": facts, "files": places})
     else:
-        print_places(console, facts)
-        print_places(console, places)
+        print_paths(console, facts)
+        print_paths(console, places)
     return 0
 
 

@@ -18,7 +18,7 @@ from fieldwatch.cli.kit import (
     check_writable,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
     refuse_set,
 )
@@ -77,7 +77,7 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOpt
         print_json({**about, **found, "file": path.absolute()})
         return 0
     console.print(", ".join(f"{value:,} {name}" for name, value in found.items()) + f" of step {stored.step}")
-    print_places(console, {to: path.absolute()})
+    print_paths(console, {to: path.absolute()})
     return 0
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch import InputError
-from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
 from fieldwatch.files import output_path
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         console.print(f"{chosen.run}, step {stored.step}, {chosen.image.name}", soft_wrap=True, markup=False)
         console.print(fit_table(figures))
-        print_places(console, places)
+        print_paths(console, places)
     for line in verdict(found):
         console.print(Text(line, "yellow"), soft_wrap=True)
     return 0 if found.fits and not found.ambiguous else FINDINGS

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fieldwatch import CheckpointError, Checkpoints
-from fieldwatch.cli.kit import BadInput, Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.cli.kit import Announce, BadInput, CheckpointRanking, CheckpointRow, refuse_empty_ranking, stored_steps
 from fieldwatch.pipeline import Device
 from fieldwatch.recon.commands.normals.options import RankOptions
 from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
@@ -13,7 +13,7 @@ from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, ope
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 
 
-def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Compared:
+def rank(folder: Path, device: Device, options: RankOptions, tell: Announce) -> CheckpointRanking:
     """Score the checkpoints of a normals run by mesh and normals.
 
     Args:
@@ -27,7 +27,7 @@ def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Comp
     """
     if options.resolution is not None and not 8 <= options.resolution <= 512:
         raise BadInput(f"--resolution {options.resolution}: expected 8 to 512 nodes along a side of the box")
-    store, rows, left_out = Checkpoints(folder / "checkpoints"), list[Row](), dict[int, str]()
+    store, rows, left_out = Checkpoints(folder / "checkpoints"), list[CheckpointRow](), dict[int, str]()
     config, scene = stored_config(folder), None
     for step in stored_steps(store, folder):
         tell(step)
@@ -47,13 +47,15 @@ def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Comp
             CHAMFER: metrics.get("Eval/chamfer_percent"),
             IOU: metrics.get("Eval/iou"),
         }
-        rows.append(Row(step=step, iteration=round(scene.plan.iteration(step)), figures=figures))
-    refuse_none(rows, left_out, folder)
+        rows.append(CheckpointRow(step=step, iteration=round(scene.plan.iteration(step)), figures=figures))
+    refuse_empty_ranking(rows, left_out, folder)
     columns = {MAE: "{:.3f}", MAE_HELD_OUT: "{:.3f}", CHAMFER: "{:.4f}", IOU: "{:.4f}"}
     return by_ratios(rows, columns, left_out)
 
 
-def by_ratios(rows: Sequence[Row], columns: Mapping[str, str], left_out: Mapping[int, str]) -> Compared:
+def by_ratios(
+    rows: Sequence[CheckpointRow], columns: Mapping[str, str], left_out: Mapping[int, str]
+) -> CheckpointRanking:
     """Rank by the geometric mean of each error over its best value.
 
     A checkpoint that lacks an error that others have (it shows no surface) comes last.
@@ -61,12 +63,12 @@ def by_ratios(rows: Sequence[Row], columns: Mapping[str, str], left_out: Mapping
     normal = MAE_HELD_OUT if any(row.figures[MAE_HELD_OUT] is not None for row in rows) else MAE
     errors = [name for name in (normal, CHAMFER) if any(row.figures[name] is not None for row in rows)]
     least = {name: min(value for row in rows if (value := row.figures[name]) is not None) for name in errors}
-    scored: list[Row] = []
+    scored: list[CheckpointRow] = []
     for row in rows:
         values = [(row.figures[name], least[name]) for name in errors]
         logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
         score = math.exp(sum(logs) / len(logs)) if logs else math.inf
-        scored.append(Row(step=row.step, iteration=row.iteration, figures=row.figures, score=score))
+        scored.append(CheckpointRow(step=row.step, iteration=row.iteration, figures=row.figures, score=score))
     words = " and ".join(errors) or "nothing: no checkpoint shows a surface"
     scored.sort(key=lambda row: (row.score, -row.step))
-    return Compared(rows=tuple(scored), columns=columns, ranked_by=words, left_out=left_out)
+    return CheckpointRanking(rows=tuple(scored), columns=columns, ranked_by=words, left_out=left_out)

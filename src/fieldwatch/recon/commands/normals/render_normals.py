@@ -27,7 +27,7 @@ from fieldwatch.cli.kit import (
     check_writable,
     counting_frames,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import output_path
@@ -182,7 +182,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         console = Terminal()
         print_rendered(console, chosen, rendered)
-        print_places(console, files)
+        print_paths(console, files)
     return 1 if any(check.severity == "error" for check in rendered.checks) else 0
 
 
@@ -385,7 +385,7 @@ def print_rendered(console: Console, chosen: Arguments, rendered: Rendered) -> N
         "facing away": f"{away:.2%} of the pixels in the masks" + (", before the noise" if chosen.noise else ""),
         "depth": chosen.depth,
     }
-    print_places(console, lines)
+    print_paths(console, lines)
     for note in rendered.notes:
         console.print(Text(f"  note: {note}"), soft_wrap=True)
     for check in rendered.checks:

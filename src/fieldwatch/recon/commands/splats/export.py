@@ -11,7 +11,7 @@ from fieldwatch.cli.kit import (
     check_writable,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import output_path
@@ -57,7 +57,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
     places: dict[str, str | Path] = {to: path.absolute()}
     if to == "3dgs":
         places["go on from it"] = f"fieldwatch train splats -c {shlex.quote(str(path))} -i {iteration}"
-    print_places(console, places)
+    print_paths(console, places)
     return 0
 
 

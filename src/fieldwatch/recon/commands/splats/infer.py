@@ -20,7 +20,7 @@ from fieldwatch.cli.kit import (
     counting_frames,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import output_names, output_path
@@ -113,7 +113,7 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.json:
         print_json({"run": chosen.run, "step": stored.step, "files": places})
     else:
-        print_places(console, {"pictures": folder.absolute()} | places if len(places) > 1 else places)
+        print_paths(console, {"pictures": folder.absolute()} | places if len(places) > 1 else places)
     return 0
 
 

@@ -22,7 +22,7 @@ from fieldwatch.cli.kit import (
     dashed,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
     renamed,
 )
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
     for note in made.notes:
         console.print(Text(f"  note: {note}"))
     console.print(overview(qualities))
-    print_places(console, places)
+    print_paths(console, places)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.cli.kit import EXTRA_SINKS, ProfileFlags, preset_of, renamed, spelled_out, train_and_tell
+from fieldwatch.cli.kit import EXTRA_SINKS, ProfileFlags, preset_of, renamed, spelled_out, train_and_report
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.splats import REFINED
 from fieldwatch.recon.pipelines.splats import REFINE_PRESETS, RefineConfig, RefineOptions
@@ -76,7 +76,7 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen, preset = parse(arguments)
-    return train_and_tell(
+    return train_and_report(
         REFINED,
         config_of(chosen, chosen.options),
         chosen.out or output_path(chosen.run, PRODUCTS, f"{chosen.mesh.stem}-{chosen.preset}"),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwatch import CheckpointError, Checkpoints
-from fieldwatch.cli.kit import Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.cli.kit import Announce, CheckpointRanking, CheckpointRow, refuse_empty_ranking, stored_steps
 from fieldwatch.pipeline import Device
 from fieldwatch.recon.pipelines.splats import evaluate as evaluate_photos
 from fieldwatch.recon.pipelines.splats import open_drawn_run
@@ -11,7 +11,7 @@ from fieldwatch.recon.pipelines.splats import open_drawn_run
 PSNR, SSIM = "PSNR", "SSIM"
 
 
-def rank(folder: Path, device: Device, _options: None, tell: Tell) -> Compared:
+def rank(folder: Path, device: Device, _options: None, tell: Announce) -> CheckpointRanking:
     """Score the checkpoints of a splats run by PSNR.
 
     Args:
@@ -22,7 +22,7 @@ def rank(folder: Path, device: Device, _options: None, tell: Tell) -> Compared:
     Raises:
         InputError: the run or its photos cannot be read, or there is no sound checkpoint.
     """
-    rows = list[Row]()
+    rows = list[CheckpointRow]()
     left_out = dict[int, str]()
     held_out = False
     for step in stored_steps(Checkpoints(folder / "checkpoints"), folder):
@@ -35,13 +35,14 @@ def rank(folder: Path, device: Device, _options: None, tell: Tell) -> Compared:
         found = evaluate_photos(stored.model, stored.scene)
         held_out = found.held_out
         figures = {PSNR: found.metrics["Test/psnr"], SSIM: found.metrics.get("Test/ssim")}
-        rows.append(Row(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
-    refuse_none(rows, left_out, folder)
+        rows.append(CheckpointRow(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
+    refuse_empty_ranking(rows, left_out, folder)
     most = max(row.figures[PSNR] or 0.0 for row in rows)
     scored = [
-        Row(step=r.step, iteration=r.iteration, figures=r.figures, score=most - (r.figures[PSNR] or 0.0)) for r in rows
+        CheckpointRow(step=r.step, iteration=r.iteration, figures=r.figures, score=most - (r.figures[PSNR] or 0.0))
+        for r in rows
     ]
-    return Compared(
+    return CheckpointRanking(
         rows=tuple(sorted(scored, key=lambda row: (row.score, -row.step))),
         columns={PSNR: "{:.3f}", SSIM: "{:.4f}"},
         ranked_by=f"PSNR of the photos {'held out' if held_out else 'trained on'}",

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch import InputError
-from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
 from fieldwatch.recon.pipelines.video import Exported, export_bitstream, open_run
@@ -56,7 +56,7 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         print_json({"run": chosen.run, "step": stored.step, **figures(exported)})
     else:
         console.print(table(exported))
-        print_places(
+        print_paths(
             console, {"bitstream": path.absolute(), "draw it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"}
         )
     if too_much:

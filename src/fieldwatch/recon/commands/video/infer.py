@@ -19,7 +19,7 @@ from fieldwatch.cli.kit import (
     counting_frames,
     open_stored,
     print_json,
-    print_places,
+    print_paths,
     reading_input,
 )
 from fieldwatch.files import output_path
@@ -101,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         about = {"source": chosen.source, "step": player.origin.step, "teacher": player.origin.teacher}
         print_json({**about, "files": places, "search": None if found is None else found_json(found)})
     else:
-        print_places(console, places)
+        print_paths(console, places)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from fieldwatch import GENERAL, Finding, History
-from fieldwatch.rules import LOOKBACK, HealthRule, Severity, first_held, memory, on_steps, spans, threshold
+from fieldwatch.rules import LOOKBACK, HealthRule, Severity, first_sustained, memory, on_steps, spans, threshold
 
 _NEUS = "https://arxiv.org/abs/2106.10689"
 """NeuS, Wang et al. 2021."""
@@ -38,7 +38,7 @@ class RayStarvation(HealthRule):
         """Return where rays had been without samples for too long."""
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(span.values <= self.low, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values <= self.low, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = f"{span.name} is {span.values[at]:g}: the occupancy grid has collapsed, rays have no samples."
                 found.append(self.finding(span.step(at), text, subject=span.name))
@@ -66,7 +66,7 @@ class OccupancySaturated(HealthRule):
         """Return where the grid had been full for too long."""
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(span.values >= self.high, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values >= self.high, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = f"{span.name} is {span.values[at]:g}: the occupancy grid is saturated."
                 found.append(self.finding(span.step(at), text, subject=span.name))
@@ -95,7 +95,7 @@ class StarvedRays(HealthRule):
         """Return, per phase, where too many rays had been without samples for too long."""
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(span.values > self.high, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values > self.high, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = (
                     f"{span.values[at]:.0%} of the rays in the mask find no surface (more than {self.high:.0%} for "
@@ -145,7 +145,7 @@ class AbundantSamples(HealthRule):
             step = on_steps(history[self.step], steps)
             v = on_steps(history[self.sharpness], steps)
             needed = self.band * np.exp(-_EXPONENT * v) / step
-            at = first_held(span.values > self.ratio * needed, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values > self.ratio * needed, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = (
                     f"{span.values[at]:.0f} samples per ray, where a surface this sharp needs about {needed[at]:.0f}."
@@ -175,7 +175,7 @@ class SharpnessStuck(HealthRule):
                 continue
             series = history[name]
             low = series.values < series.values[0] + self.rise
-            at = first_held(low, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(low, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 began, now = (float(np.exp(_EXPONENT * v)) for v in (series.values[0], series.values[at]))
                 text = f"the sharpness of the surface began at {began:.0f} and is {now:.0f}: it does not rise."
@@ -211,7 +211,7 @@ class PosesRunAway(HealthRule):
         found: list[Finding] = []
         for name, bound, unit in ((self.rotation, self.degrees, " degrees"), (self.position, self.distance, "")):
             for span in spans(history, name):
-                at = first_held(span.values > bound, patience=self.patience)
+                at = first_sustained(span.values > bound, patience=self.patience)
                 if at is not None:
                     text = f"{name} is {span.values[at]:.2g}{unit} on average: more than {bound:g}{unit}."
                     found.append(self.finding(span.step(at), text, subject=name))

@@ -14,7 +14,7 @@ from fieldwatch.rules import (
     Severity,
     Span,
     excused,
-    first_held,
+    first_sustained,
     forecast,
     phases,
     quality,
@@ -104,7 +104,7 @@ class DegenerateGaussians(HealthRule):
         high = span.values > bound
         if kind == "transparent":
             high &= ~(excused(history, self.excuses, steps, self.grace) | self._faded(history, steps))
-        at = first_held(high, patience=self.patience, warmup=self.warmup)
+        at = first_sustained(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         what, why = _ADVICE[kind]
@@ -135,7 +135,7 @@ class NonFiniteGaussians(HealthRule):
         """Return, per phase, the first look that found one."""
         found: list[Finding] = []
         for span in spans(history, *self.metrics):
-            at = first_held(~(span.values == 0))
+            at = first_sustained(~(span.values == 0))
             if at is not None:
                 text = f"{span.values[at]:.2%} of the Gaussians hold a value that is not finite."
                 found.append(self.finding(span.step(at), text, subject=span.name))
@@ -252,7 +252,7 @@ class GrowthCapBinds(HealthRule):
 
     def _judge(self, events: Sequence[Mapping[str, Any]], first: int, last: int) -> Finding | None:
         here = [event for event in events if first <= event["step"] <= last]
-        at = first_held(np.array([self._binds(event, events) for event in here], np.bool_), patience=self.patience)
+        at = first_sustained(np.array([self._binds(event, events) for event in here], np.bool_), patience=self.patience)
         if at is None:
             return None
         event = here[at]

@@ -11,7 +11,8 @@ from fieldwatch.rules import (
     HealthRule,
     Severity,
     Span,
-    first_held,
+    finite,
+    first_sustained,
     gradients,
     losses,
     memory,
@@ -19,6 +20,7 @@ from fieldwatch.rules import (
     parameters,
     quality,
     spans,
+    terms,
     threshold,
 )
 
@@ -52,14 +54,14 @@ class PoorSemantics(HealthRule):
         values = span.values
         begun = span.series.steps >= self._begin(history)
         warmup = int(np.argmax(begun)) + self.warmup if begun.any() else len(begun)
-        at = first_held(values < self.low, patience=self.patience, warmup=warmup)
+        at = first_sustained(values < self.low, patience=self.patience, warmup=warmup)
         if at is not None:
             text = f"{span.name} is {values[at]:.3f}, below {self.low:g}: poor semantic learning."
             yield self.finding(span.step(at), text, subject=span.name)
         if self.baseline not in history:
             return
         mean = on_steps(history[self.baseline], span.series.steps)
-        at = first_held(values <= mean, patience=self.patience, warmup=warmup)
+        at = first_sustained(values <= mean, patience=self.patience, warmup=warmup)
         if at is not None:
             text = (
                 f"{span.name} is {values[at]:.3f}, no better than always answering the mean embedding ({mean[at]:.3f})."
@@ -102,7 +104,7 @@ class LearnedNothing(HealthRule):
         bar = float(history[self.reference].values[-1])
         found: list[Finding] = []
         for span in spans(history, self.metric):
-            at = first_held(span.values <= bar + self.margin, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(span.values <= bar + self.margin, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = (
                     f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone {bar:.2f} dB: nothing was learnt."
@@ -123,7 +125,7 @@ class NoValidation(HealthRule):
         """Return where an evaluation found no validation frames."""
         found: list[Finding] = []
         for span in spans(history, self.metric):
-            at = first_held(span.values == 0)
+            at = first_sustained(span.values == 0)
             if at is not None:
                 found.append(
                     self.finding(span.step(at), "the evaluation has no validation frames (the split holds out 0).")
@@ -182,8 +184,15 @@ class EpochGradientExploding(gradients.GradientExploding):
     patience: int = threshold(2, unit="epochs", reason="one epoch may be odd")
 
 
+_ADAPTED = (
+    finite.NonFinite(norms=("Gradients/", "Train/Gradients/"), losses=("Train/Loss/", "Train_Batch/")),
+    terms.TermDominates(primary=(*terms.PRIMARY, "clip")),
+)
+"""General rules that have to know what a video run records once per epoch, and that its CLIP term is a data term."""
+
 VIDEO_RULES: tuple[HealthRule, ...] = (
-    *GENERAL,
+    *(rule for rule in GENERAL if not isinstance(rule, finite.NonFinite | terms.TermDominates)),
+    *_ADAPTED,
     EpochLossNotDecreasing(),
     EpochLossOscillating(),
     EpochGradientVanishing(),

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.readings import Gpu
-from fieldwatch.monitor.standing import RunState
+from fieldwatch.monitor.run_state import RunState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
+class MetricCurve:
     """One metric: where it stands, and its whole past condensed.
 
     Attributes:
@@ -36,7 +36,7 @@ class Curve:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Term:
+class TermShare:
     """One loss term.
 
     Attributes:
@@ -46,14 +46,14 @@ class Term:
         active: whether it was recorded within these.
     """
 
-    curve: Curve
+    curve: MetricCurve
     weight: float | None
     share: float | None
     active: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
+class RunProgress:
     """How far a run is.
 
     Attributes:
@@ -85,7 +85,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryUse:
     """Memory of a run, in MiB; None for what was not recorded.
 
     Attributes:
@@ -103,18 +103,18 @@ class Memory:
     peak: float | None = None
     reserved: float | None = None
     capacity: float | None = None
-    trend: Curve | None = None
+    trend: MetricCurve | None = None
     forecast: str = ""
 
     @property
     def share(self) -> float | None:
         """The larger of peak and reserved, as part of the capacity."""
-        held = [value for value in (self.peak, self.allocated, self.reserved) if value is not None]
-        return max(held) / self.capacity if held and self.capacity else None
+        known = [value for value in (self.peak, self.allocated, self.reserved) if value is not None]
+        return max(known) / self.capacity if known and self.capacity else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Saved:
+class LastCheckpoint:
     """The last checkpoint.
 
     Attributes:
@@ -135,7 +135,7 @@ class Saved:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Process:
+class ProcessUse:
     """The process that trains, as the system sees it from here.
 
     Attributes:
@@ -148,7 +148,7 @@ class Process:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class View:
+class RunView:
     """A run at one moment.
 
     Attributes:
@@ -182,21 +182,21 @@ class View:
     folder: Path
     pipeline: str
     state: RunState
-    progress: Progress = Progress()
+    progress: RunProgress = RunProgress()
     rows: int = 0
     age: float | None = None
-    total: Curve | None = None
-    terms: tuple[Term, ...] = ()
-    gradient: Curve | None = None
-    groups: tuple[Curve, ...] = ()
+    total: MetricCurve | None = None
+    terms: tuple[TermShare, ...] = ()
+    gradient: MetricCurve | None = None
+    groups: tuple[MetricCurve, ...] = ()
     refused: int = 0
-    qualities: tuple[Curve, ...] = ()
-    memory: Memory = Memory()
-    spans: tuple[Curve, ...] = ()
-    machine: tuple[Curve, ...] = ()
+    qualities: tuple[MetricCurve, ...] = ()
+    memory: MemoryUse = MemoryUse()
+    spans: tuple[MetricCurve, ...] = ()
+    machine: tuple[MetricCurve, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    process: Process | None = None
-    saved: Saved | None = None
+    process: ProcessUse | None = None
+    saved: LastCheckpoint | None = None
     findings: tuple[Finding, ...] = ()
     counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     events: tuple[tuple[int, str, str], ...] = ()
@@ -216,7 +216,10 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = (field.name for field in dataclasses.fields(value))
         return {
-            name: _plain(getattr(value, name)) for name in fields if not (isinstance(value, Curve) and name == "trend")
+            # The past of a curve is for drawing; in JSON it would be most of the bytes.
+            name: _plain(getattr(value, name))
+            for name in fields
+            if not (isinstance(value, MetricCurve) and name == "trend")
         }
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()

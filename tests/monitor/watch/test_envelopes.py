@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.monitor.watch.bands import BUCKETS, Bands
+from fieldwatch.monitor.watch.envelopes import BUCKETS, Envelopes
 from fieldwatch.record import Block
 
 
@@ -17,7 +17,7 @@ def block(steps, **columns):
 @pytest.mark.parametrize("piece", [1000, 4096])
 def test_least_and_greatest_are_those_of_all_rows(count, piece):
     values = np.random.default_rng(1).normal(size=count)
-    bands = Bands()
+    bands = Envelopes()
     for first in range(0, count, piece):
         steps = np.arange(first, min(count, first + piece))
         bands.extend(block(steps, loss=values[steps]))
@@ -32,7 +32,7 @@ def test_least_and_greatest_are_those_of_all_rows(count, piece):
 
 
 def test_a_single_odd_step_of_a_long_run_stands_in_its_stretch():
-    bands = Bands()
+    bands = Envelopes()
     for first in range(0, 100_000, 5000):
         steps = np.arange(first, first + 5000)
         bands.extend(block(steps, loss=np.where(steps == 70_001, 1e6, np.where(steps == 40_000, np.nan, 1.0))))
@@ -44,7 +44,7 @@ def test_a_single_odd_step_of_a_long_run_stands_in_its_stretch():
 
 
 def test_metrics_that_come_later_and_rarely_lie_at_their_steps():
-    bands = Bands()
+    bands = Envelopes()
     bands.extend(block(range(100), loss=1.0))
     bands.extend(block(range(100, 200), loss=1.0, clip=2.0))
     for number in range(50):
@@ -55,7 +55,7 @@ def test_metrics_that_come_later_and_rarely_lie_at_their_steps():
 
 
 def test_going_back_voids_what_came_after():
-    bands = Bands()
+    bands = Envelopes()
     bands.extend(block(range(200), loss=np.arange(200.0)))
     bands.discard(120, {"loss": (119, 119.0)})
     assert np.nanmax(bands.trend("loss")[1]) == 119
@@ -68,11 +68,11 @@ def test_going_back_voids_what_came_after():
 
 
 def test_rows_in_disorder_are_taken_in():
-    bands = Bands()
+    bands = Envelopes()
     bands.extend(block([5, 3, 4, 3], loss=[5.0, 1.0, 4.0, 9.0]))
     assert bands.trend("loss")[:2].tolist() == [[1, 4, 5], [9, 4, 5]]
 
 
 def test_what_was_never_recorded_is_empty():
-    bands = Bands()
+    bands = Envelopes()
     assert (bands.last("x"), bands.total("x"), bands.trend("x").shape) == (None, 0.0, (3, 0))

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fieldwatch.monitor import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts, line, picture
+from fieldwatch.monitor import (
+    Cpu,
+    Gpu,
+    GpuProcess,
+    Machine,
+    MigInstance,
+    ProcessFacts,
+    RunFacts,
+    machine_line,
+    render_machine,
+)
 
 GB = 2**30
 EMPTY = Machine(
@@ -56,26 +66,26 @@ def machine(*gpus, **changes):
 
 def drawn(told, rows=24, width=80):
     out = StringIO()
-    Console(file=out, width=width, highlight=False).print(picture(told, rows=rows))
+    Console(file=out, width=width, highlight=False).print(render_machine(told, rows=rows))
     return out.getvalue().splitlines()
 
 
 def test_one_card_in_a_line_as_the_original_printed_it():
-    assert line(machine(card())) == "GPU Memory: 15.6 GiB / 16.0 GiB (97%) CRITICAL"
+    assert machine_line(machine(card())) == "GPU Memory: 15.6 GiB / 16.0 GiB (97%) CRITICAL"
 
 
 def test_several_cards_are_numbered():
-    told = line(machine(card(), card(1, memory_used_bytes=13 * GB)))
+    told = machine_line(machine(card(), card(1, memory_used_bytes=13 * GB)))
     assert told.split("  ")[1] == "GPU 1 Memory: 13.0 GiB / 16.0 GiB (81%) HIGH"
     assert told.startswith("GPU 0 Memory: 15.6 GiB")
 
 
 def test_without_a_card_the_line_tells_the_processor():
-    assert line(EMPTY) == "CPU: 45%  Memory: 20.0 GiB / 64.0 GiB (31%)"
+    assert machine_line(EMPTY) == "CPU: 45%  Memory: 20.0 GiB / 64.0 GiB (31%)"
 
 
 def test_what_is_not_told_reads_so():
-    assert line(machine(Gpu(index=0))) == "GPU Memory: N/A / N/A (N/A) N/A"
+    assert machine_line(machine(Gpu(index=0))) == "GPU Memory: N/A / N/A (N/A) N/A"
     (first, second) = drawn(machine(Gpu(index=0)))[1:3]
     assert first == "GPU 0  N/A  busy N/A  N/A of N/A W  N/A °C  N/A MHz"
     assert second.endswith("  N/A / N/A (N/A)")

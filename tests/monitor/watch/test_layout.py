@@ -8,18 +8,18 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from fieldwatch.monitor.watch import Watcher, watch_picture
+from fieldwatch.monitor.watch import Watcher, render_run
 
 SIZES = [(80, 24), (160, 50), (40, 12), (20, 3), (119, 24), (120, 10), (250, 100), (80, 1)]
 
 
 def drawn(view, width=80, height=24, **options):
-    return watch_picture(view, width=width, height=height, **options).plain.split("\n")
+    return render_run(view, width=width, height=height, **options).plain.split("\n")
 
 
 def look(recorded):
     with Watcher(recorded.folder) as watcher:
-        return watcher.look()
+        return watcher.refresh()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_one_row(recorded):
 
 def test_no_folder_yet_is_waited_for(tmp_path):
     with Watcher(tmp_path / "nothing") as watcher:
-        assert drawn(watcher.look())[0].startswith("NOT STARTED")
+        assert drawn(watcher.refresh())[0].startswith("NOT STARTED")
 
 
 def test_hostile_words_are_shown_not_obeyed(recorded):
@@ -109,7 +109,7 @@ def test_hostile_words_are_shown_not_obeyed(recorded):
     out = io.StringIO()
     console = Console(file=out, width=160, force_terminal=False, highlight=False)
     for width in (40, 80, 160):
-        console.print(watch_picture(look(recorded), width=width, height=60))
+        console.print(render_run(look(recorded), width=width, height=60))
     text = out.getvalue()
     assert not set(text) & {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160), 0x202E)}
     assert "[red]me" in text
@@ -119,7 +119,7 @@ def test_hostile_words_are_shown_not_obeyed(recorded):
 def test_colours_say_nothing_that_words_do_not(busy):
     out = io.StringIO()
     console = Console(file=out, width=80, no_color=True, force_terminal=True, color_system="truecolor")
-    console.print(watch_picture(busy))
+    console.print(render_run(busy))
     assert not re.search(r"\x1b\[[\d;]*3\d", out.getvalue())
     shares = next(line for line in drawn(busy) if line.startswith("share of"))
     assert {"█", "▓"} <= set(shares)

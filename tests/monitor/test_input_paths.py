@@ -3,16 +3,16 @@
 import orjson
 import pytest
 
-from fieldwatch.monitor import Death, LastWords, NamedPaths
+from fieldwatch.monitor import Death, ExitReason, InputPaths
 from fieldwatch.record import Manifest
 
 
 def said(detail, *, cause="bad-input", missing=True):
-    return LastWords(cause=cause, detail=detail, missing=missing)
+    return ExitReason(cause=cause, detail=detail, missing=missing)
 
 
 def cause(paths, words):
-    return paths.judge(words).cause
+    return paths.reclassify(words).cause
 
 
 @pytest.fixture
@@ -24,28 +24,28 @@ def data(tmp_path):
 
 
 def test_an_input_that_is_not_there_may_be_mounted_late(data):
-    paths = NamedPaths(["train", "splats", "--data", str(data)])
+    paths = InputPaths(["train", "splats", "--data", str(data)])
     data.rename(data.with_name("gone"))
-    paths.look()
-    judged = paths.judge(said(f"{data} does not exist"))
+    paths.refresh()
+    judged = paths.reclassify(said(f"{data} does not exist"))
     assert judged.cause == "data"
     assert str(data) in judged.detail
     data.with_name("gone").rename(data)
     assert cause(paths, said(f"{data} does not exist")) == "data"  # it came between the death and this look
-    paths.look()
+    paths.refresh()
     assert cause(paths, said(f"{data} does not exist")) == "bad-input"
 
 
 def test_a_file_that_is_missing_in_a_folder_that_is_there_is_a_damaged_data_set(data):
-    paths = NamedPaths(["train", "splats", f"--data={data}"])
+    paths = InputPaths(["train", "splats", f"--data={data}"])
     assert cause(paths, said(f"{data / 'transforms.json'} does not exist")) == "bad-input"
 
 
 def test_a_folder_that_was_full_and_is_empty_is_not_mounted(data):
-    paths = NamedPaths(["train", "splats", f"--data={data}"])
+    paths = InputPaths(["train", "splats", f"--data={data}"])
     (data / "a.png").unlink()
     assert cause(paths, said(f"{data} holds no photos", missing=False)) == "data"
-    fresh = NamedPaths(["train", "splats", f"--data={data}"])
+    fresh = InputPaths(["train", "splats", f"--data={data}"])
     assert cause(fresh, said(f"{data} holds no photos", missing=False)) == "bad-input"
 
 
@@ -55,7 +55,7 @@ def test_the_stored_config_of_a_run_names_inputs(data, tmp_path):
     Manifest(config={"data": str(data), "colour": "red"}).write(run)
     data.rename(data.with_name("gone"))
     for words in (["resume", str(run)], ["train", "splats", "--out", str(run)]):
-        assert cause(NamedPaths(words), said(f"{data} does not exist")) == "data"
+        assert cause(InputPaths(words), said(f"{data} does not exist")) == "data"
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_the_stored_config_of_a_run_names_inputs(data, tmp_path):
     ],
 )
 def test_what_is_no_input_that_is_missing_stays_the_users(words, detail):
-    assert cause(NamedPaths(words), said(detail)) == "bad-input"
+    assert cause(InputPaths(words), said(detail)) == "bad-input"
 
 
 def test_a_refusal_need_not_say_that_a_file_is_missing_but_a_bug_has_to():
-    paths = NamedPaths(["train", "--data", "/nowhere/at/all"])
+    paths = InputPaths(["train", "--data", "/nowhere/at/all"])
     assert cause(paths, said("/nowhere/at/all is no video", missing=False)) == "data"
     assert cause(paths, said("/nowhere/at/all", cause="exception", missing=True)) == "data"
     assert cause(paths, said("/nowhere/at/all", cause="exception", missing=False)) == "exception"
@@ -85,9 +85,9 @@ def test_a_refusal_need_not_say_that_a_file_is_missing_but_a_bug_has_to():
 
 def test_a_damaged_run_json_names_nothing(tmp_path):
     (tmp_path / "run.json").write_bytes(orjson.dumps([]))
-    assert cause(NamedPaths(["resume", str(tmp_path)]), said("x")) == "bad-input"
+    assert cause(InputPaths(["resume", str(tmp_path)]), said("x")) == "bad-input"
 
 
 def test_a_path_that_cannot_be_one_is_not_there(tmp_path):
-    paths = NamedPaths(["train", "--data", "a\0b", "--images", "x" * 5000, "--masks", str(tmp_path / "\udc80")])
+    paths = InputPaths(["train", "--data", "a\0b", "--images", "x" * 5000, "--masks", str(tmp_path / "\udc80")])
     assert cause(paths, said("something does not exist")) == "bad-input"

@@ -49,7 +49,7 @@ def clock(seconds: float) -> str:
     return f"{days} d {text}" if days else text
 
 
-def shown(text: object, *, ascii_only: bool = False) -> str:
+def sanitized(text: object, *, ascii_only: bool = False) -> str:
     r"""Return a stranger's text so that it can only be read, never obeyed: escapes and controls as ``\x1b``.
 
     Args:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fieldwatch.monitor import ENDED
-from fieldwatch.report.tab.folders import Found, FoundRun, Root, find_runs
-from fieldwatch.report.tab.reading import Reader, size_of, version_of
+from fieldwatch.report.tab.folders import FoundRun, Root, SearchResult, find_runs
+from fieldwatch.report.tab.reading import AccountReader, size_of, version_of
 
 SEARCH_EVERY: Final = 10.0
 """Seconds between two searches for runs; the second waits until somebody asks."""
@@ -31,7 +31,7 @@ _BROKEN: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CachedAccount:
     """What a run looks like.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer:
         return now > self.fresh_until and (files != self.files or now > self.stale_from)
 
 
-class Shelf:
+class AccountCache:
     """Finds runs and reads them, each when it is asked for and only where its files have changed.
 
     Searching and reading happen in one thread of its own, which ends when there is nothing to do; who asks waits as
@@ -71,20 +71,20 @@ class Shelf:
     """
 
     def __init__(
-        self, roots: Sequence[Root], make_reader: Callable[[Path], Callable[[], Answer]] | None = None
+        self, roots: Sequence[Root], make_reader: Callable[[Path], Callable[[], CachedAccount]] | None = None
     ) -> None:
         self._roots = roots
         self._make_reader = make_reader or reader
         self._changed = threading.Condition()
         self._jobs: OrderedDict[str, Callable[[], None]] = OrderedDict()
         self._working = False
-        self._found = Found()
+        self._found = SearchResult()
         self._by_id: dict[str, FoundRun] = {}
         self._searched: float | None = None
-        self._readers: OrderedDict[str, Callable[[], Answer]] = OrderedDict()
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._readers: OrderedDict[str, Callable[[], CachedAccount]] = OrderedDict()
+        self._answers: OrderedDict[str, CachedAccount] = OrderedDict()
 
-    def found(self, patience: float = 0.0) -> Found | None:
+    def search_result(self, patience: float = 0.0) -> SearchResult | None:
         """Return the runs as of the last search, and have it repeated where it is old.
 
         Args:
@@ -92,7 +92,7 @@ class Shelf:
         """
         with self._changed:
             if self._searched is None or time.monotonic() - self._searched > SEARCH_EVERY:
-                self._give("", self._search)
+                self._submit("", self._search)
             self._changed.wait_for(lambda: self._searched is not None, patience)
             return None if self._searched is None else self._found
 
@@ -101,7 +101,7 @@ class Shelf:
         with self._changed:
             return self._by_id.get(asked) or next((run for run in self._found.runs if run.name == asked), None)
 
-    def answer(self, run: FoundRun, patience: float = 0.0) -> Answer | None:
+    def account(self, run: FoundRun, patience: float = 0.0) -> CachedAccount | None:
         """Return what a run looks like; None where it was never read and reading takes longer than one waits.
 
         A run that is written all the time would be read all the time: between two readings five times as long passes
@@ -115,7 +115,7 @@ class Shelf:
         with self._changed:
             known = self._answers.get(run.id)
             if known is None or known.is_due(files):
-                self._give(run.id, lambda: self._read(run))
+                self._submit(run.id, lambda: self._read(run))
                 self._changed.wait_for(lambda: run.id not in self._jobs, patience)
             if run.id in self._answers:
                 self._answers.move_to_end(run.id)
@@ -128,7 +128,7 @@ class Shelf:
             known = self._answers.get(run.id)
             return f"{files}-?" if known is None or known.is_due(files) else known.version
 
-    def _give(self, name: str, job: Callable[[], None]) -> None:
+    def _submit(self, name: str, job: Callable[[], None]) -> None:
         """Have something done; under the lock."""
         self._jobs.setdefault(name, job)
         if not self._working:
@@ -139,6 +139,7 @@ class Shelf:
         """Do what is to be done; an error that nobody foresaw ends this thread and is told in the terminal."""
         whole = False
         try:
+            # Jobs run outside the lock; requests only wait for their result.
             while job := self._next():
                 job()
             whole = True
@@ -150,6 +151,7 @@ class Shelf:
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:
+            # Decided under the lock: a job that is added afterwards starts a new thread.
             self._working = bool(self._jobs)
             return next(iter(self._jobs.values()), None)
 
@@ -163,16 +165,16 @@ class Shelf:
         name = next(iter(self._jobs), None)
         if name:
             run = self._by_id[name]
-            self._keep(name, Answer(files=version_of(run.folder), error=_BROKEN))
+            self._store(name, CachedAccount(files=version_of(run.folder), error=_BROKEN))
         elif name is not None:
             self._searched = time.monotonic()
         self._jobs.clear()
 
     def _search(self) -> None:
-        found = find_runs(self._roots)
+        search_result = find_runs(self._roots)
         with self._changed:
-            self._found = found
-            self._by_id = {run.id: run for run in found.runs}
+            self._found = search_result
+            self._by_id = {run.id: run for run in search_result.runs}
             for gone in self._answers.keys() - self._by_id.keys():
                 self._answers.pop(gone)
                 self._readers.pop(gone, None)
@@ -181,39 +183,40 @@ class Shelf:
 
     def _read(self, run: FoundRun) -> None:
         read = self._readers.pop(run.id, None) or self._make_reader(run.folder)
-        answer = read()
+        account = read()
         with self._changed:
             self._readers[run.id] = read
-            self._keep(run.id, answer)
-            self._forget()
+            self._store(run.id, account)
+            self._evict_readers()
             self._done(run.id)
 
-    def _keep(self, name: str, answer: Answer) -> None:
-        self._answers[name] = answer
+    def _store(self, name: str, account: CachedAccount) -> None:
+        self._answers[name] = account
         self._answers.move_to_end(name)
         while len(self._answers) > _ANSWERS:
             self._answers.popitem(last=False)
 
-    def _forget(self) -> None:
+    def _evict_readers(self) -> None:
         """Let go of the rows of those runs that were not read for longest, until the others fit."""
         held = 0
+        # From the most recently read one; the newest always stays.
         for name in reversed(list(self._readers)):
             held += size_of(self._by_id[name].folder) if name in self._by_id else 0
             if held > READ_AT_ONCE and name != next(reversed(self._readers)):
                 self._readers.pop(name)
 
 
-def reader(folder: Path) -> Callable[[], Answer]:
+def reader(folder: Path) -> Callable[[], CachedAccount]:
     """Return what reads a run again and again."""
-    inner = Reader(folder)
+    inner = AccountReader(folder)
 
-    def read() -> Answer:
+    def read() -> CachedAccount:
         files = version_of(folder)
         began = time.monotonic()
         account, error = inner.read()
         ended = time.monotonic()
         stale_from = ended + LOOK_AGAIN if account and account["run"]["state"] not in ENDED else math.inf
         fresh_until = ended + min(REST * (ended - began), LONGEST_REST)
-        return Answer(files=files, account=account, error=error, fresh_until=fresh_until, stale_from=stale_from)
+        return CachedAccount(files=files, account=account, error=error, fresh_until=fresh_until, stale_from=stale_from)
 
     return read

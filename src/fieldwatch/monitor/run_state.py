@@ -43,7 +43,7 @@ SILENT_AFTER: Final = 600.0
 """Seconds without a sign of life after which a run whose process cannot be seen is called silent."""
 START_SLACK: Final = 5.0
 """Seconds that a process's start may seem to be later than its black box: clocks are adjusted."""
-_SAID: Final = ("finished", "interrupted", "failed", "diverged")
+_RECORDED_ENDINGS: Final = ("finished", "interrupted", "failed", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,22 +107,24 @@ def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last
     if beat is None:
         return _without_black_box(folder, manifest, host)
     if beat.ending == "told":
-        return "killed", _told(folder), ""
+        return "killed", _explained_death(folder), ""
     # run.json is older than the black box while a process takes the folder, and newer while that process ends
     same = _is_same(last, beat)
     if manifest is not None and manifest.state != "running" and same:
-        return _as_said(folder, manifest.state, beat)
-    if beat.ending in _SAID:
-        return _as_said(folder, beat.ending, beat)
+        return _recorded_ending(folder, manifest.state, beat)
+    if beat.ending in _RECORDED_ENDINGS:
+        return _recorded_ending(folder, beat.ending, beat)
+    # run.json may still describe an earlier start, on another machine: then the boot has to agree as well.
     here = host in ("", platform.node()) and (same or beat.boot in ("", boot_id()))
     if not here:
-        return _from_afar(beat, host)
-    return _alive(beat) if _lives(beat) else ("killed", _why_killed(folder, beat), "")
+        return _remote_state(beat, host)
+    return _living_state(beat) if _is_alive(beat) else ("killed", _why_killed(folder, beat), "")
 
 
 def _is_same(last: Mapping[str, Any], beat: Heartbeat) -> bool:
     """Whether the last start in run.json is that of the black box's process; in containers all have the same pid."""
     try:
+        # run.json stores whole seconds, the black box fractions.
         later = datetime.fromisoformat(str(last.get("started", ""))).timestamp() >= math.floor(beat.started)
     except (ValueError, OverflowError):
         later = True
@@ -141,7 +143,7 @@ def _without_black_box(folder: Path, manifest: Manifest | None, host: str) -> _J
         unread = "run.json cannot be read, and there is no black box"
         return ("silent", unread, "") if holds_run(folder) else ("not started", "no run here yet", "")
     if manifest.state != "running":
-        return _as_said(folder, manifest.state, None)
+        return _recorded_ending(folder, manifest.state, None)
     quiet = time.time() - _last_written(folder)
     if quiet > SILENT_AFTER:
         where = f" on {host}" if host else ""
@@ -149,43 +151,44 @@ def _without_black_box(folder: Path, manifest: Manifest | None, host: str) -> _J
     return "running", "", ""
 
 
-def _as_said(folder: Path, ending: str, beat: Heartbeat | None) -> _Judged:
+def _recorded_ending(folder: Path, ending: str, beat: Heartbeat | None) -> _Judged:
     word = cast("StateWord", ending)
-    return word, "" if word == "finished" else _last_words(folder, beat), ""
+    return word, "" if word == "finished" else _exit_note(folder, beat), ""
 
 
-def _from_afar(beat: Heartbeat, host: str) -> _Judged:
+def _remote_state(beat: Heartbeat, host: str) -> _Judged:
     quiet = time.time() - beat.time
     if quiet > max(SILENT_AFTER, beat.timeout if math.isfinite(beat.timeout) else 0.0):
         where = f"on {host}" if host else "on another machine"
-        said = f"no sign of life for {age(quiet)}; its process is {where} and cannot be seen from here"
-        return "silent", said, ""
+        detail = f"no sign of life for {age(quiet)}; its process is {where} and cannot be seen from here"
+        return "silent", detail, ""
     return "running", "", ""
 
 
-def _alive(beat: Heartbeat) -> _Judged:
+def _living_state(beat: Heartbeat) -> _Judged:
     quiet = time.monotonic() - beat.beat
-    where = place_of(beat)
+    where = loop_position(beat)
     if _status(beat.pid) == psutil.STATUS_STOPPED:
         return "hung", f"its process is stopped ({where})", f"kill -CONT {beat.pid}  (lets it go on)"
     if math.isfinite(beat.timeout) and quiet > beat.timeout:
         limit = f"its watchdog allows {age(beat.timeout)}"
-        look = f"kill -USR2 {beat.pid}  (it writes its stacks to {FOLDER}/{STACKS})"
-        return "hung", f"no sign of life for {age(quiet)}, {where}; {limit}", look
+        remedy = f"kill -USR2 {beat.pid}  (it writes its stacks to {FOLDER}/{STACKS})"
+        return "hung", f"no sign of life for {age(quiet)}, {where}; {limit}", remedy
     return "running", "", ""
 
 
-def place_of(beat: Heartbeat) -> str:
+def loop_position(beat: Heartbeat) -> str:
     """Where in its loop a process is, by its black box."""
     return f"in {beat.phase} of step {beat.step:,}" if beat.step >= 0 else "before the first step"
 
 
-def _lives(beat: Heartbeat) -> bool:
+def _is_alive(beat: Heartbeat) -> bool:
     """Whether the process that writes the black box is there: the same one, not another under its number."""
     if not _may_be_pid(beat.pid) or (beat.boot and boot_id() not in ("", beat.boot)):
         return False
     try:
         process = psutil.Process(beat.pid)
+        # A younger process with this number is another one.
         return process.create_time() <= beat.started + START_SLACK and process.status() != psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:  # it is there, and may not be looked into
         return True
@@ -213,21 +216,21 @@ def _why_killed(folder: Path, beat: Heartbeat) -> str:
     return f"{death.detail if death.cause == 'killed' else death}.{where}"
 
 
-def _told(folder: Path) -> str:
+def _explained_death(folder: Path) -> str:
     deaths = read_post_mortems(folder)
     last = deaths[-1] if deaths else {}
-    said = last.get("error", "its post-mortem cannot be read")
-    return f"{last.get('cause', 'killed')}: {said} ({last.get('place', 'crash/')})"
+    error = last.get("error", "its post-mortem cannot be read")
+    return f"{last.get('cause', 'killed')}: {error} ({last.get('place', 'crash/')})"
 
 
-def _last_words(folder: Path, beat: Heartbeat | None) -> str:
+def _exit_note(folder: Path, beat: Heartbeat | None) -> str:
     try:
         note = orjson.loads((folder / FOLDER / NOTE).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         note = None
     if isinstance(note, dict):
-        told = cast("dict[str, Any]", note)
-        return str(told.get("error") or told.get("cause") or "")
+        facts = cast("dict[str, Any]", note)
+        return str(facts.get("error") or facts.get("cause") or "")
     return beat.cause if beat is not None else ""
 
 

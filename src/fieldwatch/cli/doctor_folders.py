@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 
-def look_at_places(place: Path) -> dict[str, Any]:
+def inspect_folders(start: Path) -> dict[str, Any]:
     """Look at where `fieldwatch train` puts runs, started in a folder.
 
     Returns:
@@ -17,8 +17,8 @@ def look_at_places(place: Path) -> dict[str, Any]:
         against this machine; None where nothing can be written), `shared_memory_bytes` (free in /dev/shm; None where
         there is none), `open_files` (limit of a process; None for no limit that is known).
     """
-    folder = place / "runs"
-    reason, skew = written_to(folder if folder.exists() else place)
+    folder = start / "runs"
+    reason, skew = try_writing(folder if folder.exists() else start)
     return {
         "runs": {"folder": str(folder), "reason": reason},
         "clock": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -28,7 +28,7 @@ def look_at_places(place: Path) -> dict[str, Any]:
     }
 
 
-def written_to(folder: Path) -> tuple[str | None, float | None]:
+def try_writing(folder: Path) -> tuple[str | None, float | None]:
     """Try to write in a folder; nothing stays.
 
     Returns:
@@ -43,6 +43,7 @@ def written_to(folder: Path) -> tuple[str | None, float | None]:
     except OSError as error:
         return f"cannot be written ({error.strerror or error})", None
     after = time.time()
+    # Zero while the file's time lies between both readings of our clock.
     return None, round(written - min(max(written, before), after), 1)
 
 

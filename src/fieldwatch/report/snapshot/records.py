@@ -25,7 +25,7 @@ UNKNOWN = len(ACTIONS) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class AllocatorBlock:
     """A piece of a segment.
 
     Attributes:
@@ -44,7 +44,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Segment:
+class AllocatorSegment:
     """Memory that the allocator got from CUDA in one piece.
 
     Attributes:
@@ -67,7 +67,7 @@ class Segment:
     kind: str
     pool: tuple[int, ...]
     expandable: bool
-    blocks: tuple[Block, ...]
+    blocks: tuple[AllocatorBlock, ...]
 
     @property
     def is_free(self) -> bool:
@@ -76,7 +76,7 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class AllocatorTrace:
     """The recorded history as columns, one entry for each event ``[events]``, oldest first.
 
     Attributes:
@@ -121,7 +121,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutOfMemory:
+class FailedAllocation:
     """A request that could not be met.
 
     Attributes:
@@ -140,11 +140,11 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class DeviceRecord:
     """What the file says about one device, nothing worked out yet."""
 
     device: int
-    segments: tuple[Segment, ...]
-    trace: Trace
-    out_of_memory: tuple[OutOfMemory, ...]
+    segments: tuple[AllocatorSegment, ...]
+    trace: AllocatorTrace
+    out_of_memory: tuple[FailedAllocation, ...]
     annotations: tuple[Annotation, ...]

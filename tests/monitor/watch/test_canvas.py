@@ -5,11 +5,11 @@ import pytest
 from rich.cells import cell_len
 
 from fieldwatch.monitor.age import age
-from fieldwatch.monitor.watch.pen import ASCII_LEVELS, LEVELS, Pen
-from fieldwatch.monitor.watch.words import clock, mebibytes, number, share, shown
+from fieldwatch.monitor.watch.canvas import ASCII_LEVELS, LEVELS, Canvas
+from fieldwatch.monitor.watch.text_format import clock, mebibytes, number, sanitized, share
 
-PEN = Pen(width=80)
-PLAIN = Pen(width=80, ascii_only=True)
+PEN = Canvas(width=80)
+PLAIN = Canvas(width=80, ascii_only=True)
 
 
 def trend(low, high=None, bad=None):
@@ -18,7 +18,7 @@ def trend(low, high=None, bad=None):
 
 
 def sparkline(told, cells=40, pen=PEN):
-    return "".join(words for words, _ in pen.spark(told, cells))
+    return "".join(words for words, _ in pen.sparkline(told, cells))
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_times_and_sizes_in_words():
 
 def test_a_strangers_text_can_only_be_read():
     hostile = "a\x1b[31mred\x07\n\tb\u202e[bold]\u4e2d\udc80"
-    assert shown(hostile) == "a\\x1b[31mred\\x07 b\\u202e[bold]\u4e2d\\udc80"
-    assert shown(hostile, ascii_only=True).isascii()
+    assert sanitized(hostile) == "a\\x1b[31mred\\x07 b\\u202e[bold]\u4e2d\\udc80"
+    assert sanitized(hostile, ascii_only=True).isascii()
 
 
 def test_a_falling_loss_falls():
@@ -91,10 +91,10 @@ def test_a_bar_fills_its_cells(part, filled):
 
 
 def test_a_stack_fills_its_cells_and_tells_its_parts_without_colours():
-    parts = PLAIN.stack([0.5, -0.25, 0.25, float("nan")], 40)
+    parts = PLAIN.stacked_bar([0.5, -0.25, 0.25, float("nan")], 40)
     assert [len(words) for words, _ in parts] == [20, 10, 10, 0]
     assert len({words[0] for words, _ in parts if words}) == 3
-    assert PEN.stack([0.0, 0.0], 40) == []
+    assert PEN.stacked_bar([0.0, 0.0], 40) == []
 
 
 def test_a_line_keeps_whole_parts_only():
@@ -107,8 +107,8 @@ def test_a_line_keeps_whole_parts_only():
     "text", ["", "a", "\u4e2d\u6587\u4e2d\u6587", "runs/very/long/path/of/a/run", "1234567890123456789012"]
 )
 def test_nothing_is_wider_than_its_room(width, text):
-    assert cell_len(PEN.cut(text, width)) <= width
-    assert cell_len(PEN.tail(text, width)) <= width
+    assert cell_len(PEN.truncated(text, width)) <= width
+    assert cell_len(PEN.end_of(text, width)) <= width
     assert cell_len(PEN.padded(text, width)) == width
     assert all(cell_len(line) <= width for line in PEN.wrapped(text, width, 9))
 

@@ -13,75 +13,74 @@ from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts,
 GB: Final = 2**30
 COLOURS: Final[dict[Status, str]] = {"HEALTHY": "green", "HIGH": "yellow", "CRITICAL": "bold red"}
 BAR: Final = 24
-NOT_TOLD: Final = "N/A"
+UNKNOWN: Final = "N/A"
 
 
-def picture(machine: Machine, *, rows: int = 24) -> RenderableType:
+def render_machine(machine: Machine, *, rows: int = 24) -> RenderableType:
     """Return the machine as text and tables, at most ``rows`` high at 80 columns.
 
     Args:
         machine: what was read.
         rows: lines there are; of long lists the rest is counted, not shown.
     """
-    parts: list[RenderableType] = [_heading(machine)]
+    lines: list[RenderableType] = [_heading(machine)]
     for gpu in machine.gpus:
-        parts += _gpu(gpu)
-    parts.append(_cpu(machine.cpu))
+        lines += _gpu(gpu)
+    lines.append(_cpu(machine.cpu))
     notes = [Text(note, style="yellow") for note in machine.notes]
-    used = len(parts) + sum(2 if len(note) > 80 else 1 for note in notes)
-    room = max(rows - used - 2, 2)  # a table's heading, and what was left out
+    used = len(lines) + sum(2 if len(note) > 80 else 1 for note in notes)
+    table_rows = max(rows - used - 2, 2)  # a table's heading, and what was left out
     listed = [(gpu.index, process) for gpu in machine.gpus for process in gpu.processes]
-    runs = machine.runs[: max(1, room // 3)] if listed else machine.runs[:room]
+    runs = machine.runs[: max(1, table_rows // 3)] if listed else machine.runs[:table_rows]
     if listed:
-        parts += _list(_processes(listed[: max(room - len(runs) - 2, 1)]), len(listed))
+        lines += _list(_processes(listed[: max(table_rows - len(runs) - 2, 1)]), len(listed))
     if runs:
-        parts += _list(_runs(runs), len(machine.runs))
-    return Group(*parts, *notes)
+        lines += _list(_runs(runs), len(machine.runs))
+    return Group(*lines, *notes)
 
 
-def line(machine: Machine) -> str:
+def machine_line(machine: Machine) -> str:
     """Return the machine in one line, as the original monitor printed it: ``GPU Memory: 15.6 GiB / 16.0 GiB (97%)``.
 
     More than one GPU are numbered (``GPU 0 Memory: ...``); without any, it tells processor and main memory.
     """
     several = len(machine.gpus) > 1
-    told = [f"GPU{f' {gpu.index}' if several else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
+    gpus = [f"GPU{f' {gpu.index}' if several else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
     cpu = machine.cpu
     share = f"{gib(cpu.memory_used_bytes)} / {gib(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
-    return "  ".join(told) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {share}"
+    return "  ".join(gpus) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {share}"
 
 
 def gib(count: int | None) -> str:
     """Return a number of bytes in GiB (2**30); ``N/A`` where it is not known."""
-    return NOT_TOLD if count is None else f"{count / GB:.1f} GiB"
+    return UNKNOWN if count is None else f"{count / GB:.1f} GiB"
 
 
 def _gpu_line(gpu: Gpu) -> str:
     used = gib(gpu.memory_used_bytes)
     total = gib(gpu.memory_total_bytes)
-    return f"{used} / {total} ({_percent(gpu.memory_percent)}) {gpu.status or NOT_TOLD}"
+    return f"{used} / {total} ({_percent(gpu.memory_percent)}) {gpu.status or UNKNOWN}"
 
 
 def _heading(machine: Machine) -> Text:
-    driver = (
-        f"NVIDIA driver {machine.driver}, CUDA {machine.cuda or NOT_TOLD}" if machine.driver else "no NVIDIA driver"
-    )
+    driver = f"NVIDIA driver {machine.driver}, CUDA {machine.cuda or UNKNOWN}" if machine.driver else "no NVIDIA driver"
     clock = machine.time.astimezone().strftime("%H:%M:%S")
     return Text.assemble((machine.host, "bold"), f"  {clock}  {driver}", overflow="ellipsis", no_wrap=True)
 
 
 def _gpu(gpu: Gpu) -> Iterator[RenderableType]:
-    yield Text.assemble((f"GPU {gpu.index}  ", "bold"), gpu.name or NOT_TOLD, "  ", _load(gpu), no_wrap=True)
+    yield Text.assemble((f"GPU {gpu.index}  ", "bold"), gpu.name or UNKNOWN, "  ", _load(gpu), no_wrap=True)
     yield _memory(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_percent, gpu.status)
     if gpu.limited_by:
         style = "red" if gpu.throttled else "dim"
         yield Text(f"  clocks held down by {', '.join(gpu.limited_by)}", style=style, overflow="ellipsis", no_wrap=True)
     if gpu.ecc_errors:
         yield Text(f"  {gpu.ecc_errors} uncorrected memory errors (ECC) since the driver was loaded", style="bold red")
-    for part in gpu.instances:
-        used = gib(part.memory_used_bytes)
-        total = gib(part.memory_total_bytes)
-        yield Text(f"  instance {part.gpu_instance}/{part.compute_instance}  {part.name or NOT_TOLD}  {used} / {total}")
+    for instance in gpu.instances:
+        used = gib(instance.memory_used_bytes)
+        total = gib(instance.memory_total_bytes)
+        numbers = f"{instance.gpu_instance}/{instance.compute_instance}"
+        yield Text(f"  instance {numbers}  {instance.name or UNKNOWN}  {used} / {total}")
 
 
 def _load(gpu: Gpu) -> str:
@@ -111,14 +110,14 @@ def _processes(listed: Sequence[tuple[int, GpuProcess]]) -> Table:
     table = _table("GPU", "pid", "user", "memory", "CPU", "process")
     for index, process in listed:
         facts = process.facts
-        told = "not visible from here" if facts is None else facts.command or facts.name or NOT_TOLD
+        description = "not visible from here" if facts is None else facts.command or facts.name or UNKNOWN
         table.add_row(
             str(index) if process.instance is None else f"{index}/{process.instance}",
             str(process.pid),
-            Text((facts and facts.user) or NOT_TOLD),
+            Text((facts and facts.user) or UNKNOWN),
             gib(process.memory_bytes),
             _percent(facts and facts.cpu_percent),
-            Text(told if process.run is None else f"run {_short(process.run.folder)}"),
+            Text(description if process.run is None else f"run {_short(process.run.folder)}"),
         )
     return table
 
@@ -128,7 +127,7 @@ def _runs(runs: Sequence[RunFacts]) -> Table:
     for run in runs:
         process = run.process
         table.add_row(
-            NOT_TOLD if run.step is None else str(run.step),
+            UNKNOWN if run.step is None else str(run.step),
             str(process.pid),
             gib(run.allocated_bytes),
             gib(run.reserved_bytes),
@@ -163,8 +162,8 @@ def _memory_percent(cpu: Cpu) -> float:
 
 
 def _percent(value: float | None) -> str:
-    return NOT_TOLD if value is None else f"{value:.0f}%"
+    return UNKNOWN if value is None else f"{value:.0f}%"
 
 
 def _number(value: float | None) -> str:
-    return NOT_TOLD if value is None else f"{value:.0f}"
+    return UNKNOWN if value is None else f"{value:.0f}"

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from fieldwatch.monitor.watch.bands import BAD, HIGH, LOW
-from fieldwatch.monitor.watch.words import shown
+from fieldwatch.monitor.watch.envelopes import BAD, HIGH, LOW
+from fieldwatch.monitor.watch.text_format import sanitized
 
-Part = tuple[str, str]
+StyledText = tuple[str, str]
 """A piece of a line that is shown whole or not at all, and its style."""
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
@@ -30,7 +30,7 @@ _LOG_FROM: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pen:
+class Canvas:
     """How one terminal is drawn on.
 
     Attributes:
@@ -41,72 +41,74 @@ class Pen:
     width: int
     ascii_only: bool = False
 
-    def text(self, words: object) -> str:
+    def text(self, text: object) -> str:
         """Return a stranger's text so that it can only be read."""
-        return shown(words, ascii_only=self.ascii_only)
+        return sanitized(text, ascii_only=self.ascii_only)
 
-    def cut(self, words: object, width: int) -> str:
+    def truncated(self, text: object, width: int) -> str:
         """Return a stranger's text in at most ``width`` columns; what is left out at its end is marked."""
-        text = self.text(words)
-        if cell_len(text) <= width:
-            return text
+        clean = self.text(text)
+        if cell_len(clean) <= width:
+            return clean
         mark = "~" if self.ascii_only else "…"
-        return set_cell_size(text, max(0, width - 1)).rstrip() + mark if width > 0 else ""
+        return set_cell_size(clean, max(0, width - 1)).rstrip() + mark if width > 0 else ""
 
-    def tail(self, words: object, width: int) -> str:
+    def end_of(self, text: object, width: int) -> str:
         """Return the end of a stranger's text: paths differ there."""
-        text = self.text(words)
-        if cell_len(text) <= width:
-            return text
-        kept = text[-max(1, width - 1) :]
-        while cell_len(kept) > width - 1:
-            kept = kept[1:]
-        return ("~" if self.ascii_only else "…") + kept
+        clean = self.text(text)
+        if cell_len(clean) <= width:
+            return clean
+        end = clean[-max(1, width - 1) :]
+        # Wide letters (CJK) take two columns each.
+        while cell_len(end) > width - 1:
+            end = end[1:]
+        return ("~" if self.ascii_only else "…") + end
 
-    def padded(self, words: object, width: int) -> str:
+    def padded(self, text: object, width: int) -> str:
         """Return a stranger's text in exactly ``width`` columns; of a tag that is too long the first parts go."""
-        words = self.text(words)
-        while cell_len(words) > width and "/" in words:
-            words = words.partition("/")[2]
-        return set_cell_size(self.cut(words, width), width)
+        text = self.text(text)
+        # Tags differ in their last parts, so the first ones go.
+        while cell_len(text) > width and "/" in text:
+            text = text.partition("/")[2]
+        return set_cell_size(self.truncated(text, width), width)
 
-    def line(self, parts: Sequence[Part], *, width: int | None = None, between: str = "  ") -> Text:
-        """Return a line of as many of the parts as fit, in order; none of them is cut.
+    def line(self, pieces: Sequence[StyledText], *, width: int | None = None, between: str = "  ") -> Text:
+        """Return a line of as many of the pieces as fit, in order; none of them is cut.
 
-        Where there is a whole line, its first part is shown as far as it goes.
+        Where there is a whole line, its first piece is shown as far as it goes.
 
         Args:
-            parts: the parts, what matters first; empty ones are left out.
+            pieces: the pieces, what matters first; empty ones are left out.
             width: columns there are; None: all.
-            between: what stands between two parts.
+            between: what stands between two pieces.
         """
-        room = self.width if width is None else width
+        remaining = self.width if width is None else width
         line = Text(no_wrap=True, end="")
-        for words, style in parts:
-            if not words:
+        for text, style in pieces:
+            if not text:
                 continue
-            needed = cell_len(words) + (len(between) if line else 0)
-            if needed <= room:
+            needed = cell_len(text) + (len(between) if line else 0)
+            if needed <= remaining:
                 line.append(between if line else "")
-                line.append(words, style)
-                room -= needed
+                line.append(text, style)
+                remaining -= needed
             elif not line and width is None:
-                line.append(self.cut(words, room), style)
+                line.append(self.truncated(text, remaining), style)
                 break
         return line
 
-    def wrapped(self, words: str, width: int, most: int) -> list[str]:
+    def wrapped(self, text: str, width: int, most: int) -> list[str]:
         """Return a stranger's text in at most ``most`` lines, broken between words; no number is cut in two."""
         lines = list[str]()
         current = ""
-        for word in self.text(words).split(" "):
+        for word in self.text(text).split(" "):
             longer = f"{current} {word}" if current else word
             if cell_len(longer) <= width:
                 current = longer
                 continue
             if current:
                 lines.append(current)
-            current = self.cut(word, width)
+            current = self.truncated(word, width)
         lines.append(current)
         if len(lines) > most:
             mark = " ..." if self.ascii_only else " …"
@@ -118,44 +120,45 @@ class Pen:
 
     def bar(self, share: float | None, cells: int) -> tuple[str, str]:
         """Return the filled and the empty part of a bar; what is more than nothing fills a cell."""
-        part = 0.0 if share is None or not math.isfinite(share) else min(1.0, max(0.0, share))
-        filled = max(round(cells * part), int(part > 0 and cells > 0))
+        fraction = 0.0 if share is None or not math.isfinite(share) else min(1.0, max(0.0, share))
+        filled = max(round(cells * fraction), int(fraction > 0 and cells > 0))
         full, empty = ("#", "-") if self.ascii_only else ("█", "░")
         return full * filled, empty * (cells - filled)
 
-    def fill(self, place: int) -> Part:
+    def fill(self, position: int) -> StyledText:
         """Return what the part at this place of a stacked bar is filled with: differs without colours too."""
         fills = ASCII_FILLS if self.ascii_only else FILLS
-        return fills[place % len(fills)], COLOURS[place % len(COLOURS)]
+        return fills[position % len(fills)], COLOURS[position % len(COLOURS)]
 
-    def stack(self, shares: Sequence[float], cells: int) -> list[Part]:
+    def stacked_bar(self, shares: Sequence[float], cells: int) -> list[StyledText]:
         """Return a bar of several parts; each share's sign is left out."""
         sizes = np.abs(np.array([share if math.isfinite(share) else 0.0 for share in shares]))
         if not sizes.sum():
             return []
         edges = [0, *(round(cells * part) for part in (np.cumsum(sizes) / sizes.sum()).tolist())]
         counts = [end - start for start, end in pairwise(edges)]
-        return [(self.fill(place)[0] * count, self.fill(place)[1]) for place, count in enumerate(counts)]
+        return [(self.fill(position)[0] * count, self.fill(position)[1]) for position, count in enumerate(counts)]
 
-    def spark(self, trend: NDArray[np.float64], cells: int) -> list[Part]:
+    def sparkline(self, trend: NDArray[np.float64], cells: int) -> list[StyledText]:
         """Return a sparkline of at most so many cells; a single odd step among a million shows in its cell.
 
         Each cell shows the middle of its least and greatest value, or the one of them that is far from what the cells
         around it show; on a logarithmic scale where the values need one. Where one was not finite there is a ``!``.
         """
+        # Nothing finite to draw: only the mark for values that were not finite, if there were any.
         if cells < 1 or not trend.shape[1] or not np.isfinite(trend[LOW]).any():
             bad = bool(trend.shape[1]) and bool(np.nansum(trend[BAD]))
             return [(NOT_FINITE, "bold red")] if bad and cells > 0 else []
         low, high, bad = condensed(trend, cells)
         levels = _levels(low, high)
         signs = ASCII_LEVELS if self.ascii_only else LEVELS
-        parts: list[Part] = []
-        for level, ill in zip(levels, bad, strict=True):
-            if ill:
-                parts.append((NOT_FINITE, "bold red"))
+        pieces: list[StyledText] = []
+        for level, not_finite in zip(levels, bad, strict=True):
+            if not_finite:
+                pieces.append((NOT_FINITE, "bold red"))
             else:
-                parts.append((" " if level < 0 else signs[level], "cyan"))
-        return _joined(parts)
+                pieces.append((" " if level < 0 else signs[level], "cyan"))
+        return _merged(pieces)
 
 
 def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
@@ -169,6 +172,7 @@ def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     high = np.fmax.reduceat(trend[HIGH], starts)
     bad = np.fmax.reduceat(trend[BAD], starts)
     known = np.flatnonzero(np.isfinite(low))
+    # Fill forward: a cell without a record repeats the last one that has any.
     before = np.searchsorted(known, np.arange(len(low)), side="right") - 1
     take = np.where(before >= 0, known[before], 0)
     low, high = (np.where(before >= 0, values[take], np.nan) for values in (low, high))
@@ -181,8 +185,10 @@ def _levels(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[int]:
     if low[known].min() > 0 and high[known].max() / low[known].min() > _LOG_FROM:
         low = np.log(low)
         high = np.log(high)
+    # Halves are added, since the sum of two large values could overflow.
     middle = low / 2 + high / 2
     around = np.stack([_shifted(middle, by) for by in range(-2, 3)])
+    # Median of five cells; sort puts NaN last, and the index counts only what is finite.
     usual = np.sort(around, axis=0)[(np.isfinite(around).sum(axis=0) - 1) // 2, np.arange(len(low))]
     limit = _ODD * float(np.median((high - low)[known]))
     up = high - usual
@@ -190,22 +196,22 @@ def _levels(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[int]:
     values = np.where((up > limit) & (up >= down), high, np.where(down > limit, low, middle))
     least = float(values[known].min())
     most = float(values[known].max())
-    room = most / 2 - least / 2
-    scaled = (values / 2 - least / 2) / room if room > 0 else np.where(known, 0.0, np.nan)
+    half_range = most / 2 - least / 2
+    scaled = (values / 2 - least / 2) / half_range if half_range > 0 else np.where(known, 0.0, np.nan)
     return [int(min(7, max(0, value * 8))) if math.isfinite(value) else -1 for value in scaled.tolist()]
 
 
 def _shifted(values: NDArray[np.float64], by: int) -> NDArray[np.float64]:
-    places = np.arange(len(values)) + by
-    inside = (places >= 0) & (places < len(values))
-    return np.where(inside, values[np.clip(places, 0, len(values) - 1)], np.nan)
+    positions = np.arange(len(values)) + by
+    inside = (positions >= 0) & (positions < len(values))
+    return np.where(inside, values[np.clip(positions, 0, len(values) - 1)], np.nan)
 
 
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    joined: list[Part] = []
-    for words, style in parts:
+def _merged(pieces: Sequence[StyledText]) -> list[StyledText]:
+    joined: list[StyledText] = []
+    for text, style in pieces:
         if joined and joined[-1][1] == style:
-            joined[-1] = joined[-1][0] + words, style
+            joined[-1] = joined[-1][0] + text, style
         else:
-            joined.append((words, style))
+            joined.append((text, style))
     return joined

@@ -37,7 +37,7 @@ _ABOUT_THE_PATH = frozenset(
 )
 """What the system says when the path is wrong; a full or failing disk, or too many open files, is not among it."""
 
-_UNSEEN = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is, and a terminal obeys; it is only ever found in strings."""
 
 COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
@@ -68,6 +68,7 @@ def is_about_input(error: BaseException) -> bool:
     """Whether the user can mend this error: it is an InputError, or the system refused a path that the user gave."""
     if isinstance(error, InputError):
         return True
+    # Errors without a file name (sockets, pipes) are not about a path that the user gave.
     if not isinstance(error, OSError) or error.errno not in _ABOUT_THE_PATH:
         return False
     return isinstance(error.filename, str | bytes | os.PathLike) and not _is_ours(os.fsdecode(error.filename))
@@ -98,14 +99,15 @@ def count(findings: Sequence[Finding]) -> dict[str, int]:
     return {name: sum(finding.severity == name for finding in findings) for name in reversed(COLOURS)}
 
 
-def print_places(console: Console, places: Mapping[str, str | Path]) -> None:
+def print_paths(console: Console, paths: Mapping[str, str | Path]) -> None:
     """Say where things are, one line each, whole paths, ready to be copied."""
-    width = max(len(name) for name in places)
-    for name, place in places.items():
-        console.print(Text(f"  {name:<{width}}  {place}"), soft_wrap=True, highlight=False)
+    width = max(len(name) for name in paths)
+    for name, path in paths.items():
+        console.print(Text(f"  {name:<{width}}  {path}"), soft_wrap=True, highlight=False)
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
     """Write the answer for a script to standard output."""
     text = orjson.dumps(answer, option=orjson.OPT_INDENT_2, default=str).decode()
-    sys.stdout.write(_UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
+    # orjson leaves these characters as they are; inside a JSON string their escapes mean the same.
+    sys.stdout.write(_CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")

@@ -14,7 +14,7 @@ LOW, HIGH, BAD, SUM = range(4)
 _FIRST_NAMES: Final = 32
 
 
-class Bands:
+class Envelopes:
     """Condenses what was recorded, block after block; what it takes does not depend on how long the run is.
 
     A stretch keeps the smallest and the largest finite value that fell into it, and whether one was not finite: one
@@ -31,9 +31,9 @@ class Bands:
         self.rows = 0
         self._origin = -1
         self._width = 1
-        self._places: dict[str, int] = {}
-        self._rows_of: dict[tuple[str, ...], NDArray[np.intp]] = {}
-        self._kept = np.full((4, _FIRST_NAMES, BUCKETS), np.nan)
+        self._row_of: dict[str, int] = {}
+        self._rows_of_columns: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._buckets = np.full((4, _FIRST_NAMES, BUCKETS), np.nan)
         self._last: dict[str, tuple[int, float]] = {}
 
     def extend(self, block: Block) -> None:
@@ -42,6 +42,7 @@ class Bands:
             return
         steps = block.steps
         values = block.values
+        # reduceat below needs the rows of one bucket side by side.
         if (np.diff(steps) < 0).any():
             order = np.argsort(steps, kind="stable")
             steps = steps[order]
@@ -49,8 +50,8 @@ class Bands:
         self.first = int(steps[0]) if self.first < 0 else min(self.first, int(steps[0]))
         self.step = max(self.step, int(steps[-1]))
         self.rows += len(block)
-        places = np.maximum(steps - self._start(int(steps[-1])), 0) // self._width
-        self._condense(self._names_at(block.columns), places, values)
+        buckets = np.maximum(steps - self._start(int(steps[-1])), 0) // self._width
+        self._condense(self._metric_rows(block.columns), buckets, values)
         at = int(steps[-1])
         self._last |= {name: (at, value) for name, value in zip(block.columns, values[-1].tolist(), strict=True)}
 
@@ -63,14 +64,15 @@ class Bands:
         """
         if step > self.step:
             return
+        # Rounded up: the bucket that holds `step` in part stays, with values that are void.
         keep = 0 if step <= self.first else -(-(step - self._origin) // self._width)
-        self._kept[:, :, keep:] = np.nan
+        self._buckets[:, :, keep:] = np.nan
         self._last = dict(last)
         self.step = max((at for at, _ in last.values()), default=-1)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all metrics, in order of first appearance."""
-        return tuple(self._places)
+        return tuple(self._row_of)
 
     def last(self, name: str) -> tuple[int, float] | None:
         """Return the step and the value of a metric's last record; None where there is none."""
@@ -78,17 +80,17 @@ class Bands:
 
     def total(self, name: str) -> float:
         """Return the sum of a metric's finite values over the whole run; 0 for what was never recorded."""
-        place = self._places.get(name)
-        return 0.0 if place is None else float(np.nansum(self._kept[SUM, place]))
+        row = self._row_of.get(name)
+        return 0.0 if row is None else float(np.nansum(self._buckets[SUM, row]))
 
     def trend(self, name: str) -> NDArray[np.float64]:
         """Return ``[3, n]``: least, greatest (NaN: nothing there), and 1 where a value was not finite, in each stretch.
 
         All metrics have the same stretches, from the run's first step to its last.
         """
-        place = self._places.get(name)
+        row = self._row_of.get(name)
         used = 0 if self.step < 0 else max(0, self.step - self._origin) // self._width + 1
-        return np.empty((3, 0)) if place is None else self._kept[:SUM, place, :used].copy()
+        return np.empty((3, 0)) if row is None else self._buckets[:SUM, row, :used].copy()
 
     def _start(self, last: int) -> int:
         if self._origin < 0:
@@ -98,31 +100,34 @@ class Bands:
         return self._origin
 
     def _halve(self) -> None:
-        pairs = self._kept.reshape(4, -1, BUCKETS // 2, 2)
-        self._kept = np.full_like(self._kept, np.nan)
-        half = self._kept[:, :, : BUCKETS // 2]
+        # Neighbouring buckets become one: the least of the minima, the greatest of the maxima, the sum of the sums.
+        pairs = self._buckets.reshape(4, -1, BUCKETS // 2, 2)
+        self._buckets = np.full_like(self._buckets, np.nan)
+        half = self._buckets[:, :, : BUCKETS // 2]
         half[LOW] = np.fmin(pairs[LOW, ..., 0], pairs[LOW, ..., 1])
         half[HIGH:SUM] = np.fmax(pairs[HIGH:SUM, ..., 0], pairs[HIGH:SUM, ..., 1])
         half[SUM] = np.nansum(pairs[SUM], axis=-1)
         self._width *= 2
 
-    def _names_at(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
-        known = self._rows_of.get(columns)
+    def _metric_rows(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
+        known = self._rows_of_columns.get(columns)
         if known is None:
             for name in columns:
-                self._places.setdefault(name, len(self._places))
-            known = self._rows_of[columns] = np.array([self._places[name] for name in columns], np.intp)
-        while len(self._places) > self._kept.shape[1]:
-            self._kept = np.concatenate((self._kept, np.full_like(self._kept, np.nan)), axis=1)
+                self._row_of.setdefault(name, len(self._row_of))
+            known = self._rows_of_columns[columns] = np.array([self._row_of[name] for name in columns], np.intp)
+        # The array doubles, so that new metrics cost no copy each.
+        while len(self._row_of) > self._buckets.shape[1]:
+            self._buckets = np.concatenate((self._buckets, np.full_like(self._buckets, np.nan)), axis=1)
         return known
 
-    def _condense(self, names: NDArray[np.intp], places: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        starts = np.flatnonzero(np.diff(places, prepend=-1))
+    def _condense(self, rows: NDArray[np.intp], columns: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
         finite = np.where(np.isfinite(values), values, np.nan)
-        at = np.ix_(names, places[starts])
-        kept = self._kept
-        kept[LOW][at] = np.fmin(kept[LOW][at], np.fmin.reduceat(finite, starts).T)
-        kept[HIGH][at] = np.fmax(kept[HIGH][at], np.fmax.reduceat(finite, starts).T)
-        kept[BAD][at] = np.fmax(kept[BAD][at], np.maximum.reduceat(~np.isfinite(values), starts).T)
+        at = np.ix_(rows, columns[starts])
+        # fmin and fmax ignore NaN, which stands for "nothing recorded yet".
+        buckets = self._buckets
+        buckets[LOW][at] = np.fmin(buckets[LOW][at], np.fmin.reduceat(finite, starts).T)
+        buckets[HIGH][at] = np.fmax(buckets[HIGH][at], np.fmax.reduceat(finite, starts).T)
+        buckets[BAD][at] = np.fmax(buckets[BAD][at], np.maximum.reduceat(~np.isfinite(values), starts).T)
         sums = np.add.reduceat(np.where(np.isfinite(values), values, 0.0), starts).T
-        kept[SUM][at] = np.nansum((kept[SUM][at], sums), axis=0)
+        buckets[SUM][at] = np.nansum((buckets[SUM][at], sums), axis=0)

@@ -1,9 +1,9 @@
-"""Keeps one training process: it never outlives whoever started this program, and always gets to save.
+"""Starts one training process: it never outlives whoever started this program, and always gets to save.
 
-Run as a file, by the interpreter alone: `python -I keeper.py GRACE WORD...`. Standard input is a pipe that nobody
+Run as a file, by the interpreter alone: `python -I launcher.py GRACE WORD...`. Standard input is a pipe that nobody
 writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
 SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output, with
-what it said through the channel of its own that `fieldwatch.monitor.Supervised` describes.
+what it said through the channel of its own that `fieldwatch.monitor.SupervisorLink` describes.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import sys
 import time
 
 PR_SET_PDEATHSIG = 1
-LOOK_EVERY = 0.1
+POLL_SECONDS = 0.1
 
 
 def main(grace: float, command: list[str]) -> int:
@@ -25,6 +25,7 @@ def main(grace: float, command: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # the pipe says when it is over
     began = time.monotonic()
     start = prepare_child if sys.platform == "linux" else default_signals
+    # The same protocol as between a supervisor and its training, but nobody restarts anything here.
     channel, theirs = os.pipe()
     os.set_blocking(channel, False)
     supervised = {"supervisor": os.getpid(), "attempt": 0, "channel": theirs, "ends_hangs": False}
@@ -38,16 +39,16 @@ def main(grace: float, command: list[str]) -> int:
         preexec_fn=start,  # noqa: PLW1509  this process has one thread
     ) as child:
         os.close(theirs)
-        tell(pid=child.pid)
-        said = Said(channel)
+        report(pid=child.pid)
+        said = ChannelReader(channel)
         asked = wait_for(child, grace, said)
-        said.hear()
+        said.drain()
     facts = {"code": child.returncode, "asked": asked, "seconds": round(time.monotonic() - began, 3), "pid": child.pid}
-    tell(**facts, said=said.text())
+    report(**facts, said=said.text())
     return 0
 
 
-class Said:
+class ChannelReader:
     """What the training writes into its channel.
 
     Args:
@@ -58,10 +59,11 @@ class Said:
         self._channel = channel
         self._raw = b""
 
-    def hear(self) -> None:
+    def drain(self) -> None:
         """Take what is new, so that the training never waits for room in the pipe."""
         try:
             while new := os.read(self._channel, 65536):
+                # Bounded: the last messages are those that matter.
                 self._raw = (self._raw + new)[-65536:]
         except BlockingIOError:
             return
@@ -71,15 +73,16 @@ class Said:
         return self._raw.decode("ascii", "backslashreplace")
 
 
-def wait_for(child: subprocess.Popen[bytes], grace: float, said: Said) -> bool:
+def wait_for(child: subprocess.Popen[bytes], grace: float, said: ChannelReader) -> bool:
     """Wait for the child's end; True where it had to be told to end."""
     deadline = float("inf")
     asked = False
     while child.poll() is None:
-        said.hear()
+        said.drain()
         if asked:
-            time.sleep(LOOK_EVERY)
-        elif select.select([sys.stdin], [], [], LOOK_EVERY)[0] and not os.read(sys.stdin.fileno(), 1):
+            time.sleep(POLL_SECONDS)
+        # An empty read is the end of the file: the other end was closed, or its process died.
+        elif select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
             asked = True
             deadline = time.monotonic() + grace
             child.terminate()
@@ -88,12 +91,13 @@ def wait_for(child: subprocess.Popen[bytes], grace: float, said: Said) -> bool:
     return asked
 
 
-def tell(**facts: object) -> None:
+def report(**facts: object) -> None:
     """One line of JSON for whoever started this; nobody may be there any more."""
     try:
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
+        # The flush at exit must not fail on the broken pipe again.
         sys.stdout = sys.stderr
 
 

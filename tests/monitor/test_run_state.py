@@ -17,12 +17,12 @@ from fieldwatch.cli.main import main
 from fieldwatch.many import read_run
 from fieldwatch.monitor import BlackBox, Death, read_black_box, state_of
 from fieldwatch.monitor.post_mortem import write_post_mortem
-from fieldwatch.monitor.standing import SILENT_AFTER
+from fieldwatch.monitor.run_state import SILENT_AFTER
 from fieldwatch.monitor.watch import Watcher
 from fieldwatch.record import Block, Events, Journal, Manifest, new_segment
 from fieldwatch.report.account import account_of
 from fieldwatch.report.compare.sources import side_of
-from fieldwatch.report.tab.shelf import reader
+from fieldwatch.report.tab.account_cache import reader
 
 AT_PID, AT_STARTED, AT_BOOT, AT_BEAT, AT_TIME = 8, 24, 32, 128 + 8, 128 + 16
 
@@ -187,7 +187,7 @@ CASES = {
 def test_every_surface_gives_the_same_answer(plant, other, capsys, make, word):
     folder = make(plant, other)
     with Watcher(folder) as watcher:
-        watched = watcher.look().state.word
+        watched = watcher.refresh().state.word
     code = main(["health", str(folder), "--json"])
     health = json.loads(capsys.readouterr().out)
     account = account_of(folder)
@@ -211,14 +211,14 @@ def test_a_folder_without_a_run_has_none_that_was_started(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         assert state_of(folder).word == read_run(folder, ()).state == "not started"
     with Watcher(tmp_path) as watcher:
-        assert watcher.look().state.word == "not started"
+        assert watcher.refresh().state.word == "not started"
 
 
 def test_the_threshold_of_silence_stands_once(plant, other, monkeypatch):
     folder = make_silent(plant, other)
-    monkeypatch.setattr("fieldwatch.monitor.standing.SILENT_AFTER", SILENT_AFTER + 1e6)
+    monkeypatch.setattr("fieldwatch.monitor.run_state.SILENT_AFTER", SILENT_AFTER + 1e6)
     with Watcher(folder) as watcher:
-        assert account_of(folder)["run"]["state"] == watcher.look().state.word == "running"
+        assert account_of(folder)["run"]["state"] == watcher.refresh().state.word == "running"
 
 
 def test_health_says_how_it_stands_and_why(plant, other, capsys):

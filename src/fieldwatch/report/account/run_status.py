@@ -14,7 +14,7 @@ from fieldwatch.report.account.json_values import as_list, as_mapping, as_object
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RunStatus:
     """Where a run is.
 
     Attributes:
@@ -42,11 +42,11 @@ class Standing:
         return last if self.beat is None or last.get("pid", self.beat.pid) == self.beat.pid else None
 
 
-def standing_of(folder: Path, history: History, events: Sequence[Mapping[str, Any]]) -> Standing:
+def run_status(folder: Path, history: History, events: Sequence[Mapping[str, Any]]) -> RunStatus:
     """Look at a run folder, once."""
     plans = [event for event in events if event.get("kind") == "plan"]
     planned = plans[-1].get("steps") if plans else None
-    return Standing(
+    return RunStatus(
         state=state_of(folder),
         last=history.step if history.step >= 0 else None,
         planned=planned if is_count(planned) else None,
@@ -56,7 +56,7 @@ def standing_of(folder: Path, history: History, events: Sequence[Mapping[str, An
     )
 
 
-def run_facts(folder: Path, manifest: Manifest, history: History, standing: Standing) -> dict[str, Any]:
+def run_facts(folder: Path, manifest: Manifest, history: History, status: RunStatus) -> dict[str, Any]:
     """Return the account's ``run``."""
     pipeline = as_mapping(manifest.about).get("pipeline")
     segments = as_objects(manifest.segments)
@@ -67,16 +67,16 @@ def run_facts(folder: Path, manifest: Manifest, history: History, standing: Stan
         "name": readable(folder.resolve().name),
         "folder": readable(folder.resolve()),
         "pipeline": pipeline if isinstance(pipeline, str) else None,
-        "state": standing.state.word,
+        "state": status.state.word,
         "first_step": max(history.first, 0),
-        "last_step": standing.last,
-        "steps_planned": standing.planned,
+        "last_step": status.last,
+        "steps_planned": status.planned,
         "rows": rows,
         "seconds": round(last, 3),
         "started": str(segments[0].get("started", "")) if segments else "",
-        "updated": _iso(standing.updated),
+        "updated": _iso(status.updated),
         "segments": [_segment(number, one) for number, one in enumerate(segments, 1)],
-        "resume": standing.state.resume,
+        "resume": status.state.resume,
     }
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
 from fieldwatch.health import Finding
-from fieldwatch.monitor.watch.bands import Bands
+from fieldwatch.monitor.watch.envelopes import Envelopes
 from fieldwatch.record import Block, History, News
 
 RECENT: Final = 1024
 """Values kept whole per metric: speed, time per span and the forecast look at them."""
-PACE: Final = 64
+SPEED_STEPS: Final = 64
 """Steps over which the present speed is taken."""
 _FINDINGS = 64
 _EVENTS = 32
@@ -22,11 +22,11 @@ QUIET_KINDS: Final = frozenset(
 
 
 @final
-class Remembered:
+class WatchedRecord:
     """Takes in what is new; what it holds stays the same size for as long as the run goes on.
 
     Attributes:
-        bands: the whole past, condensed.
+        envelopes: the whole past, condensed.
         history: the last part, and the events that forecasts need.
         findings: the last ones.
         counts: findings per severity, of all.
@@ -38,10 +38,10 @@ class Remembered:
     """
 
     def __init__(self) -> None:
-        self.bands = Bands()
+        self.envelopes = Envelopes()
         self.history = History(RECENT)
         self._forget_events()
-        self._marks: deque[tuple[int, float]] = deque(maxlen=PACE + 1)
+        self._recent_times: deque[tuple[int, float]] = deque(maxlen=SPEED_STEPS + 1)
         self._began: tuple[int, float] | None = None
 
     def _forget_events(self) -> None:
@@ -52,7 +52,7 @@ class Remembered:
         self.failures = 0
         self.planned: int | None = None
 
-    def take(self, news: News) -> None:
+    def update(self, news: News) -> None:
         """Take in what is new."""
         if news.begun_anew:
             self.__init__()  # another record: everything told so far is of a run that is gone
@@ -60,39 +60,40 @@ class Remembered:
         if news.rows_from is not None:
             names = self.history.names()
             last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}
-            self.bands.discard(news.rows_from, last)
-            self._marks.clear()
+            self.envelopes.discard(news.rows_from, last)
+            self._recent_times.clear()
             self._began = None
         if news.events_from is not None:
             self._go_back(news.events_from, news.events)
         for block in news.blocks:
-            self.bands.extend(block)
-            self._pace(block)
+            self.envelopes.extend(block)
+            self._update_speed(block)
         for event in news.events:
             self._event(event)
 
     @property
     def seconds(self) -> float:
         """Training time at the last row."""
-        return self._marks[-1][1] if self._marks else 0.0
+        return self._recent_times[-1][1] if self._recent_times else 0.0
 
     @property
     def speed(self) -> float | None:
         """Steps a second of the last ones; None before there are two."""
-        return _speed(self._marks[0], self._marks[-1]) if self._marks else None
+        return _speed(self._recent_times[0], self._recent_times[-1]) if self._recent_times else None
 
     @property
     def mean_speed(self) -> float | None:
         """Steps a second since the run, or this part of it, began; None before there are two."""
-        return _speed(self._began, self._marks[-1]) if self._marks and self._began else None
+        return _speed(self._began, self._recent_times[-1]) if self._recent_times and self._began else None
 
-    def _pace(self, block: Block) -> None:
+    def _update_speed(self, block: Block) -> None:
+        # Rows of epochs and evaluations come at other times than steps.
         if block.axis != "step":
             return
         if self._began is None:
             self._began = int(block.steps[0]), float(block.seconds[0])
-        tail = slice(max(0, len(block) - PACE - 1), None)
-        self._marks.extend(zip(block.steps[tail].tolist(), block.seconds[tail].tolist(), strict=True))
+        tail = slice(max(0, len(block) - SPEED_STEPS - 1), None)
+        self._recent_times.extend(zip(block.steps[tail].tolist(), block.seconds[tail].tolist(), strict=True))
 
     def _event(self, event: Mapping[str, Any]) -> None:
         kind = str(event["kind"])
@@ -106,7 +107,7 @@ class Remembered:
         elif kind == "checkpoint_failed":
             self.failures += 1
         if kind not in QUIET_KINDS:
-            self.events.append((step, kind, _told(event)))
+            self.events.append((step, kind, _event_text(event)))
 
     def _finding(self, event: Mapping[str, Any]) -> None:
         try:
@@ -118,7 +119,8 @@ class Remembered:
 
     def _go_back(self, step: int, new: Sequence[Mapping[str, Any]]) -> None:
         """Forget what was void from a step on; the new events, which the history has already, are told afterwards."""
-        kept = [event for event in self.events if event[0] < step]
+        earlier = [event for event in self.events if event[0] < step]
+        # By identity: two equal events may both stand.
         fresh = set(map(id, new))
         known = (*self.history.events("finding"), *self.history.events("checkpoint"))
         events = [event for event in known if id(event) not in fresh]
@@ -127,7 +129,7 @@ class Remembered:
         self.planned = planned
         for event in sorted(events, key=lambda event: event["step"]):
             self._event(event)
-        self.events.extend(kept)
+        self.events.extend(earlier)
 
 
 def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
@@ -136,7 +138,7 @@ def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
     return steps / seconds if steps > 0 and seconds > 0 else None
 
 
-def _told(event: Mapping[str, Any]) -> str:
+def _event_text(event: Mapping[str, Any]) -> str:
     """Return what an event says: its own message, else its facts."""
     for key in ("message", "reason", "why", "text"):
         if isinstance(event.get(key), str):

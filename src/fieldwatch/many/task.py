@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from fieldwatch.monitor import LastWords
+from fieldwatch.monitor import ExitReason
 
-TRY_LINE: Final = "--- try"
+ATTEMPT_LINE: Final = "--- try"
 """How the line begins that stands above what each try printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SceneTask:
     """One try of one scene; it travels to another process, or machine with the same file system.
 
     Attributes:
@@ -48,24 +48,24 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class ProcessExit:
     """How a try ended.
 
     Attributes:
         code: the process's exit code, negative for a signal; None where nobody lived to see it.
-        asked: why it was told to end: ``stop``, ``timeout``, or ``""`` for not at all.
+        stop_reason: why it was told to end: ``stop``, ``timeout``, or ``""`` for not at all.
         seconds: how long it took.
         cause: what is known besides; empty for nothing.
         pid: of the training process; 0 where it is not known.
-        words: why the process itself said that it ends; None where it said nothing.
+        reason: why the process itself said that it ends; None where it said nothing.
     """
 
     code: int | None
-    asked: str = ""
+    stop_reason: str = ""
     seconds: float = 0.0
     cause: str = ""
     pid: int = 0
-    words: LastWords | None = None
+    reason: ExitReason | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +84,23 @@ class Capacity:
     memory_bytes: int
     grows: bool = False
 
-    def fits(self, order: Order) -> bool:
+    def fits(self, task: SceneTask) -> bool:
         """Whether the order could be done if nothing else ran."""
-        return order.cpus <= self.cpus and order.gpus <= self.gpus and order.memory_bytes <= self.memory_bytes
+        return task.cpus <= self.cpus and task.gpus <= self.gpus and task.memory_bytes <= self.memory_bytes
 
-    def without(self, order: Order) -> "Capacity":
+    def without(self, task: SceneTask) -> "Capacity":
         """What is left while the order is done."""
-        return self._changed(order, -1)
+        return self._changed(task, -1)
 
-    def with_room_of(self, order: Order) -> "Capacity":
+    def with_room_of(self, task: SceneTask) -> "Capacity":
         """What is left when the order is done."""
-        return self._changed(order, 1)
+        return self._changed(task, 1)
 
-    def _changed(self, order: Order, sign: int) -> "Capacity":
+    def _changed(self, task: SceneTask, sign: int) -> "Capacity":
         return Capacity(
-            cpus=self.cpus + sign * order.cpus,
-            gpus=self.gpus + sign * order.gpus,
-            memory_bytes=self.memory_bytes + sign * order.memory_bytes,
+            cpus=self.cpus + sign * task.cpus,
+            gpus=self.gpus + sign * task.gpus,
+            memory_bytes=self.memory_bytes + sign * task.memory_bytes,
             grows=self.grows,
         )
 
@@ -113,11 +113,11 @@ class Executor(Protocol):
         """What there is."""
         ...
 
-    def start(self, order: Order) -> None:
+    def submit(self, task: SceneTask) -> None:
         """Take an order; it is done as soon as there is room for it."""
         ...
 
-    def wait(self, seconds: float) -> Sequence[tuple[Order, Ended]]:
+    def wait(self, seconds: float) -> Sequence[tuple[SceneTask, ProcessExit]]:
         """What has ended; returns early if anything has."""
         ...
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fieldwatch.checkpoint import StoredStateError, Which
-from fieldwatch.cli.ending import BadInput, reading_input
+from fieldwatch.cli.output import BadInput, reading_input
 
 Stored = TypeVar("Stored")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, final
 
 from fieldwatch.monitor.causes import Cause, Death
-from fieldwatch.monitor.supervised import LastWords
+from fieldwatch.monitor.supervised import ExitReason
 from fieldwatch.record import NotARun, flat, read_manifest
 
 _OUTPUTS: Final = ("out", "resume", "mirror")
@@ -17,7 +17,7 @@ _KEYS: Final = ("data", "data_path", "data_dir", "images", "masks", "conf", "che
 
 
 @final
-class NamedPaths:
+class InputPaths:
     """Tells a path that is away for the moment from one that is wrong.
 
     An input that is missing may be a folder of a disk that is mounted late, or of a file server that is away. Only a
@@ -25,54 +25,56 @@ class NamedPaths:
     there is a damaged data set.
 
     Args:
-        words: the command line of the training.
+        command: the command line of the training.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._named = {value for flag, value in _values(words) if _may_be_input(flag, value)}
+    def __init__(self, command: Sequence[str]) -> None:
+        self._named = {value for flag, value in _values(command) if _may_be_input(flag, value)}
+        # Paths that held something at some time: an empty one of these may be an unmounted disk.
         self._known: set[str] = set()
         self._away: set[str] = set()
-        for _, value in _values(words):
-            self.take_config(Path(value))
-        self.look()
+        for _, value in _values(command):
+            self.add_config(Path(value))
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """See which paths are there now; call it before each start."""
         self._away = {path for path in self._named if not _is_there(path)}
         self._known |= {path for path in self._named - self._away if not _is_empty(path)}
 
-    def take_config(self, folder: Path) -> None:
+    def add_config(self, folder: Path) -> None:
         """Add the paths of a run's stored config: they were there once, or the run would not have begun."""
         try:
             config = read_manifest(folder).config
         except (NotARun, OSError):
             return
-        found = {str(value) for key, value in flat(config).items() if _is_input(key, value)}
-        self._named |= found
-        self._known |= found
+        paths = {str(value) for key, value in flat(config).items() if _is_input(key, value)}
+        self._named |= paths
+        self._known |= paths
 
-    def judge(self, words: Death) -> Death:
+    def reclassify(self, death: Death) -> Death:
         """Return what ended a process, with the cause "data" if what it said that it missed may come back."""
-        if not isinstance(words, LastWords) or words.cause not in _ABOUT_INPUT:
-            return words
+        if not isinstance(death, ExitReason) or death.cause not in _ABOUT_INPUT:
+            return death
+        # The longest first: a folder inside another one is meant by its own name.
         for path in sorted(self._named, key=len, reverse=True):
-            if not _speaks_of(words.detail, path):
+            if not _mentions(death.detail, path):
                 continue
             absent = path in self._away or not _is_there(path)
-            if absent and (words.missing or words.cause == "bad-input"):
-                return Death(cause="data", detail=f"{path} was not there: {words.detail}")
+            if absent and (death.missing or death.cause == "bad-input"):
+                return Death(cause="data", detail=f"{path} was not there: {death.detail}")
             if path in self._known and _is_empty(path):
-                return Death(cause="data", detail=f"{path} is empty, maybe not mounted: {words.detail}")
-        return words
+                return Death(cause="data", detail=f"{path} is empty, maybe not mounted: {death.detail}")
+        return death
 
 
 _ABOUT_INPUT: Final[tuple[Cause, ...]] = ("bad-input", "exception")
 
 
-def _values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _values(command: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The values of a command line, each with its flag as a key of the config is spelled; empty where there is none."""
     before = ""
-    for word in words:
+    for word in command:
         flag, equals, value = word.partition("=")
         if not word.startswith("-"):
             yield before, word
@@ -95,8 +97,9 @@ def _may_be_input(flag: str, value: str) -> bool:
     return flag in _KEYS or os.sep in value or _is_there(value)
 
 
-def _speaks_of(message: str, path: str) -> bool:
+def _mentions(message: str, path: str) -> bool:
     """Whether a message names a path, or one inside it; a part of a longer name is another path."""
+    # The message may spell the path as it was given, or absolute.
     names = {path, path.rstrip("/"), str(Path(path).absolute())} - {""}
     return any(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-])", message) for name in names)
 

@@ -20,7 +20,7 @@ _TROUBLE = (struct.error, IndexError, ValueError, OSError)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class LoggedPicture:
     """A picture that was shown during training.
 
     Attributes:
@@ -34,9 +34,9 @@ class Shown:
     png: bytes
 
 
-def newest_pictures(folder: Path, most: int) -> list[Shown]:
+def newest_pictures(folder: Path, most: int) -> list[LoggedPicture]:
     """Return the newest picture of each tag, at most so many tags, the newest first."""
-    found: dict[str, Shown] = {}
+    found: dict[str, LoggedPicture] = {}
     left = _NEWEST_BYTES
     for path in reversed(event_files(folder)):
         if len(found) >= most or left <= 0:
@@ -54,11 +54,12 @@ def event_files(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / FOLDER).glob("*tfevents*") if path.is_file() and path.stat().st_size)
 
 
-def _pictures_backwards(path: Path, most: int) -> Iterator[Shown]:
+def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             start = max(len(data) - most, 0)
             end = len(data)
+            # From the end: the newest pictures are wanted, and files can have gigabytes.
             while (at := data.rfind(PNG, start, end)) >= 0:
                 shown = _picture_around(data, at)
                 if shown is not None:
@@ -68,9 +69,10 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[Shown]:
         return
 
 
-def _picture_around(data: mmap.mmap, at: int) -> Shown | None:
+def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
     """Return the picture whose PNG begins at a place: the record before it has to be one of an image, exactly."""
     for place in range(at - 20, max(at - _HEAD, -1), -1):
+        # A record is length (8 bytes), checksum (4), event; an event begins with its wall time: field 1, type 1.
         if data[place + 12] != 9:
             continue
         (length,) = struct.unpack_from("<Q", data, place)
@@ -82,14 +84,15 @@ def _picture_around(data: mmap.mmap, at: int) -> Shown | None:
     return None
 
 
-def _picture(record: bytes) -> Shown:
+def _picture(record: bytes) -> LoggedPicture:
     event = _fields(record)
+    # Numbers of event.proto and summary.proto: summary 5, value 1, image 4, encoded_image_string 4, tag 1, step 2.
     value = _fields(_bytes(_fields(_bytes(event, 5)), 1))
     png = _bytes(_fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
         raise ValueError("a record between two pictures is none: it is passed over")
     position = event.get(2, 0)
-    return Shown(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
+    return LoggedPicture(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
 
 
 def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
@@ -105,6 +108,7 @@ def _fields(message: bytes) -> dict[int, int | bytes]:
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
+        # Protobuf's wire types: varint, 64 bits, length-delimited, 32 bits.
         match key & 7:
             case 0:
                 value, at = _varint(message, at)
