@@ -12,7 +12,7 @@ from fieldwatch.cli import main
 from fieldwatch.cli.ending import BadInput
 from fieldwatch.cli.train import parse as parse_words
 from fieldwatch.recon.commands.normals import NORMALS
-from fieldwatch.recon.commands.normals.front import quality_table
+from fieldwatch.recon.commands.normals.job import quality_table
 from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.pipelines.normals import PRESETS, NormalsConfig, stored_config

@@ -26,7 +26,7 @@ from fieldwatch.recon.data import (
 )
 from fieldwatch.recon.data.normal_maps.cameras_file import decompose
 from fieldwatch.recon.data.normal_maps.map_files import write_png16
-from fieldwatch.recon.data.solids.forms import Ball
+from fieldwatch.recon.data.solids.shapes import Ball
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
 NORMALS = "normal_camera_space_GT"

@@ -24,8 +24,8 @@ from fieldwatch.recon.data import (
     write_colmap,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps.enclosing_ball import enclosing_ball, nearest_to_rays, object_ball
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
-from fieldwatch.recon.data.normal_maps.sphere import enclosing_ball, nearest_to_rays, object_ball
 from fieldwatch.recon.geometry import Similarity, quaternion_to_matrix
 
 OPENGL = torch.tensor([1.0, -1.0, -1.0])

@@ -10,7 +10,7 @@ from fieldwatch.recon.data import PlacedForm, SolidUnion, check_normal_maps, rin
 from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
-from fieldwatch.recon.data.solids.forms import Ball, RoundedBox
+from fieldwatch.recon.data.solids.shapes import Ball, RoundedBox
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwatch.recon.data import SolidScene, solid_cameras, solid_photos
-from fieldwatch.recon.data.solids.forms import Ball, Disc, Ring, RoundedBox
+from fieldwatch.recon.data.solids.shapes import Ball, Disc, Ring, RoundedBox
 from fieldwatch.recon.geometry import normals_from_depth
 
 FORMS = [Ball(0.4), Disc(1.0, 0.1), Ring(0.4, 0.15), RoundedBox((0.4, 0.3, 0.2), 0.08)]

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from fieldwatch.recon.data.background_thread import OneThread
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing
 from fieldwatch.recon.data.image_folder import ImageFolder, Selection
-from fieldwatch.recon.data.one_thread import OneThread
 from fieldwatch.recon.data.video_file import VideoFile
 
 GIBIBYTE = 1 << 30

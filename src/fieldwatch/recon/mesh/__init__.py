@@ -6,7 +6,6 @@ from fieldwatch.recon.mesh.baking import Baked, Baking, bake_texture
 from fieldwatch.recon.mesh.cleaning import cleaned
 from fieldwatch.recon.mesh.closest import Closest, SurfaceSearch, closest_points
 from fieldwatch.recon.mesh.decimation import decimated
-from fieldwatch.recon.mesh.drawing import MeshPainter, Shading, draw_mesh, mesh_still, turntable_cameras
 from fieldwatch.recon.mesh.edges import Edges
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.error_colours import error_coloured, error_ramp
@@ -24,11 +23,12 @@ from fieldwatch.recon.mesh.marching import implicit_surface, marching_cubes
 from fieldwatch.recon.mesh.open3d import open3d_poisson
 from fieldwatch.recon.mesh.orientation import facing_outward
 from fieldwatch.recon.mesh.page import mesh_page
+from fieldwatch.recon.mesh.photo_sampler import SeenPhoto
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface, poisson_surface
 from fieldwatch.recon.mesh.quality import MeshQuality, aspect_ratios, mesh_quality
+from fieldwatch.recon.mesh.rendering import MeshPainter, Shading, draw_mesh, mesh_still, turntable_cameras
 from fieldwatch.recon.mesh.sampling import SurfaceSamples, sample_surface, thinned
-from fieldwatch.recon.mesh.seen_texels import SeenPhoto
 from fieldwatch.recon.mesh.snapping import snapped
 from fieldwatch.recon.mesh.triangles import Triangles
 from fieldwatch.recon.mesh.trimming import trimmed, without_outliers, without_small_pieces

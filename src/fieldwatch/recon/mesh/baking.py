@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float16, Float32, Float64, Int64
 
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.filling import filled_picture, from_seen_nearby
-from fieldwatch.recon.mesh.seen_texels import PhotoOfMesh, SeenPhoto
+from fieldwatch.recon.mesh.photo_sampler import PhotoOfMesh, SeenPhoto
 from fieldwatch.recon.mesh.texels import Texels, find_texels
 from fieldwatch.recon.mesh.triangles import Triangles
 

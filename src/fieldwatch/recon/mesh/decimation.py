@@ -5,7 +5,7 @@ import numpy as np
 
 from fieldwatch.recon.mesh.cleaning import cleaned
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import nearest, search_tree
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _ROUNDS = 12

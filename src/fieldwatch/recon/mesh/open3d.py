@@ -11,8 +11,8 @@ import numpy as np
 
 from fieldwatch.files import read_npz
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import check_filled, sample_density, search_tree
 from fieldwatch.recon.mesh.open3d_child import NO_OPEN3D
+from fieldwatch.recon.mesh.point_queries import check_filled, sample_density, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface, coloured
 from fieldwatch.recon.mesh.triangles import Triangles

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from fieldwatch.recon.mesh.nearness import nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import nearest, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.triangles import Triangles
 

@@ -9,7 +9,7 @@ from scipy.ndimage import binary_dilation
 
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.marching import marching_cubes
-from fieldwatch.recon.mesh.nearness import check_filled, nearest_colours, sample_density, search_tree
+from fieldwatch.recon.mesh.point_queries import check_filled, nearest_colours, sample_density, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson_grid import Grid, check_memory, grid_around
 from fieldwatch.recon.mesh.poisson_solver import Progress, indicator, merge_samples

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Complex64, Float32, Float64, Int64
 from scipy.sparse import csr_array, vstack
 
-from fieldwatch.recon.mesh.nearness import sample_areas, search_tree
+from fieldwatch.recon.mesh.point_queries import sample_areas, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson_grid import (
     Grid,

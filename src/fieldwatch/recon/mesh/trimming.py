@@ -3,7 +3,7 @@
 import numpy as np
 
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import mean_distances, nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import mean_distances, nearest, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface
 from fieldwatch.recon.mesh.triangles import Triangles

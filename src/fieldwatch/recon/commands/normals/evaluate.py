@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fieldwatch.files import output_names, output_path, spreadsheet_cell, whole_file, write_file
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.normals.front import quality_table
+from fieldwatch.recon.commands.normals.job import quality_table
 from fieldwatch.recon.mesh import MeshError, MeshEvaluation, evaluate_mesh
 from fieldwatch.recon.pipelines.normals import (
     Evaluation,

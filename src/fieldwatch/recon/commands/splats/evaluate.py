@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.splats.front import quality_table
+from fieldwatch.recon.commands.splats.job import quality_table
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
     Evaluation,

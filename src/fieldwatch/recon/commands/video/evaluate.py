@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fieldwatch.cli.kit import BadInput, counting_frames
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.video.front import quality_table
+from fieldwatch.recon.commands.video.job import quality_table
 from fieldwatch.recon.pipelines.video import Evaluated, drawings_of, open_run, write_evaluation
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
 from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, natural_key
+from fieldwatch.recon.data.normal_maps.enclosing_ball import Ball, cut_masks, object_ball, refuse_black
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.layout import (
     MASK_FOLDERS,
@@ -25,7 +26,6 @@ from fieldwatch.recon.data.normal_maps.layout import (
 )
 from fieldwatch.recon.data.normal_maps.map_files import MASK_SUFFIXES, NORMAL_SUFFIXES, read_mask_file, read_normal_file
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.recon.data.normal_maps.sphere import Ball, cut_masks, object_ball, refuse_black
 from fieldwatch.recon.geometry import Camera, Lens
 
 REACH = 0.8

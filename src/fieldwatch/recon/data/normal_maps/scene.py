@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.data.solids.forms import Array, Ball, Form, Ring, RoundedBox
+from fieldwatch.recon.data.solids.shapes import Array, Ball, Form, Ring, RoundedBox
 from fieldwatch.recon.geometry import Camera
 
 

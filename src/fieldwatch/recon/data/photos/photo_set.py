@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from fieldwatch.recon.data.photos.cache import PhotoStream, PictureStore
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.photo import Photo, Picture
-from fieldwatch.recon.data.photos.store import PhotoStream, PictureStore
 from fieldwatch.recon.geometry import Camera, camera_extent
 
 GIBIBYTE = 1 << 30

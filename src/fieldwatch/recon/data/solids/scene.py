@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.recon.data.photos import Picture
-from fieldwatch.recon.data.solids.forms import Array, Ball, Disc, Form, Ring, RoundedBox, dot
+from fieldwatch.recon.data.solids.shapes import Array, Ball, Disc, Form, Ring, RoundedBox, dot
 from fieldwatch.recon.geometry import Camera
 
 _LIGHT = np.array([-0.48, -0.36, 0.80])  # a unit vector towards the light

@@ -37,7 +37,7 @@ class StuckAt:
 
 def main() -> None:
     with Run(
-        sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule",
+        sys.argv[1] if len(sys.argv) > 1 else "runs/custom_rule",
         outputs=Outputs(rules=(StuckAt(metric="Field/sharpness"),)),
     ) as run:
         for step in run.steps(256):

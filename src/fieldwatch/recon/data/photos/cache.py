@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from fieldwatch.recon.data.one_thread import OneThread
+from fieldwatch.recon.data.background_thread import OneThread
 from fieldwatch.recon.data.photos.photo import Photo, Picture
 
 Read = Callable[[int], Picture]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fieldwatch.recon.data.one_thread import OneThread
+from fieldwatch.recon.data.background_thread import OneThread
 
 
 def test_results_come_in_order_and_errors_are_their_own():
@@ -26,7 +26,7 @@ def test_results_come_in_order_and_errors_are_their_own():
 
 
 def test_a_thread_that_did_not_survive_a_fork_is_named(monkeypatch):
-    monkeypatch.setattr("fieldwatch.recon.data.one_thread.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("fieldwatch.recon.data.background_thread.LOOK_EVERY", 0.05)
     thread = OneThread("reads-frames")
     hold = threading.Event()
     asked = thread.submit(lambda _: hold.wait(20), 0)
