@@ -10,7 +10,7 @@ from fieldwatch.recon.commands.splats import mesh_extract, mesh_refine, sugar
 from fieldwatch.recon.commands.video import command_line as train_video
 
 ORIGINALS = {
-    "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OWN, *sugar._SWITCHES},
+    "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OUR_SWITCHES, *sugar._SWITCHES},
     "train video": set(train_video.ORIGINAL_FLAGS),
     "mesh extract": set(mesh_extract.ORIGINAL_FLAGS),
     "mesh refine": set(mesh_refine.WORDS),

@@ -111,7 +111,7 @@ def as_colmap(photos, home):
     for image, name in zip(sorted(model.images, key=lambda one: one.name), names, strict=True):
         motion = image.world_from_camera.double().inverse()
         pose = [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
-        records.append((image.number, name, image.camera, pose))
+        records.append((image.image_id, name, image.camera_id, pose))
     write_cameras(sparse / "cameras.bin", dict(model.lenses))
     write_images(sparse / "images.bin", records)
     write_points(sparse / "points3D.bin", photos.points, photos.colours)

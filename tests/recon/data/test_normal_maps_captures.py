@@ -11,12 +11,12 @@ from PIL import Image
 from fieldwatch.recon.data import (
     ColmapError,
     NormalMapError,
+    PhotoPixels,
     PhotoSet,
-    Picture,
     SolidUnion,
     check_normal_maps,
-    draw_normal_maps,
     normal_layout,
+    normal_map_sheet,
     open_normal_maps,
     read_normal_captures,
     read_normal_maps,
@@ -49,7 +49,7 @@ def moved(camera):
 def write(folder, views, points):
     """What COLMAP and a normal estimator leave: photos' poses in another world, npy normals in OpenGL's axes, masks."""
     cameras = tuple(moved(view.camera) for view in views)
-    grey = [Picture(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
+    grey = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
     colours = torch.zeros(len(points), 3, dtype=torch.uint8)
     places = {"points": WORLD.apply(points).float(), "colours": colours}
     split = {"train": tuple(range(len(views))), "test": (), "source": "made"}
@@ -305,11 +305,11 @@ def test_either_layout_is_opened(made, written, tmp_path):
 
 
 def test_the_contact_sheet_shows_where_hull_and_masks_differ(made):
-    sheet = draw_normal_maps(made, tile=64, columns=4)
+    sheet = normal_map_sheet(made, tile=64, columns=4)
     assert sheet.shape == (2 * (64 + 14), 4 * 64, 3)
     red = (sheet == (255, 40, 40)).all(-1)
     wrong = [replace(made.views[0], mask=made.views[1].mask), *made.views[1:]]
-    worse = (draw_normal_maps(replace(made, views=tuple(wrong)), tile=64, columns=4) == (255, 40, 40)).all(-1)
+    worse = (normal_map_sheet(replace(made, views=tuple(wrong)), tile=64, columns=4) == (255, 40, 40)).all(-1)
     assert worse.sum() > 1.5 * red.sum()
     row, column = made.views[0].valid.nonzero()[400].tolist()
     normal = made.views[0].normals[row, column] * torch.tensor([1.0, -1.0, -1.0])

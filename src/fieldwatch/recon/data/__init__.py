@@ -26,12 +26,12 @@ from fieldwatch.recon.data.normal_maps import (
     NormalScene,
     NormalSet,
     NormalView,
-    PlacedForm,
+    PlacedShape,
     SolidUnion,
     check_normal_maps,
-    draw_normal_maps,
     integrate_normals,
     normal_layout,
+    normal_map_sheet,
     open_normal_maps,
     read_mask_file,
     read_normal_captures,
@@ -43,8 +43,8 @@ from fieldwatch.recon.data.normal_maps import (
     unit_sphere_of,
     write_normal_maps,
 )
-from fieldwatch.recon.data.patches import PatchGrid, Window
-from fieldwatch.recon.data.photos import Photo, PhotoError, PhotoOptions, PhotoSet, PhotoStream, Picture, every_nth
+from fieldwatch.recon.data.patches import PatchGrid, PatchWindow
+from fieldwatch.recon.data.photos import Photo, PhotoError, PhotoOptions, PhotoPixels, PhotoSet, PhotoStream, every_nth
 from fieldwatch.recon.data.solids import SolidScene, forward_photos, solid_cameras, solid_photos
 from fieldwatch.recon.data.splat_photos import read_splat_photos
 from fieldwatch.recon.data.synthetic import synthetic_clip
@@ -66,26 +66,26 @@ __all__ = [
     "NormalSet",
     "NormalView",
     "PatchGrid",
+    "PatchWindow",
     "Photo",
     "PhotoError",
     "PhotoOptions",
+    "PhotoPixels",
     "PhotoSet",
     "PhotoStream",
-    "Picture",
-    "PlacedForm",
+    "PlacedShape",
     "PlyError",
     "SolidScene",
     "SolidUnion",
     "SplatFolder",
     "SplatFolderError",
     "TransformsError",
-    "Window",
     "check_normal_maps",
-    "draw_normal_maps",
     "every_nth",
     "forward_photos",
     "integrate_normals",
     "normal_layout",
+    "normal_map_sheet",
     "open_normal_maps",
     "open_splat_folder",
     "read_clip",

@@ -56,9 +56,9 @@ def cached_neighbours(
 
 
 def _key(points: Tensor, count: int) -> str:
-    places = np.ascontiguousarray(points.detach().numpy(force=True))
-    digest = hashlib.blake2b(_FORMAT + f" {places.dtype.str} {places.shape} {count}".encode(), digest_size=20)
-    digest.update(places.data)
+    coordinates = np.ascontiguousarray(points.detach().numpy(force=True))
+    digest = hashlib.blake2b(_FORMAT + f" {coordinates.dtype.str} {coordinates.shape} {count}".encode(), digest_size=20)
+    digest.update(coordinates.data)
     return digest.hexdigest()
 
 
@@ -82,9 +82,9 @@ def _write(file: Path, table: NeighbourTable) -> None:
     """Write whole or not at all, whoever else writes the same."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix="writing-") as folder:
-        made = Path(folder) / file.name
-        np.savez(made, indices=table.indices.numpy(force=True), squared=table.squared.numpy(force=True))
-        made.replace(file)
+        draft = Path(folder) / file.name
+        np.savez(draft, indices=table.indices.numpy(force=True), squared=table.squared.numpy(force=True))
+        draft.replace(file)
 
 
 def _trim(folder: Path, limit: int, newest: Path) -> None:

@@ -6,12 +6,12 @@ from torch import Tensor
 
 _SMALL_ANGLE = 1e-6
 """Squared radians below which the exponential is its series; what that leaves out is below 1e-14."""
-_SMALLEST = 1e-12  # of a squared length: below it a quaternion has no direction in float32
+_MIN_SQUARED_LENGTH = 1e-12  # of a squared length: below it a quaternion has no direction in float32
 
 
 def normalized_quaternions(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
     """Scale quaternions to length 1; one of length 0 stays 0, with a gradient that is finite."""
-    return quaternions * (quaternions.square().sum(-1, keepdim=True) + _SMALLEST**2).rsqrt()
+    return quaternions * (quaternions.square().sum(-1, keepdim=True) + _MIN_SQUARED_LENGTH**2).rsqrt()
 
 
 def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:

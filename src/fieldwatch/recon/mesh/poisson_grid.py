@@ -94,25 +94,28 @@ def check_memory(points: Float64[np.ndarray, "n 3"], resolution: int, memory: in
 
 
 def splat_divergence(
-    grid: Grid, places: Float64[np.ndarray, "n 3"], vectors: Float64[np.ndarray, "n 3"]
+    grid: Grid, positions: Float64[np.ndarray, "n 3"], vectors: Float64[np.ndarray, "n 3"]
 ) -> Float32[np.ndarray, "x y z"]:
     """Return the divergence of vectors that each stand at a point, smoothed by a cubic B-spline of one cell.
 
     Args:
         grid: to splat onto.
-        places: in world units.
+        positions: in world units.
         vectors: their integrals, so a normal times the area that it stands for; in world units.
     """
     result = np.zeros(grid.nodes, np.float32)
     scale = 1 / grid.cell**4  # a kernel of integral 1, differentiated once
-    for chunk in _chunks(len(places)):
-        node, values, slopes = _splines((places[chunk] - grid.low) / grid.cell)
+    for chunk in _chunks(len(positions)):
+        node, values, slopes = _splines((positions[chunk] - grid.low) / grid.cell)
         for offsets in product(range(4), repeat=3):
-            pair = np.zeros(len(node))
+            contribution = np.zeros(len(node))
             for axis in range(3):
-                factors = [(slopes if own == axis else values)[:, own, offsets[own]] for own in range(3)]
-                pair += vectors[chunk, axis] * factors[0] * factors[1] * factors[2]
-            np.add.at(result, _flat(grid, node, offsets), (pair * scale).astype(np.float32))
+                factors = [
+                    (slopes if other_axis == axis else values)[:, other_axis, offsets[other_axis]]
+                    for other_axis in range(3)
+                ]
+                contribution += vectors[chunk, axis] * factors[0] * factors[1] * factors[2]
+            np.add.at(result, _flat(grid, node, offsets), (contribution * scale).astype(np.float32))
     return result.reshape(grid.shape)
 
 
@@ -138,20 +141,20 @@ def _splines(
     return base.astype(np.int64) - 1, values, slopes
 
 
-def reading_matrix(grid: Grid, places: Float64[np.ndarray, "n 3"]) -> csr_array:
+def reading_matrix(grid: Grid, positions: Float64[np.ndarray, "n 3"]) -> csr_array:
     """Return the matrix that reads the values at all nodes at places, trilinearly; its transpose splats."""
-    cells = (places - grid.low) / grid.cell
+    cells = (positions - grid.low) / grid.cell
     base = np.floor(cells)
-    part = (cells - base).astype(np.float32)
+    fraction = (cells - base).astype(np.float32)
     node = base.astype(np.int64)
-    columns = np.empty((len(places), 8), np.int32 if grid.nodes < 1 << 31 else np.int64)
-    weights = np.empty((len(places), 8), np.float32)
+    columns = np.empty((len(positions), 8), np.int32 if grid.nodes < 1 << 31 else np.int64)
+    weights = np.empty((len(positions), 8), np.float32)
     for number, offsets in enumerate(product(range(2), repeat=3)):
-        near = [part[:, axis] if offset else 1 - part[:, axis] for axis, offset in enumerate(offsets)]
+        factors = [fraction[:, axis] if offset else 1 - fraction[:, axis] for axis, offset in enumerate(offsets)]
         columns[:, number] = _flat(grid, node, offsets)
-        weights[:, number] = near[0] * near[1] * near[2]
-    starts = np.arange(len(places) + 1, dtype=columns.dtype) * 8
-    return csr_array((weights.reshape(-1), columns.reshape(-1), starts), (len(places), grid.nodes))
+        weights[:, number] = factors[0] * factors[1] * factors[2]
+    starts = np.arange(len(positions) + 1, dtype=columns.dtype) * 8
+    return csr_array((weights.reshape(-1), columns.reshape(-1), starts), (len(positions), grid.nodes))
 
 
 def add_upsampled(values: Float32[np.ndarray, "x y z"], coarse: Float32[np.ndarray, "u v w"], halvings: int) -> None:

@@ -45,17 +45,17 @@ def evaluate(request: EvaluationRequest) -> Scores:
         save_cut_out(output_path(pictures, names[sight.number]), normal_colours(seen.camera_normals), seen.mask)
 
     with request.console.status("drawing and scoring") as status:
-        found = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
+        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
         status.update("measuring the mesh as DiLiGenT does")
-        benchmark = diligent(stored, found)
-        files = {"normals": pictures, **write_files(stored, found, benchmark, folder)}
-    tables = [quality_table(found.metrics)]
+        benchmark = diligent(stored, evaluation)
+        files = {"normals": pictures, **write_files(stored, evaluation, benchmark, folder)}
+    tables = [quality_table(evaluation.metrics)]
     if benchmark is not None:
         tables.append(benchmark_table(benchmark))
     return Scores(
         step=stored.step,
-        metrics=found.metrics,
-        headline=f"{len(found.rows)} views",
+        metrics=evaluation.metrics,
+        headline=f"{len(evaluation.rows)} views",
         details={"diligent": None if benchmark is None else benchmark.figures},
         files=files,
         display=tables,

@@ -13,14 +13,14 @@ from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, ope
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 
 
-def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Compared:
+def rank(folder: Path, device: Device, options: RankOptions, on_step: Tell) -> Compared:
     """Score the checkpoints of a normals run by mesh and normals.
 
     Args:
         folder: the run.
         device: where to draw.
         options: nodes of the meshes; None takes the run's own.
-        tell: called with each step before it is looked at.
+        on_step: called with each step before it is looked at.
 
     Raises:
         ValueError: the run or its maps cannot be read, or there is no sound checkpoint.
@@ -30,7 +30,7 @@ def rank(folder: Path, device: Device, options: RankOptions, tell: Tell) -> Comp
     store, rows, left_out = Checkpoints(folder / "checkpoints"), list[Row](), dict[int, str]()
     config, scene = stored_config(folder), None
     for step in stored_steps(store, folder):
-        tell(step)
+        on_step(step)
         try:
             if scene is None:
                 stored = open_run(folder, step, device=device)

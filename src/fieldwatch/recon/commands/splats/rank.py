@@ -32,9 +32,9 @@ def rank(folder: Path, device: Device, _options: None, tell: Tell) -> Compared:
         except CheckpointError as error:
             left_out[step] = str(error)
             continue
-        found = evaluate_photos(stored.model, stored.scene)
-        held_out = found.held_out
-        figures = {PSNR: found.metrics["Test/psnr"], SSIM: found.metrics.get("Test/ssim")}
+        evaluation = evaluate_photos(stored.model, stored.scene)
+        held_out = evaluation.held_out
+        figures = {PSNR: evaluation.metrics["Test/psnr"], SSIM: evaluation.metrics.get("Test/ssim")}
         rows.append(Row(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
     refuse_none(rows, left_out, folder)
     most = max(row.figures[PSNR] or 0.0 for row in rows)

@@ -61,7 +61,7 @@ HELD_OUT = "8"
 """Of so many photos, one is held out by ``--eval True``."""
 
 
-def in_our_words(arguments: Sequence[str]) -> list[str]:
+def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Translate the original scripts' words; everything else stays as it came.
 
     Raises:
@@ -124,7 +124,7 @@ def _switch(flag: str, value: str | None) -> list[str]:
     return [name if _truth(flag, value) else f"--no-{name[2:]}"]
 
 
-_OWN = {
+_OUR_SWITCHES = {
     f"--{each.name.replace('_', '-')}"
     for options in (SplatsConfig, SurfaceOptions)
     for each in fields(options)
@@ -135,5 +135,5 @@ _SWITCHES: dict[str, Callable[[str, str | None], list[str]]] = {
     "--eval": _eval,
     "--white-background": _white_background,
     "--gpu": _gpu,
-    **dict.fromkeys(sorted(_OWN), _switch),
+    **dict.fromkeys(sorted(_OUR_SWITCHES), _switch),
 }

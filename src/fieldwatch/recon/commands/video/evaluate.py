@@ -18,8 +18,8 @@ def evaluate(request: EvaluationRequest) -> Scores:
     if frames < 0:
         raise BadInput(f"--positions-frames {frames}: expected a number of frames, 0 for none")
     stored = open_run(request.run, request.checkpoint, device=request.device)
-    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as drawn:
-        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=drawn)
+    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as on_frame:
+        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=on_frame)
     return Scores(
         step=stored.step,
         metrics=evaluated.metrics,

@@ -45,9 +45,9 @@ class SplatFolder:
         """
         wanted = self.iterations[-1] if iteration is None else iteration
         if wanted not in self.iterations:
-            there = ", ".join(map(str, self.iterations))
+            available = ", ".join(map(str, self.iterations))
             nearest = min(self.iterations, key=lambda other: abs(other - wanted))
-            msg = f"{self.folder} has no iteration {wanted}: it has {there}; give -i {nearest}"
+            msg = f"{self.folder} has no iteration {wanted}: it has {available}; give -i {nearest}"
             raise SplatFolderError(msg)
         return self.folder / "point_cloud" / f"iteration_{wanted}" / _PLY
 
@@ -71,12 +71,12 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
     if not folder.is_dir():
         msg = f"{folder} is no folder: give the output folder of a splat training (with point_cloud/iteration_N in it)"
         raise SplatFolderError(msg)
-    found = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
-    iterations = sorted(int(match[1]) for match, path in found if match and (path / _PLY).is_file())
+    matches = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
+    iterations = sorted(int(match[1]) for match, path in matches if match and (path / _PLY).is_file())
     if not iterations:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
         msg = (
-            f"{folder} holds no trained splats (point_cloud/iteration_N/{_PLY}; found: {there}): give the output "
+            f"{folder} holds no trained splats (point_cloud/iteration_N/{_PLY}; found: {entries}): give the output "
             "folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)

@@ -75,9 +75,11 @@ def _write_view(folder: Path, stem: str, view: NormalView, kind: Literal["png", 
         Image.fromarray(view.mask.numpy().astype(np.uint8) * 255).save(draft, "PNG")
     if view.depth is not None:
         depth = torch.where(view.depth > 0, view.depth, torch.full_like(view.depth, torch.nan))
-        stretch = view.camera.directions().to(torch.float64).norm(dim=-1)
+        ray_length = view.camera.directions().to(torch.float64).norm(dim=-1)
         _save(output_path(folder, *DEPTH.split("/"), f"{stem}.npy"), depth.numpy())
-        _save(output_path(folder, *_PERSPECTIVE.split("/"), f"{stem}.npy"), (depth.double() * stretch).float().numpy())
+        _save(
+            output_path(folder, *_PERSPECTIVE.split("/"), f"{stem}.npy"), (depth.double() * ray_length).float().numpy()
+        )
 
 
 def _save(path: Path, values: NDArray[np.generic]) -> None:
