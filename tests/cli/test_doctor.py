@@ -18,14 +18,13 @@ from fieldwatch.recon.commands import kernels
 from fieldwatch.recon.data import (
     GaussianCloud,
     SolidUnion,
-    read_colmap_model,
     solid_photos,
     synthetic_normal_maps,
-    write_colmap,
     write_gaussian_ply,
     write_normal_maps,
     write_splat_folder,
 )
+from fieldwatch.recon.data.colmap import read_colmap_model, write_colmap
 from fieldwatch.recon.mesh import implicit_surface, write_mesh
 
 NORMALS = "normal_camera_space_GT"

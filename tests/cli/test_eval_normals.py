@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import read_colmap_model, read_normal_maps
+from fieldwatch.recon.data.colmap import read_colmap_model
+from fieldwatch.recon.data.normal_maps import read_normal_maps
 from fieldwatch.recon.mesh import read_mesh
 from fieldwatch.recon.pipelines.normals import evaluate_surface, open_run
 

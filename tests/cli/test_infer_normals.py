@@ -5,15 +5,8 @@ import orjson
 import pytest
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    PlacedShape,
-    SolidUnion,
-    read_normal_file,
-    read_normal_maps,
-    ring_cameras,
-    synthetic_normal_maps,
-    write_normal_maps,
-)
+from fieldwatch.recon.data import SolidUnion, read_normal_file, ring_cameras, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape, read_normal_maps
 from fieldwatch.recon.geometry import Camera, look_at
 
 LENS = (90.0, 90.0, 33.0, 30.0)

@@ -13,7 +13,7 @@ ORIGINALS = {
     "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OUR_SWITCHES, *sugar._SWITCHES},
     "train video": set(train_video.ORIGINAL_FLAGS),
     "mesh extract": set(mesh_extract.ORIGINAL_FLAGS),
-    "mesh refine": set(mesh_refine.WORDS),
+    "mesh refine": set(mesh_refine.ORIGINAL_FLAGS),
 }
 """Flags of the original scripts that commands take beside their own."""
 _BLOCK = re.compile(r"^(```+)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)

@@ -14,16 +14,15 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Curve Decoded DeviceMemory Entry Exported Found Gaussians Geometry Layout Leak
-        Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Part Picture Plan RateOptions
-        Rendered Ring Row Samples Saved Score Sections Seen Segment Shown Sight Similarity Source Span
-        Stage Standing Tab Totals Verdict Waiting Watched Window
+        Candidate Curve DeviceMemory Exported Found Gaussians Geometry Layout Leak Learning Ledger Line
+        Manifest MemoryTrace OutOfMemory Part Plan RateOptions Row Saved Sections Seen Segment Shown
+        Similarity Source Span Stage Standing Tab Totals Verdict View Waiting
     """,
     3: """
-        Batch Candidate Evaluation Phase StoredRun Term View
+        Batch Block Evaluation Phase StoredRun Term
     """,
     4: """
-        Block Scene
+        Scene
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

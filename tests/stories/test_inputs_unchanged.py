@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from fieldwatch.cli import main
-from fieldwatch.recon.data import solid_photos, synthetic_clip, synthetic_normal_maps, write_colmap, write_normal_maps
+from fieldwatch.recon.data import solid_photos, synthetic_clip, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.colmap.binary import write_cameras, write_images, write_points
 from fieldwatch.recon.data.colmap.read import read_colmap_model
 from fieldwatch.recon.geometry import matrix_to_quaternion

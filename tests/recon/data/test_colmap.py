@@ -9,15 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    ColmapError,
-    PhotoError,
-    PhotoOptions,
-    read_colmap,
-    read_colmap_model,
-    solid_photos,
-    write_colmap,
-)
+from fieldwatch.recon.data import PhotoOptions, read_colmap, solid_photos
+from fieldwatch.recon.data.colmap import ColmapError, read_colmap_model, write_colmap
+from fieldwatch.recon.data.photos import PhotoError
 from fieldwatch.recon.geometry import matrix_to_quaternion
 
 SMALL = PhotoOptions(longer_side=24, held_out=4)

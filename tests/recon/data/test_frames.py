@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import Clip, ClipError, read_clip
+from fieldwatch.recon.data import Clip, read_clip
+from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.frames import FrameStream
 
 

@@ -11,19 +11,16 @@ import torch
 from PIL import Image
 
 from fieldwatch.recon.data import (
-    NormalMapError,
-    NormalScene,
     NormalSet,
-    PlacedShape,
     SolidScene,
     SolidUnion,
     read_mask_file,
     read_normal_file,
-    read_normal_maps,
     ring_cameras,
     synthetic_normal_maps,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps import NormalMapError, NormalScene, PlacedShape, read_normal_maps
 from fieldwatch.recon.data.normal_maps.cameras_file import decompose
 from fieldwatch.recon.data.normal_maps.map_files import write_png16
 from fieldwatch.recon.data.solids.shapes import Sphere

@@ -9,23 +9,20 @@ import torch
 from PIL import Image
 
 from fieldwatch.recon.data import (
-    ColmapError,
-    NormalMapError,
-    PhotoPixels,
     PhotoSet,
     SolidUnion,
     check_normal_maps,
     normal_layout,
     normal_map_sheet,
     open_normal_maps,
-    read_normal_captures,
-    read_normal_maps,
     synthetic_normal_maps,
-    write_colmap,
     write_normal_maps,
 )
+from fieldwatch.recon.data.colmap import ColmapError, write_colmap
+from fieldwatch.recon.data.normal_maps import NormalMapError, read_normal_captures, read_normal_maps
 from fieldwatch.recon.data.normal_maps.enclosing_ball import enclosing_ball, nearest_to_rays, object_ball
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Similarity, quaternion_to_matrix
 
 OPENGL = torch.tensor([1.0, -1.0, -1.0])

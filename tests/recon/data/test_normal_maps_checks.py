@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import PlacedShape, SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
+from fieldwatch.recon.data import SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape
 from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes

@@ -8,8 +8,16 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import PhotoError, PhotoOptions, PhotoPixels, PhotoSet, every_nth
-from fieldwatch.recon.data.photos import PhotoFolder, PosedPhoto, assemble, no_points
+from fieldwatch.recon.data import PhotoOptions, PhotoSet
+from fieldwatch.recon.data.photos import (
+    PhotoError,
+    PhotoFolder,
+    PhotoPixels,
+    PosedPhoto,
+    assemble,
+    every_nth,
+    no_points,
+)
 from fieldwatch.recon.data.photos.resampling import by_area
 from fieldwatch.recon.geometry import Camera, Lens
 

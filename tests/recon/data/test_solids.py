@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwatch.recon.data import SolidScene, solid_cameras, solid_photos
+from fieldwatch.recon.data import SolidScene, solid_photos
+from fieldwatch.recon.data.solids import solid_cameras
 from fieldwatch.recon.data.solids.shapes import Cylinder, RoundedBox, Sphere, Torus
 from fieldwatch.recon.geometry import normals_from_depth
 

@@ -9,15 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.recon.data import (
-    PlacedShape,
-    SolidUnion,
-    read_mask_file,
-    read_normal_file,
-    read_normal_maps,
-    synthetic_normal_maps,
-    write_normal_maps,
-)
+from fieldwatch.recon.data import SolidUnion, read_mask_file, read_normal_file, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape, read_normal_maps
 from fieldwatch.recon.geometry import Camera, exponential, look_at
 from fieldwatch.recon.pipelines.normals.pose_accuracy import turns
 from fieldwatch.recon.pipelines.normals.registration import RegistrationOptions, register_view

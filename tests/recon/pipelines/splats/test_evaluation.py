@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.recon.data import PhotoPixels
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.evaluation import evaluate, surface_metrics
 from fieldwatch.recon.pipelines.splats.exposure import Exposures, exposed

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fieldwatch.recon.data import PhotoPixels, solid_photos
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 
 DENSE = solid_photos(views=6, size=48, held_out=3, points=300)

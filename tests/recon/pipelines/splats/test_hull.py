@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import PhotoPixels, PhotoSet
+from fieldwatch.recon.data import PhotoSet
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.pipelines.splats.beginning import places_inside
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo

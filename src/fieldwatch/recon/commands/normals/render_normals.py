@@ -33,7 +33,6 @@ from fieldwatch.cli.kit import (
 from fieldwatch.files import output_path
 from fieldwatch.recon.data import (
     MeshScene,
-    NormalCheck,
     NormalSet,
     NormalView,
     check_normal_maps,
@@ -42,6 +41,7 @@ from fieldwatch.recon.data import (
     unit_sphere_of,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps import NormalCheck
 from fieldwatch.recon.geometry import Camera, look_at, rigid
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
-from fieldwatch.recon.data import ColmapModel, PhotoOptions, PhotoSet, read_colmap, read_colmap_model, read_transforms
+from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
+from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model
 from fieldwatch.recon.geometry import Camera
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")

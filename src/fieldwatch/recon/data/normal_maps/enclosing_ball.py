@@ -80,7 +80,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
     for _ in range(_MAX_ROUNDS):
         hull = carved(views, centre, half, cells)
         if not bool(hull.inside.any()):
-            raise NormalMapError(_no_common_point(views, centre, half))
+            raise NormalMapError(_empty_intersection(views, centre, half))
         if _touches(hull):
             half *= _GROWTH
             if half > 2 * farthest:
@@ -173,7 +173,7 @@ def _reach(view: NormalView, centre: Float[Tensor, "3"]) -> float:
     return float((towards - along * directions).norm(dim=-1).max())
 
 
-def _no_common_point(views: Sequence[NormalView], centre: Float[Tensor, "3"], half: float) -> str:
+def _empty_intersection(views: Sequence[NormalView], centre: Float[Tensor, "3"], half: float) -> str:
     """Say which masks exclude the place that most of them hold."""
     steps = torch.linspace(-half, half, 2 * _COARSE_CELLS // 3, dtype=torch.float64)
     points = torch.cartesian_prod(steps, steps, steps) + centre

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.data.solids.shapes import Array, RoundedBox, Shape, Sphere, Torus
+from fieldwatch.recon.data.solids.shapes import Array, RoundedBox, SolidShape, Sphere, Torus
 from fieldwatch.recon.geometry import Camera
 
 
@@ -35,7 +35,7 @@ class PlacedShape:
         rotation: rotation that takes its axes to the world's.
     """
 
-    shape: Shape
+    shape: SolidShape
     centre: Array
     rotation: Array
 

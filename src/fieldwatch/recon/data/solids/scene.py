@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.recon.data.photos import PhotoPixels
-from fieldwatch.recon.data.solids.shapes import Array, Cylinder, RoundedBox, Shape, Sphere, Torus, row_dots
+from fieldwatch.recon.data.solids.shapes import Array, Cylinder, RoundedBox, SolidShape, Sphere, Torus, row_dots
 from fieldwatch.recon.geometry import Camera
 
 _LIGHT = np.array([-0.48, -0.36, 0.80])  # a unit vector towards the light
@@ -47,7 +47,7 @@ class _WaveTexture:
 class _Solid:
     """A form at a place, turned around the vertical, with a texture."""
 
-    shape: Shape
+    shape: SolidShape
     centre: Array
     rotation: Array
     texture: _WaveTexture
@@ -82,7 +82,7 @@ class SolidSpec(NamedTuple):
         rotated: whether it is turned around the vertical by an angle that the scene's seed draws.
     """
 
-    shape: Shape
+    shape: SolidShape
     centre: tuple[float, float, float]
     colour: tuple[float, float, float]
     wave: float = 0.16

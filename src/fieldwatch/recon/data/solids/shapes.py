@@ -17,7 +17,7 @@ _NEWTON_TOLERANCE = 1e-6
 
 
 @runtime_checkable
-class Shape(Protocol):
+class SolidShape(Protocol):
     """A solid around the origin."""
 
     @property
@@ -165,18 +165,18 @@ class RoundedBox:
         return np.abs(points) - (np.array(self.half) - self.rounding)
 
 
-def sphere_trace(form: Shape, origins: Array, directions: Array) -> Array:
+def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
     """Return how far rays from outside go until they meet a form: steps as long as its distance, then Newton's method.
 
     Rays that miss the ball around the form are done at once; rays along its surface, which would creep, are finished by
     Newton's method and count only if it arrives.
     """
-    first, last = _sphere_span(form.bounding_radius, origins, directions)
+    first, last = _sphere_span(shape.bounding_radius, origins, directions)
     result = np.full(len(origins), np.inf)
     active = np.flatnonzero(np.isfinite(first))
     travelled = first[active]
     for _ in range(_MAX_STEPS):
-        gap = form.distance(origins[active] + travelled[:, None] * directions[active])
+        gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
         travelled = travelled + gap
         arrived = gap < _HIT_DISTANCE
         missed = travelled > last[active]
@@ -186,19 +186,19 @@ def sphere_trace(form: Shape, origins: Array, directions: Array) -> Array:
         travelled = travelled[continuing]
         if not len(active):
             return result
-    gap = form.distance(origins[active] + travelled[:, None] * directions[active])
+    gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
     rays = active[gap < _NEWTON_DISTANCE]
     distances = travelled[gap < _NEWTON_DISTANCE]
-    result[rays] = _newton(form, origins[rays], directions[rays], distances)
+    result[rays] = _newton(shape, origins[rays], directions[rays], distances)
     return result
 
 
-def _newton(form: Shape, origins: Array, directions: Array, travelled: Array) -> Array:
+def _newton(shape: SolidShape, origins: Array, directions: Array, travelled: Array) -> Array:
     for _ in range(_NEWTON_STEPS):
         points = origins + travelled[:, None] * directions
-        slope = row_dots(form.normals(points), directions)
-        travelled = travelled - form.distance(points) / np.minimum(slope, -1e-6)
-    arrived = np.abs(form.distance(origins + travelled[:, None] * directions)) < _NEWTON_TOLERANCE
+        slope = row_dots(shape.normals(points), directions)
+        travelled = travelled - shape.distance(points) / np.minimum(slope, -1e-6)
+    arrived = np.abs(shape.distance(origins + travelled[:, None] * directions)) < _NEWTON_TOLERANCE
     return np.where(arrived, travelled, np.inf)
 
 

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import torch
 
-from fieldwatch.recon.data import PhotoPixels
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.mesh import MeshError, mesh_quality
 from fieldwatch.recon.pipelines.splats import ExtractOptions, extract_mesh
 
