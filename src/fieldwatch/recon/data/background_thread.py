@@ -34,10 +34,12 @@ class BackgroundThread:
         """
         while True:
             try:
+                # A bounded wait, because only this thread can notice that the worker is gone.
                 return future.result(timeout=CHECK_INTERVAL)
             except TimeoutError:
                 if future.done():  # the function's own
                     raise
+            # Threads do not survive a fork: in a child process the future would never complete.
             if self._threads and not any(thread.is_alive() for thread in self._threads):
                 raise RuntimeError(
                     f"the thread {self._name} that decodes ahead has died, what it was to decode never comes: open the "

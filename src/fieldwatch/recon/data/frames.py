@@ -63,7 +63,9 @@ class FrameStream:
     def fetch(self, index: int) -> Future[Tensor]:
         """Begin to decode a frame, or return the one at hand."""
         with self._lock:
+            # Removed and inserted again, so that the dictionary's order is the order of use.
             future = self._frames.pop(index, None)
+            # A frame that failed to decode is tried again instead of raising forever.
             if future is None or (future.done() and future.exception() is not None):
                 future = self._thread.submit(self._source.read, index)
             self._frames[index] = future
@@ -161,6 +163,7 @@ class Clip:
         positions = list(indices)
         if isinstance(self._frames, Tensor):
             return self._frames[positions]
+        # Only the first: each access prefetches the next frame.
         self.prefetch(positions[:1])
         return torch.stack([self[i] for i in positions])
 
@@ -183,6 +186,7 @@ class _Digest:
         self._hash = hashlib.sha256(f"clip 1, crop {framing.crop}, resize {framing.resize}".encode())
 
     def add(self, frame: UInt8[Tensor, "3 height width"]) -> None:
+        # The shape separates frames whose bytes would concatenate to the same stream.
         self._hash.update(f"{tuple(frame.shape)}".encode())
         self._hash.update(frame.contiguous().numpy().data)
 
@@ -232,6 +236,7 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
         digest.add(frame)
         total = total + frame.numel()
         size = (frame.shape[1], frame.shape[2])
+        # Over budget, frames seen so far are released at once; the pass goes on for the digest.
         if total > memory_budget:
             in_memory = None
         if in_memory is not None:
@@ -249,6 +254,7 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
 def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
     """Stack frames, letting each go once copied, so that memory holds them about once."""
     stacked = frames[0].new_empty((len(frames), *frames[0].shape))
+    # Popping from the end frees each frame right after it was copied.
     for position in reversed(range(len(stacked))):
         stacked[position] = frames.pop()
     return stacked

@@ -91,6 +91,7 @@ def _resized_size(size: Size, wanted: Size | int | None) -> Size:
     if isinstance(wanted, tuple):
         return wanted
     shorter = min(size)
+    # Integer division truncates, as torchvision's resize does.
     height, width = (max(side * wanted // shorter, 1) for side in size)
     return height, width
 

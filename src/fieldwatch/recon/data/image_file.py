@@ -68,6 +68,7 @@ def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> DecodedImage:
     if mode == "F":
         msg = f"{path} holds 32-bit floats, whose range is not stated: convert the frames to 8- or 16-bit PNG"
         raise ClipError(msg)
+    # 65535 / 257 = 255: 16 bits map to 8 exactly at both ends.
     if mode.startswith("I"):
         grey = np.asarray(image.convert("I"), np.int64)
         image = Image.fromarray(((grey.clip(0, 65535) + 128) // 257).astype(np.uint8))

@@ -96,6 +96,7 @@ class ImageFolder:
         images = _list_images(self.folder, self.notes)
         self._paths = [path for i, path in enumerate(images) if self.selection.includes(i)]
         self.selection.refuse_nothing(len(self._paths), len(images), self.folder)
+        # From headers alone, before any expensive decoding.
         self._check_sizes()
 
     @property
@@ -116,6 +117,7 @@ class ImageFolder:
         image, changes = read_image(path)
         self._changes[path.name] = set(changes)
         frame = image_tensor(self.framing.apply(image, path.name))
+        # EXIF behind a PNG's pixels, or a replaced file, shows only after decoding.
         if frame.shape[1:] != self._size:
             msg = (
                 f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), not {self._size[0]}_{self._size[1]} as "

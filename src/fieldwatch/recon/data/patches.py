@@ -85,6 +85,7 @@ class PatchGrid:
             raise ValueError(msg)
         count, channels = frames.shape[:2]
         covered = frames[..., : self.rows * self.patch_height, : self.columns * self.patch_width]
+        # [frame, channel, row, y, column, x] to [frame, row, column, channel, y, x].
         cells = covered.reshape(count, channels, self.rows, self.patch_height, self.columns, self.patch_width)
         return cells.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, self.patch_height, self.patch_width)
 

@@ -21,6 +21,7 @@ class _NoiseTexture:
         self._waves: list[tuple[float, float, float, float]] = []
         for octave in range(octaves):
             for _ in range(waves):
+                # Integers, scaled: the draws are the same on every platform.
                 angle, phase = (2 * math.pi * float(x) for x in generator.integers(0, 1 << 20, 2) / (1 << 20))
                 reach = 1.6 * 2.0**octave
                 self._waves.append((reach * math.cos(angle), reach * math.sin(angle), phase, 0.62**octave / waves))
@@ -29,6 +30,7 @@ class _NoiseTexture:
         """Return values about in -1 .. 1."""
         total = np.zeros(np.broadcast(u, v).shape, np.float32)
         for across, down, phase, weight in self._waves:
+            # Each octave doubles the frequency and has 0.62 times the amplitude.
             total += weight * np.cos(2 * math.pi * (across * u + down * v) + phase, dtype=np.float32)
         return 1.6 * total
 
@@ -135,6 +137,7 @@ class _Scene:
         x = -0.55 + 1.35 * time
         y = -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
         across, down = _rotated(view, x, y, 1.4 * math.pi * time)
+        # Folds the star onto half a tip by its symmetry.
         sector = 2 * math.pi / 5
         angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
         reach = np.hypot(across, down)

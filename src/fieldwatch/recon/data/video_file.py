@@ -80,6 +80,7 @@ class VideoFile:
         stamp = self._stamps[index]
         if self._cursor is None:
             self._cursor = _Cursor(self.path)
+        # Seeking by time needs stamps that are unique, ascending and not negative.
         seekable = all(a < b for a, b in zip(self._stamps, self._stamps[1:], strict=False)) and self._stamps[0] >= 0
         frame = self._cursor.seek(frame_index, stamp) if seekable else None
         if frame is None:  # no usable time stamps: count from the beginning
@@ -131,9 +132,11 @@ class _Cursor:
     def seek(self, frame_index: int, stamp: int) -> "VideoFrame | None":
         """Return the frame with this index and time stamp, or None if the stamps do not lead to it."""
         if not 0 <= frame_index - self.decoded <= _READ_AHEAD:
+            # Seeking lands on the key frame at or before the stamp; decoding goes on from there.
             self.container.seek(stamp, stream=self.stream, backward=True)
             self._frames = self._decode(checked=False)
         for frame in self._frames:
+            # Past the stamp: this file's stamps cannot be trusted for seeking.
             if frame.pts is None or frame.pts > stamp:
                 return None
             if frame.pts == stamp:
@@ -145,6 +148,7 @@ class _Cursor:
         """Yield frames; a file that ends early raises where the whole of it is read."""
         problem = ""
         try:
+            # Packet by packet, to notice those that FFmpeg marks as corrupt.
             for packet in self.container.demux(self.stream):
                 self._packets += packet.size > 0
                 if packet.is_corrupt:
@@ -154,6 +158,7 @@ class _Cursor:
                     yield frame
         except FFmpegError as error:
             problem = error.strerror or type(error).__name__
+        # A file cut at a packet border decodes without an error; the header tells.
         problem = problem or self._missing()
         if checked and problem:
             raise ClipError(_cut_short(self.path, self.decoded, problem))
@@ -191,6 +196,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
         msg = f"{path} holds no video stream (found: {kinds}): give a file with pictures in it"
         raise ClipError(msg)
     stream = container.streams.video[0]
+    # Lets FFmpeg decode frames in parallel where the codec can.
     stream.thread_type = "AUTO"
     return container, stream
 

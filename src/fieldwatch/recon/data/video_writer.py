@@ -73,6 +73,7 @@ def _encode(
     if stream is None:
         msg = f"no frame was given for {path}: a video needs at least one"
         raise ClipError(msg)
+    # Flushes the frames that the encoder still holds back.
     container.mux(stream.encode(None))
 
 

@@ -169,6 +169,7 @@ def _bytes_of(table: Table) -> NDArray[np.uint8]:
 
 def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int]:
     """Return the order of the body, the elements, and where the body begins."""
+    # A header has no stated length: one bounded read keeps a large foreign file out of memory.
     start = file.read(_LONGEST_HEADER)
     end = start.find(b"end_header")
     if not start.startswith(b"ply") or end < 0:
@@ -181,6 +182,7 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
             continue
         if tokens[0] == "format" and len(tokens) > 1 and tokens[1] in _ORDERS:
             order = tokens[1]
+        # Fewer than 19 digits: the count fits a signed 64-bit integer.
         elif tokens[0] == "element" and len(tokens) == 3 and tokens[2].isdecimal() and len(tokens[2]) < 19:
             elements.append((tokens[1], int(tokens[2]), []))
         elif tokens[0] == "property" and elements and (parsed := _property(tokens)):
@@ -194,6 +196,7 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
             raise PlyError(f"its header has the line {line!r}, which is not PLY: it is damaged, write or copy it again")
     if not order:
         raise PlyError("its header does not say whether it is ascii or binary: it lacks a format line; write it again")
+    # The body begins right after the line of end_header, which may itself end in "\r\n".
     line_end = start.find(b"\n", end)
     size = line_end + 1 if line_end >= 0 else len(start)
     parsed_elements = tuple(
@@ -207,6 +210,7 @@ def _property(tokens: Sequence[str]) -> PlyProperty | None:
     if len(tokens) == 3 and tokens[1] in _TYPES:
         return PlyProperty(name=tokens[2], kind=_TYPES[tokens[1]])
     if len(tokens) == 5 and tokens[1] == "list" and tokens[3] in _TYPES:
+        # An unknown or floating-point length type falls through to "f" and is refused below.
         count_kind = _TYPES.get(tokens[2], "f")
         return (
             None
@@ -257,6 +261,7 @@ class _BinaryBody:
         self._file = file
         self._order = order
         self._offset = start
+        # The file's size bounds every read, so that a huge count in the header allocates nothing.
         self._end = file.seek(0, 2)
 
     def peek(self, columns: Sequence[Column], count: int) -> Table:
@@ -268,6 +273,7 @@ class _BinaryBody:
             )
         table = np.empty(count, kind)
         self._file.seek(self._offset)
+        # readinto fills the table in place: no second copy of a large file.
         if self._file.readinto(_bytes_of(table).data) < table.nbytes:
             raise PlyError("it became shorter while it was read: copy it again")
         return table
@@ -325,6 +331,7 @@ def _width(column: Column) -> int:
 def _check_integers(name: str, code: str, values: NDArray[np.float64]) -> None:
     if code.startswith("f"):
         return
+    # All numbers were parsed as float64; an integer column must hold what its type can hold.
     limits = np.iinfo(code)
     good = np.isfinite(values) & (values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)
     if not good.all():
@@ -358,6 +365,7 @@ def _uniform_row_count(body: _Body, columns: Sequence[Column], element: PlyEleme
     stride = 1
     counts = [f"{name}{_COUNT}" for name in element.lists]
     while uniform == stride < remaining:
+        # Strides grow fourfold: files with lists of one length take few passes, mixed ones lose little.
         stride = min(4 * stride, remaining)
         try:
             table = body.peek(columns, stride)

@@ -116,6 +116,7 @@ class Camera:
 
         Points with a depth of 0 or less are behind the camera: their place in the picture means nothing.
         """
+        # Full perspective projection; points in the camera's plane get a harmless divisor.
         x, y, depth = transform_points(self.camera_from_world.to(points), points).unbind(-1)
         safe = torch.where(depth == 0, torch.ones_like(depth), depth)
         return torch.stack([self.fx * x / safe + self.cx, self.fy * y / safe + self.cy], -1), depth
@@ -153,6 +154,7 @@ def far_cameras(cameras: Sequence[Camera]) -> tuple[int, ...]:
     if len(cameras) < _MIN_CAMERAS:
         return ()
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
+    # Medians, so that the misplaced cameras do not shift the center they are measured from.
     distances = (positions - positions.quantile(0.5, dim=0)).norm(dim=-1)
     far = (distances > _FAR_RATIO * distances.quantile(0.5)).nonzero()[:, 0].tolist()
     return tuple(far) if len(far) <= max(_MAX_FAR_SHARE * len(cameras), 1) else ()

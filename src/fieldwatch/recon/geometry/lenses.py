@@ -93,6 +93,7 @@ class Lens:
             msg = f"camera model {model} takes {len(names)} parameters ({' '.join(names)}), {len(parameters)} came"
             raise LensError(msg)
         values = dict(zip(names, map(float, parameters), strict=True))
+        # Models with one focal length call it f; the others have fx and fy.
         fx = values.pop("f", values.get("fx", 0.0))
         fy = values.pop("fy", 0.0)
         values.pop("fx", None)
@@ -129,6 +130,7 @@ class Lens:
             points = _equidistant(points)
         squared = points.square().sum(-1, keepdim=True)
         distorted = points * self._radial(squared, k)
+        # RAD_TAN adds tangential and prism terms to the radially distorted point, the others to the plain one.
         shifted = distorted if self.model.startswith("RAD_TAN") else points
         return distorted + _tangential(shifted, k) + _prism(shifted, k)
 
@@ -166,9 +168,11 @@ class Lens:
         """
         radii = torch.linspace(0, limit, _RADIUS_STEPS, dtype=torch.float64)
         axis = torch.stack([radii, torch.zeros_like(radii)], -1)
+        # Tangential and prism terms are small and not radial: folding is judged without them.
         radial = tuple((name, value) for name, value in self.distortion if name[0] not in "ps")
         radial_lens = replace(self, distortion=radial)
         distorted = radial_lens.distort(axis)[:, 0]
+        # The first radius at which the distorted radius stops growing; NaN counts as folding, too.
         folds = torch.nonzero(~(distorted.diff() > 0))[:, 0]
         return float(radii[int(folds[0])]) if len(folds) else limit
 
@@ -190,6 +194,7 @@ def _polynomial(squared: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 def _field_of_view(squared: Tensor, omega: float) -> Tensor:
     """Devernay and Faugeras, Straight lines have to be straight, 2001."""
+    # The limit omega -> 0 is the identity; the formula would divide 0 by 0.
     if abs(omega) < math.sqrt(_MIN_SQUARED_RADIUS):
         return torch.ones_like(squared)
     stretch = 2 * math.tan(omega / 2)

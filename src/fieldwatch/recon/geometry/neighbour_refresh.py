@@ -59,6 +59,7 @@ class NeighbourRefresher:
             folder: of the tables on disk; None is the user's cache folder.
         """
         self.drop()
+        # copy=True also on a CPU: the optimizer moves the points while the thread searches.
         positions = points.detach().to("cpu", copy=True)
         if cached:
             future = self._worker.submit(cached_neighbours, positions, self.count, folder=folder)
@@ -80,6 +81,7 @@ class NeighbourRefresher:
             raise RuntimeError("there is no search of neighbours to take: call start(points) first, then take() once")
         table = search.future.result()
         if not bool(search.keep.all()):
+            # Points were removed while the search ran: renumber, and search the broken rows again.
             table = table.pruned(search.keep, search.points[search.keep])
         self.table = table.to(search.device)
         return self.table
@@ -104,6 +106,7 @@ class NeighbourRefresher:
                     f"added, call start(points) again"
                 )
                 raise ValueError(msg)
+            # The mask counts the points of the start; `keep` only those that are left since.
             search.keep[search.keep.nonzero()[:, 0]] = keep.to("cpu")
         if self.table is not None:
             self.table = self.table.pruned(keep, points)

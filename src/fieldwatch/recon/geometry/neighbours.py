@@ -44,8 +44,10 @@ class NeighbourTable:
             raise ValueError(msg)
         device = self.indices.device
         keep = keep.to(self.indices.device)
+        # Running count of survivors: the new row of every point that stays.
         new_rows = torch.cumsum(keep, 0, dtype=torch.int32) - 1
         rows = self.indices[keep]
+        # A row stays valid when all its neighbors survive: what was nearest still is.
         intact = keep[rows].all(-1) & (rows.shape[-1] <= survivors)
         count = min(rows.shape[-1], survivors)
         indices = new_rows[rows][:, :count]
@@ -99,6 +101,7 @@ def _searched(
     """Neighbours of the points `query_rows`, in that order; `count` is at most the number of points."""
     if not len(query_rows):
         return np.empty((0, count), np.int32), np.empty((0, count), np.float32)
+    # Median balancing costs build time and does not change the answers.
     tree = KDTree(coordinates, balanced_tree=False)
     # in the tree's own order the search visits memory that it has just seen
     order = np.asarray(tree.indices, dtype=np.int32)
@@ -124,6 +127,7 @@ def _self_first(
     if not len(rows):
         return
     is_self = indices[rows] == self_rows[rows, None]
+    # Where the point is not in its own row, it replaces the farthest neighbor.
     self_column = np.where(is_self.any(-1), is_self.argmax(-1), indices.shape[1] - 1)[:, None]
     columns = np.arange(indices.shape[1])[None]
     source = np.where(columns == 0, self_column, np.where(columns <= self_column, columns - 1, columns))

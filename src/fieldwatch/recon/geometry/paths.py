@@ -32,6 +32,7 @@ def look_at(position: Point, target: Point, up: Point = (0.0, 0.0, 1.0)) -> Floa
     forward = forward / forward.norm()
     right = torch.linalg.cross(forward, torch.tensor(list(up), dtype=torch.float64))
     if float(right.norm()) < _MIN_SINE * math.sqrt(sum(x * x for x in up)):
+        # Any axis far from the view direction serves as a substitute for up.
         right = torch.linalg.cross(forward, torch.eye(3, dtype=torch.float64)[int(forward.abs().argmin())])
     right = right / right.norm()
     return rigid(torch.stack([right, torch.linalg.cross(forward, right), forward], -1), origin)
@@ -120,9 +121,11 @@ def focus_point(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
     cameras = near_cameras(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
     forward = torch.stack([camera.forward.double().cpu() for camera in cameras])
+    # Projectors perpendicular to each axis: normal equations of the squared distances.
     across = torch.eye(3, dtype=torch.float64) - forward[:, :, None] * forward[:, None, :]
     matrix = across.sum(0)
     right = (across @ positions[..., None]).sum(0)[:, 0]
+    # Parallel axes make the system singular.
     if float(torch.linalg.eigvalsh(matrix)[0]) < _MIN_SINE * len(cameras):
         return positions.mean(0) + forward.mean(0)
     return torch.linalg.solve(matrix, right)

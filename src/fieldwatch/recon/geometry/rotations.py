@@ -44,6 +44,7 @@ def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor,
         yx - xy, xz + zx, yz + zy, one - xx - yy + zz,
     ]  # fmt: skip
     table = torch.stack(outer, -1).unflatten(-1, (4, 4))
+    # The largest diagonal entry avoids dividing by a component near 0 (Shepperd's method).
     best = table.diagonal(dim1=-2, dim2=-1).argmax(-1)
     row = table.take_along_dim(best[..., None, None], -2)[..., 0, :]
     quaternion = row / row.norm(dim=-1, keepdim=True)
@@ -57,6 +58,7 @@ def exponential(rotation_vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*
     gradient is right there, too, where poses begin to be learned.
     """
     squared = rotation_vectors.square().sum(-1)[..., None, None]
+    # Both branches are evaluated; the inner `where` keeps the unused one's gradient finite.
     small = squared < _SMALL_ANGLE
     angle = torch.where(small, 1, squared).sqrt()
     a = torch.where(small, 1 - squared / 6, angle.sin() / angle)

@@ -82,7 +82,9 @@ def align_points(
         raise InputError(msg)
     left, singular_values, right = torch.linalg.svd((share[:, None] * target_points).T @ points)
     signs = torch.ones(3, dtype=torch.float64)
+    # Umeyama's S: flip the weakest axis where the best fit would be a reflection.
     signs[2] = torch.linalg.det(left @ right).sign()
     rotation = left @ torch.diag(signs) @ right
+    # Umeyama, eq. 42.
     scale = float(singular_values @ signs) / variance if with_scale else 1.0
     return Similarity(scale=scale, rotation=rotation, translation=target_mean - scale * rotation @ source_mean)

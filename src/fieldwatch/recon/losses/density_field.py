@@ -33,6 +33,7 @@ def contributions(
     attributes = [ellipsoids.means, ellipsoids.whitening.flatten(1), ellipsoids.opacities[:, None]]
     columns = gathered_columns(torch.cat(attributes, 1), neighbours)
     offsets = points.T[:, :, None] - columns[:3]
+    # |diag(1/s) R^T (p - mu)|^2: the Mahalanobis distance.
     squared = (columns[3:12].unflatten(0, (3, 3)) * offsets).sum(1).square().sum(0)
     return columns[12] * (-0.5 * squared.clamp_max(_MAX_SQUARED_DISTANCE)).exp()
 
@@ -71,6 +72,7 @@ def beta(
         raise ValueError("beta mode 'weighted_average' needs what the neighbours contribute: pass contributed=...")
     total = contributed.sum(-1)
     any_weight = total.detach() > _SMALLEST_DENSITY
+    # A denominator of 1 where there is no weight keeps the unused branch's gradient finite.
     safe = torch.where(any_weight, total, torch.ones_like(total))
     return torch.where(any_weight, (contributed * thickness).sum(-1) / safe, thickness.amax(-1))
 
@@ -105,5 +107,6 @@ def sdf_from_density(
     relative = torch.where(density.detach() >= 1, density / density.detach().clamp_min(1), density)
     exponent = -2 * relative.clamp_min(_SMALLEST_DENSITY).log()
     near_surface = exponent.detach() < _LINEAR_BELOW
+    # The inner `where` keeps the square root's infinite slope at 0 out of the graph.
     curved = torch.where(near_surface, torch.full_like(exponent, _LINEAR_BELOW), exponent).sqrt()
     return thickness * torch.where(near_surface, exponent / _LINEAR_BELOW**0.5, curved)

@@ -115,6 +115,7 @@ def sample_near(
     device = ellipsoids.means.device
     candidates = torch.arange(len(ellipsoids.means), device=device) if visible is None else visible.nonzero()[:, 0]
     count = count if len(candidates) else 0
+    # Owner indices drawn uniformly; max(..., 1) because randint refuses an empty range.
     picks = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
     # in order of their owners, gathering neighbours and summing their gradients visits memory just seen
     owners = candidates[picks.sort().values]
@@ -131,6 +132,7 @@ def opacity_entropy(opacities: Float[Tensor, " n"], visible: Bool[Tensor, " n"] 
 
     -o ln(o + 1e-10) - (1 - o) ln(1 - o + 1e-10), SuGaR section 5 and its code. The gradient stays below 24 in size.
     """
+    # Both logarithms are shifted inside, so that opacities of 0 and 1 stay finite.
     rest = 1 - opacities
     entropy = -opacities * (opacities + _LOG_EPSILON).log() - rest * (rest + _LOG_EPSILON).log()
     return weighted_mean(entropy, visible)

@@ -81,8 +81,10 @@ class Lpips(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Iterator[Float[Tensor, "batch channels rows columns"]]:
         """Yield what VGG16 sees after the last rectifier of each of its five stages."""
+        # LPIPS expects images in [-1, 1], normalized by ImageNet's statistics.
         activations = (2 * images - 1 - self.get_buffer("shift")) / self.get_buffer("scale")
         for number, stage in enumerate(_STAGES):
+            # Pooling opens every stage but the first.
             activations = functional.max_pool2d(activations, 2) if number else activations
             for index, _ in stage:
                 kernel, bias = (self.get_buffer(_buffer(f"features.{index}.{part}")) for part in ("weight", "bias"))

@@ -77,6 +77,7 @@ def mask_error(
     """
     if not 0 < floor < 0.5:
         raise ValueError(f"opacity is kept {floor} from 0 and 1: choose a floor above 0 and below 0.5, such as 1e-5")
+    # The squeezed opacity as a logit: logsigmoid is then exact at both ends.
     logits = torch.log(floor + (1 - 2 * floor) * opacity) - torch.log(floor + (1 - 2 * floor) * (1 - opacity))
     share = mask.to(logits.dtype)
     return -weighted_mean(share * functional.logsigmoid(logits) + (1 - share) * functional.logsigmoid(-logits), weights)

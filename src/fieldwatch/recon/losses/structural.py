@@ -82,6 +82,7 @@ def _similarity(
     total = a + b
     difference = a - b
     maps = torch.stack([total, difference, total.square(), difference.square()])
+    # One convolution for all four maps.
     flat = _WindowedMean.apply(maps.flatten(0, 2), _gaussian(window, sigma, a.device, a.dtype))
     mean_s, mean_d, square_s, square_d = flat.view(4, *a.shape[:2], *flat.shape[1:]).unbind()
     mean_s = mean_s.square()
@@ -177,6 +178,7 @@ def _scale_factors(
     for level in range(levels):
         similarity = _similarity(a, b, window, 1.5 * window / 11)
         factors.append(similarity.ssim if level == levels - 1 else similarity.contrast)
+        # Odd sides are padded, so that the last row and column count, too.
         odd = (a.shape[-2] % 2, a.shape[-1] % 2)
         a, b = (functional.avg_pool2d(x, 2, padding=odd) for x in (a, b))
     return torch.stack(factors).clamp_min(_MIN_FACTOR)

@@ -49,6 +49,7 @@ def sdf_from_depth(
         )
         raise ValueError(msg)
     valid = camera.project(points.detach())[1] > near
+    # Points behind the camera are replaced by one in front: no division by 0 in the projection.
     ahead = (camera.position + camera.forward).to(points)
     pixels, point_depth = camera.project(torch.where(valid[:, None], points, ahead))
     size = torch.tensor([camera.width, camera.height], dtype=points.dtype, device=points.device)
@@ -131,6 +132,7 @@ def better_normal_error(
     normal = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
     neighbour_normals = gathered_columns(ellipsoids.normals, neighbours)
     with torch.no_grad():
+        # An ellipsoid's normal has no sign: turn each neighbor's to this one's side.
         side = torch.where((neighbour_normals * normal).sum(0) < 0, -1.0, 1.0).to(neighbour_normals)
         attributes = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
         columns = gathered_columns(attributes, neighbours)
@@ -149,4 +151,5 @@ def _distance_error(
     if not extent > 0:
         msg = f"distances are told in tenths of the cameras' extent, which is {extent}: it must be above 0"
         raise ValueError(msg)
+    # The cap keeps samples far from any surface from dominating the mean.
     return weighted_mean((distance * _PER_EXTENT / extent).clamp_max(_PER_EXTENT * extent), valid)

@@ -62,6 +62,7 @@ def align_mesh(
         return _AlignmentProblem.of(mesh, truth, _SAMPLES, keep, seed).refine(
             _similarity(1.0, np.eye(3), np.zeros(3)), _MAX_STEPS
         )
+    # Few samples rank the many initial poses; only the winner is refined with all.
     coarse = _AlignmentProblem.of(mesh, truth, _FEW_SAMPLES, keep, seed)
     candidates = sorted(_initial_poses(mesh, truth), key=coarse.rough_cost)[:_CANDIDATES]
     refined = sorted((coarse.refine(start, 15) for start in candidates), key=coarse.cost)
@@ -92,6 +93,7 @@ def _initial_poses(mesh: Triangles, truth: Triangles) -> list[Similarity]:
     target_sizes, target_axes = np.linalg.eigh(target_spread)
     scale = float(np.sqrt(target_sizes.sum() / sizes.sum()))
     rotations = [target_axes @ rotation @ axes.T for rotation in _axis_turns(target_sizes)]
+    # Permutations and signs of axes include reflections: keep proper rotations.
     rotations = [rotation for rotation in rotations if np.linalg.det(rotation) > 0]
     return [_similarity(scale, rotation, target_centre - scale * rotation @ centre) for rotation in rotations]
 
@@ -186,6 +188,7 @@ class _AlignmentProblem:
         pairs = self.pairs(change)
         for _ in range(steps):
             better = None
+            # Point-to-plane converges faster; point-to-point is the safe fallback.
             for step in (_plane_step, _point_step):
                 candidate = _after(step(pairs), change)
                 result = self.pairs(candidate) if candidate.scale > 0 else None
@@ -212,8 +215,10 @@ def _plane_step(pairs: _Pairs) -> Similarity:
     offsets = np.einsum("ij,ij->i", pairs.targets - pairs.points, pairs.normals)
     size = np.sqrt(np.square(points).sum(1).mean())
     units = np.array([1 / size] * 3 + [1.0] * 3 + [1 / size])  # all unknowns as lengths
+    # Truncated singular values: symmetric shapes leave some motions undetermined.
     solution = np.linalg.lstsq(rows * units, offsets, rcond=1e-6)[0] * units
     rotation = Rotation.from_rotvec(solution[:3]).as_matrix()
+    # The unknown is log(scale); clipped, as the linearization holds near 0 only.
     scale = float(np.exp(np.clip(solution[6], -0.5, 0.5)))
     return _similarity(scale, rotation, centre + solution[3:6] - scale * rotation @ centre)
 

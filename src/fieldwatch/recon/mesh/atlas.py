@@ -69,6 +69,7 @@ def _square_uvs(faces: int, size: int) -> Float64[np.ndarray, "m 3 2"]:
     first_triangle = np.array([[low, low], [high, low], [low, high]])
     triangles = np.stack([first_triangle, square - first_triangle])
     number = np.arange(faces)
+    # Two faces share a square: the lower and the upper triangle.
     corner = np.stack([number // 2 % across, number // 2 // across], axis=1) * square
     return (corner[:, None] + triangles[number % 2]) / size
 
@@ -79,6 +80,7 @@ def _xatlas_uvs(mesh: Triangles, size: int, padding: int) -> Float64[np.ndarray,
     packing = xatlas.PackOptions()
     packing.resolution = size
     packing.padding = padding
+    # Leaves room for the four texels of bilinear sampling around each chart.
     packing.bilinear = True
     atlas.generate(xatlas.ChartOptions(), packing)
     side = max(atlas.width, atlas.height)  # near to `size`: it is an estimate

@@ -155,6 +155,7 @@ class _BestColours:
         self, rows: Int64[np.ndarray, "k"], colours: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
     ) -> None:
         """Take colours of different texels, in place of each one's least worthy."""
+        # Replace the least worthy color kept so far, if this one is worthier.
         slot = self._worth[rows].argmin(1)
         better = worth > self._worth[rows, slot]
         rows = rows[better]
@@ -197,6 +198,7 @@ def blended_colours(
     """
     votes = np.sqrt(worth)  # one near photo shall not outvote several that are farther away
     middle = _weighted_median(colours, votes)
+    # Median absolute deviation per channel: robust against a minority of occluded photos.
     off = np.abs(colours - middle[:, None])
     allowed = np.maximum(_OUTLIER_DEVIATIONS * _weighted_median(off, votes), _MIN_DEVIATION)
     near_worth = worth * (off <= allowed[:, None]).all(2)

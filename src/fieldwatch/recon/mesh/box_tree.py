@@ -50,6 +50,7 @@ class BoxTree:
     def around(cls, corners: Float64[np.ndarray, "m 3 3"]) -> Self:
         """Return the tree of some triangles."""
         depth = 0
+        # Levels of a four-way tree that give every triangle a leaf of its own.
         while _WAYS**depth < len(corners):
             depth += 1
         order = np.arange(len(corners))
@@ -78,6 +79,7 @@ class BoxTree:
         boxes = np.tile(np.arange(root_count), len(points))
         bounds = np.zeros(len(rows))
         for number, (level, starts) in enumerate(zip(self.levels, self.starts, strict=True)):
+            # Prune: a box farther away than the bound cannot hold the nearest triangle.
             bounds = level.bounds(points[rows], boxes)
             # empty boxes: there are fewer triangles than leaves
             keep = (bounds <= squares[rows]) & (starts[boxes] < starts[boxes + 1])
@@ -116,6 +118,7 @@ def _boxes(corners: Float64[np.ndarray, "m 3 3"], starts: np.ndarray) -> _Level:
     means = np.add.reduceat(corners.mean(1), begins, axis=0) / sizes[full, None]
     offsets = corners - means[range_number, None]
     spreads = np.add.reduceat(np.einsum("mci,mcj->mij", offsets, offsets), begins, axis=0)
+    # Eigenvectors of the second moments: boxes turned along the surface.
     axes = np.linalg.eigh(spreads)[1].transpose(0, 2, 1)
     local = np.einsum("mij,mcj->mci", axes[range_number], offsets)
     low = np.minimum.reduceat(local.min(1), begins, axis=0)

@@ -31,6 +31,7 @@ def cleaned(mesh: Triangles) -> Triangles:
     welded = welded.chosen(_keep_one_of_copies(welded.faces))
     if welded.uvs is None:
         welded = _flip_flat_faces(welded)
+    # Removing a flap may leave another one with a rim: repeat until none hangs.
     while (hanging := _hanging_faces(welded)).any():
         welded = welded.chosen(~hanging)
     split = _split_fans(welded)
@@ -66,6 +67,7 @@ def _keep_one_of_copies(faces: Int64[np.ndarray, "m 3"]) -> Bool[np.ndarray, "m"
     group = group.reshape(-1)
     lowest_corner = faces.argmin(1)
     rows = np.arange(len(faces))
+    # Which way round the three vertices run, independent of where the face starts.
     orientation = np.where(faces[rows, (lowest_corner + 1) % 3] < faces[rows, (lowest_corner + 2) % 3], 1, -1)
     balance = np.bincount(group, orientation)[group]
     majority = np.sign(balance) == orientation
@@ -118,6 +120,7 @@ def _split_fans(mesh: Triangles) -> Triangles:
     start = corner[pairs[:, 0]].reshape(-1)
     end = corner[pairs[:, 1]].reshape(-1)
     count = 3 * len(mesh.faces)
+    # Corners joined across shared edges form the fans around each vertex.
     _, fan = connected_components(coo_array((np.ones(len(start)), (start, end)), (count, count)), directed=False)
     vertex = mesh.faces.reshape(-1)
     _, first = np.unique(fan, return_index=True)
@@ -173,6 +176,7 @@ def _wedges(mesh: Triangles, group: Int64[np.ndarray, "g"]) -> list[tuple[int, i
     ring = group[np.argsort(angle, kind="stable")].tolist()
     pairs: list[tuple[int, int]] = []
     waiting: list[int] = []
+    # Twice around the circle, as brackets may match across the start.
     for half in ring + ring:
         if any(half in pair for pair in pairs):
             continue

@@ -49,6 +49,7 @@ class SurfaceSearch:
         self._corners = mesh.corners
         self._boxes = BoxTree.around(mesh.corners)
         used, first = np.unique(mesh.faces, return_index=True)
+        # Face centers and vertices: one of them is always near, which gives a tight first bound.
         self._landmarks = KDTree(np.concatenate([mesh.corners.mean(1), mesh.vertices[used]]))
         self._landmark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
 
@@ -82,6 +83,7 @@ class SurfaceSearch:
         bounds = bounds[order]
         is_first = np.ones(len(rows), np.bool_)
         is_first[1:] = rows[1:] != rows[:-1]
+        # The best candidate of each point first: its distance discards most of the others.
         for which in (is_first, ~is_first):
             self._measure(points, (rows[which], candidates[which], bounds[which]), (nearest, squares, faces))
         return nearest, faces

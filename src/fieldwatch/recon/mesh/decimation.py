@@ -38,6 +38,7 @@ def decimated(mesh: Triangles, *, triangles: int | None = None, vertices: int | 
     high = len(mesh.faces)
     best: Triangles | None = None
     for round_number in range(_MAX_ROUNDS):
+        # Later rounds simplify more aggressively, which reaches smaller sizes.
         simplified = _collapsed(mesh, target, _AGGRESSION + round_number // 4)
         size = _size(simplified, triangles)
         if size <= goal and len(simplified.faces):
@@ -48,6 +49,7 @@ def decimated(mesh: Triangles, *, triangles: int | None = None, vertices: int | 
         else:
             high = min(high, target)
         guess = int(target * goal / max(size, 1)) if size else target
+        # A proportional guess where it stays inside the bracket, else bisection.
         target = guess if low < guess < high else (low + high) // 2
         if target in (low, high) or target < 1:
             break

@@ -76,6 +76,7 @@ def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
     low = np.minimum(start, end)
     high = np.maximum(start, end)
     reach = int(high.max(initial=0)) + 1
+    # One integer per undirected edge: sorting integers is far faster than sorting pairs.
     keys, edge, uses = np.unique(low * reach + high, return_inverse=True, return_counts=True)
     return Edges(
         ends=np.stack([keys // reach, keys % reach], axis=1),
@@ -107,6 +108,7 @@ def misoriented(edges: Edges) -> Bool[np.ndarray, "m"]:
     """
     count = edges.face_count
     pair = edges.neighbours
+    # An edge between misoriented neighbors links a face to its neighbor's flipped copy.
     crossed = np.where(edges.opposed, count, 0)
     rows = np.concatenate([pair[:, 0], pair[:, 0] + count])
     columns = np.concatenate([pair[:, 1] + crossed, pair[:, 1] + (count - crossed)])

@@ -173,6 +173,7 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
         thinned_for(_points(surface, samples, (style, cameras, masks), seed + number), used_lengths, whose)
         for number, (surface, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
     ]
+    # Built once: point distances and vertex errors both need it.
     search = SurfaceSearch(truth)
     to_truth, to_mesh = _distances(style, clouds, (aligned, truth), search)
     return MeshEvaluation(

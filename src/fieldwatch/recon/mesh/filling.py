@@ -37,6 +37,7 @@ def fill_unseen(
     unseen_rows = np.flatnonzero(~seen)
     if not len(seen_rows) or not len(unseen_rows):
         return colours
+    # Every k-th seen texel bounds the tree's size.
     seen_rows = seen_rows[:: -(-len(seen_rows) // _MAX_SEEN)]
     normal_scale = _NORMAL_WEIGHT * float(np.linalg.norm(np.ptp(mesh.vertices[mesh.faces.reshape(-1)], axis=0)))
     tree = KDTree(_features(mesh, texels, seen_rows, normal_scale))
@@ -47,6 +48,7 @@ def fill_unseen(
         gap, near = tree.query(_features(mesh, texels, rows, normal_scale), k=number, eps=_SEARCH_TOLERANCE)
         gap = np.reshape(gap, (-1, number))
         near = np.reshape(near, (-1, number))
+        # Inverse squared distance; the floor keeps coincident texels finite.
         weights = 1 / np.maximum(gap / max(normal_scale, 1e-300), 1e-9) ** 2
         weights /= weights.sum(1, keepdims=True)
         filled[rows] = (weights[..., None] * colours[seen_rows[near]]).sum(1)

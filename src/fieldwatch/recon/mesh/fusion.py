@@ -111,6 +111,7 @@ class _Slab:
         depth: Float64[np.ndarray, "y z"],
     ) -> None:
         camera = view.camera
+        # Points behind the camera project to the principal point and are masked below.
         front = np.where(depth > 0, depth, np.inf)
         column = camera.fx * across / front + camera.cx
         row = camera.fy * down / front + camera.cy
@@ -119,6 +120,7 @@ class _Slab:
             return
         measured = _depth_at(view.depth, column[seen], row[seen], _MAX_DEPTH_STEP * self.volume.truncation)
         distance = (measured - depth[seen]) / self.volume.truncation
+        # Curless and Levoy: nothing is known more than a truncation behind a surface.
         valid = (measured > 0) & (distance >= -1)
         seen[seen] = valid
         distance = np.minimum(distance[valid], 1).astype(np.float32)
@@ -278,6 +280,7 @@ def _interpolated(
     node, first = np.unique(np.concatenate([nodes for nodes, _ in node_colours]), return_index=True)
     colours = np.concatenate([values for _, values in node_colours])[first]
     cells = (mesh.vertices - volume.low) / volume.cell
+    # Trilinear weights over the colored nodes only, renormalized.
     base = np.clip(np.floor(cells).astype(np.int64), 0, np.array(volume.shape) - 2)
     fraction = cells - base
     total = np.zeros((len(cells), 3))

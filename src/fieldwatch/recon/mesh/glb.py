@@ -44,6 +44,7 @@ class _Binary:
     def view(self, data: bytes, **extra: int) -> int:
         """Append bytes; returns the number of their buffer view."""
         self.views.append({"buffer": 0, "byteOffset": len(self.data), "byteLength": len(data), **extra})
+        # glTF wants every buffer view to start at a multiple of 4 bytes.
         self.data += data + bytes(-len(data) % 4)
         return len(self.views) - 1
 
@@ -130,6 +131,7 @@ def _split_at_seams(
         return np.arange(len(mesh.vertices)), np.zeros((len(mesh.vertices), 2)), mesh.faces
     corner = mesh.faces.reshape(-1)
     u, v = mesh.uvs.reshape(-1, 2).T
+    # Equal (vertex, u, v) triples become neighbors; each run is one output vertex.
     order = np.lexsort((v, u, corner))
     changed = np.ones(len(order), np.bool_)
     changed[1:] = (np.diff(corner[order]) != 0) | (np.diff(u[order]) != 0) | (np.diff(v[order]) != 0)
@@ -183,6 +185,7 @@ def _file(document: dict[str, Any], binary: _Binary) -> bytes:
         "accessors": binary.accessors,
     }
     text = orjson.dumps(document)
+    # JSON chunks are padded with spaces, binary ones with zeros.
     text += b" " * (-len(text) % 4)
     total = 12 + 8 + len(text) + 8 + len(binary.data)
     if total >= 1 << 32:

@@ -64,8 +64,10 @@ class _GlbContent:
         if count < 1 or start < 0 or stride < row or start + (count - 1) * stride + row > len(data):
             msg = f"{count} rows of {row} bytes are named, {len(data)} bytes are there: it is damaged, export it again"
             raise MeshError(msg)
+        # A strided view of the bytes: interleaved attributes need no loop.
         values = np.ndarray((count, width), kind, data, start, (stride, kind.itemsize))
         if accessor.get("normalized", False):
+            # glTF 2.0: the most negative integer also stands for -1.
             return np.maximum(values.astype(np.float64) / np.iinfo(kind).max, -1)
         return values
 
@@ -133,6 +135,7 @@ def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
     if content.document.get("scenes"):
         roots = content.item("scenes", content.document.get("scene", 0)).get("nodes", [])
     else:
+        # Without scenes every node that nobody names as a child is a root.
         below = {child for node in nodes for child in node.get("children", [])}
         roots = [number for number in range(len(nodes)) if number not in below]
     parts: list[Triangles] = []
@@ -203,6 +206,7 @@ def _part(
     picture, channel = _picture(content, primitive) if texture else (None, 0)
     if f"TEXCOORD_{channel}" in attributes:
         uvs = content.numbers(attributes[f"TEXCOORD_{channel}"]).astype(np.float64)
+        # glTF's v runs downwards.
         uvs[:, 1] = 1 - uvs[:, 1]
         mesh = replace(mesh, uvs=uvs[faces], texture=picture)
     mirrored = np.linalg.det(matrix[:3, :3]) < 0  # the format asks for this: such faces are wound the other way

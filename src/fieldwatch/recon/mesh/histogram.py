@@ -103,6 +103,7 @@ def _x_of(value: float, limit: float) -> float:
 def _draw_panel(pen: _Pen, span: tuple[int, int], distances: Float64[np.ndarray, "n"], limit: float) -> None:
     """Bars, the curve of shares within, and the two axes."""
     top, bottom = span
+    # The last bin collects everything beyond the limit.
     bins = np.minimum((distances / limit * _BINS).astype(np.int64), _BINS - 1)
     counts = np.bincount(bins, minlength=_BINS) / len(distances)
     highest = max(float(counts.max()), 1e-12)

@@ -61,6 +61,7 @@ def _winding(
     high = corners.max((0, 1))
     size = max(1, int(np.sqrt(len(corners))))
     columns, faces, size = _columns(corners, low, high, size)
+    # Winding number: +1 and -1 for every face crossed by the ray upwards.
     total = np.zeros(len(points), np.int64)
     candidates = np.flatnonzero(
         ((points[:, :2] >= low[:2]) & (points[:, :2] <= high[:2])).all(1) & (points[:, 2] <= high[2])
@@ -115,6 +116,7 @@ def _crossings(corners: Float64[np.ndarray, "k 3 3"], points: Float64[np.ndarray
     """1 or -1 where the ray upwards from a point meets the face, by the way that it faces; else 0."""
     offsets = corners - points[:, None]
     sides = np.stack([_side(offsets[:, i], offsets[:, (i + 1) % 3]) for i in range(3)], axis=1)
+    # The point's projection is inside the face when all edge functions have one sign.
     facing = (sides > 0).all(1).astype(np.int64) - (sides < 0).all(1).astype(np.int64)
     total = sides.sum(1)
     # the opposite corner of side i is corner i + 2

@@ -186,6 +186,7 @@ def _sample_block(  # noqa: PLR0913, PLR0917 (where a block lies takes that many
         where = points[~np.isfinite(distances)][0].tolist()
         raise MeshError(f"the function of the surface is not finite at {where}: look at what made it")
     values = distances.astype(np.float32)
+    # The outermost nodes count as outside, which closes the surface at the box.
     for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
         rim = np.moveaxis(values, axis, 0)
         rim[(span == 0) | (span == size - 1)] = _OUTSIDE_RATIO * np.float32(cell * max(shape))
@@ -226,6 +227,7 @@ def _compress_magnitudes(values: Float32[np.ndarray, "x y z"], level: float) -> 
     result = values - np.float32(level)
     inside = result < 0
     np.maximum(np.abs(result, out=result), _MIN_MAGNITUDE, out=result)
+    # Three square roots: the eighth root makes magnitudes alike, so that no vertex falls onto a node.
     for _ in range(3):
         np.sqrt(result, out=result)
     np.negative(result, out=result, where=inside)
@@ -250,6 +252,7 @@ def _interpolated(
     step = np.eye(3, dtype=np.int64)[axis]
     first = values[tuple(node.T)].astype(np.float64)
     second = values[tuple((node + step).T)].astype(np.float64)
+    # Linear interpolation, kept off the nodes so that no two vertices coincide.
     share = np.clip((level - first) / (second - first), _MIN_NODE_DISTANCE, 1 - _MIN_NODE_DISTANCE)
     return node + share[:, None] * step
 

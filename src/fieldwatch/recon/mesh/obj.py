@@ -63,6 +63,7 @@ class _Lines:
                 msg = f"{corner!r} is no corner: a, a/t, a//n or a/t/n are"
                 raise ValueError(msg)
             numbers = [_number(part, count) for part, count in zip(parts, available, strict=False)]
+            # Missing texture or normal numbers become -1.
             self.corners.extend((*numbers, -1, -1)[:3])
         self.counts.append(len(fields))
 
@@ -90,6 +91,7 @@ def read_obj(data: bytes) -> Triangles:
     readers: dict[str, Callable[[list[str]], None]] = {
         "v": lines.add_position, "vt": lines.add_texture, "vn": lines.add_normal, "f": lines.add_face,
     }  # fmt: skip
+    # A backslash at the end of a line continues it.
     text = data.decode("utf-8", "replace").replace("\\\r\n", " ").replace("\\\n", " ")
     for row, line in enumerate(text.split("\n"), 1):
         fields = line.partition("#")[0].split()

@@ -61,6 +61,7 @@ def open3d_poisson(
 
 def _run(command: list[str], folder: str, timeout: float) -> None:
     """Run the process in an empty folder (so that nothing there shadows Open3D) and judge how it ended."""
+    # One thread: Open3D's reconstruction crashes with several.
     environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     python = command[0]
     try:
@@ -77,6 +78,7 @@ def _run(command: list[str], folder: str, timeout: float) -> None:
     message = process.stderr.strip()[-_MAX_SHOWN:] or "nothing"
     if process.returncode == NO_OPEN3D:
         raise MeshError(f"Open3D is not installed for {python}: {message}. Name a Python that has it. {_INSTEAD}")
+    # A negative status is the number of the signal that ended the process.
     if process.returncode < 0:
         raise MeshError(
             f"Open3D crashed with {_signal_name(-process.returncode)}; its last words: {message}. Too little "

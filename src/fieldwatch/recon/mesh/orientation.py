@@ -88,6 +88,7 @@ def _inside(place: Float64[np.ndarray, "3"], corners: Float64[np.ndarray, "m 3 3
     first = corners[:, 1] - corners[:, 0]
     second = corners[:, 2] - corners[:, 0]
     across = np.cross(_RAY, second)
+    # Determinant of Möller and Trumbore's system; 0 for rays parallel to the face.
     size = np.einsum("mi,mi->m", first, across)
     safe = np.where(size == 0, np.inf, size)
     off = place - corners[:, 0]

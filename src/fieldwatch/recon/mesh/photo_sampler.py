@@ -146,9 +146,11 @@ class PhotoSampler:
             for across in (0, 1):
                 column = (left + across).clip(0, view.width - 1).astype(np.int64)
                 row = (top + down).clip(0, view.height - 1).astype(np.int64)
+                # Bilinear weight of this one of the four pixels.
                 weight = (1 - np.abs(x - 0.5 - left - across)) * (1 - np.abs(y - 0.5 - top - down))
                 ray_x = (column + 0.5 - view.cx) / view.fx
                 ray_y = (row + 0.5 - view.cy) / view.fy
+                # Depth at which the pixel's ray meets the tangent plane of the point.
                 slope = normals[:, 0] * ray_x + normals[:, 1] * ray_y + normals[:, 2]
                 expected = -plane_distance / np.where(slope < 0, slope, -1e-9)
                 depth = self._depth[row, column]

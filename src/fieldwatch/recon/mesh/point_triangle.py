@@ -48,6 +48,7 @@ def _feet_inside(
     size = np.einsum("ij,ij->i", normal, normal)
     v = np.einsum("ij,ij->i", np.cross(gap, second), normal)
     w = np.einsum("ij,ij->i", np.cross(first, gap), normal)
+    # Barycentric coordinates, times the squared area: all positive inside.
     rows = np.flatnonzero((size > 0) & (v > 0) & (w > 0) & (v + w < size))
     v = v[rows] / size[rows]
     w = w[rows] / size[rows]

@@ -88,6 +88,7 @@ def poisson_surface(  # noqa: PLR0913 (keywords of the reconstruction, each with
         on_progress("surface", 0.7)
     _close(values)
     mesh = marching_cubes(values, low=grid.low, cell=grid.cell, closed=False)
+    # The grid is the largest array here: free it before the density search.
     del values
     density = sample_density(search_tree(samples.positions), mesh.vertices, samples.counts)
     return PoissonSurface(mesh=coloured(mesh, points), density=density * grid.cell**2, cell=grid.cell)
@@ -106,6 +107,7 @@ def _carve(values: Float32[np.ndarray, "x y z"], grid: Grid, outside: Seen) -> N
 
     A cell of distance is left, so that where points are, the surface stays theirs.
     """
+    # A coarse node counts when any of its neighbors may be inside.
     inner = values[::2, ::2, ::2] < _SLOPE
     inner |= values[1::2, ::2, ::2] < _SLOPE
     inner |= values[::2, 1::2, ::2] < _SLOPE

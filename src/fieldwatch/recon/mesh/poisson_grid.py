@@ -115,6 +115,7 @@ def splat_divergence(
                     for other_axis in range(3)
                 ]
                 contribution += vectors[chunk, axis] * factors[0] * factors[1] * factors[2]
+            # Unbuffered: several points of a chunk may add to one node.
             np.add.at(result, _flat(grid, node, offsets), (contribution * scale).astype(np.float32))
     return result.reshape(grid.shape)
 
@@ -202,12 +203,14 @@ def add_coarse(fine: Complex64[np.ndarray, "x y h"], coarse: Complex64[np.ndarra
 
 def solve_poisson(found: Complex64[np.ndarray, "x y h"], grid: Grid) -> Float32[np.ndarray, "x y z"]:
     """Return f with -(Laplacian of f) = the function of a spectrum, periodic and with the mean 0; in its memory."""
+    # -Laplacian is multiplication by the squared angular frequency.
     squares = [np.square(2 * np.pi * scipy.fft.fftfreq(size, grid.cell)).astype(np.float32) for size in grid.shape[:2]]
     last = np.square(2 * np.pi * scipy.fft.rfftfreq(grid.shape[2], grid.cell)).astype(np.float32)
     plane = squares[1][:, None] + last
     for row, square in enumerate(squares[0]):
         divisor = plane + square
         if row == 0:
+            # The mean is free in a periodic Poisson problem: fix it at 0.
             divisor[0, 0] = np.inf
         found[row] /= divisor
     for axis in (0, 1):

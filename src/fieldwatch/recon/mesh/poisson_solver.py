@@ -84,6 +84,7 @@ def indicator(
     values = solve_poisson(source, grid)
     del source
     read = reading_matrix(grid, samples.positions)
+    # The isovalue is the mean over the samples (Kazhdan 2006).
     values -= np.float32(np.average(_read(read, values), weights=samples.areas))
     if screening > 0:
         _report_progress(on_progress, "screen", 0.0)
@@ -107,6 +108,7 @@ def _source(samples: MergedSamples, grid: Grid) -> Complex64[np.ndarray, "x y h"
     Where samples are far apart they are splatted onto a coarser grid, so that the field has no gaps between them.
     """
     side = np.sqrt(samples.areas) * _CELL_SHARE / grid.cell
+    # Sparse samples go to coarser grids, whose kernels are wide enough to overlap.
     level = np.clip(np.ceil(np.log2(np.maximum(side, 1))), 0, grid.halvings).astype(np.int64)
     vectors = -samples.normals * samples.areas[:, None]
     total = spectrum(splat_divergence(grid, samples.positions[level == 0], vectors[level == 0]))
@@ -180,6 +182,7 @@ class _Sites(NamedTuple):
         step = residual
         square = float(residual @ residual)
         target = _TOLERANCE**2 * square
+        # Plain conjugate gradients on the balanced charges.
         for _ in range(_STEPS):
             if square <= target:
                 break

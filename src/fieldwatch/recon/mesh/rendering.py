@@ -92,6 +92,7 @@ class MeshRenderer:
         image = torch.tensor(background, dtype=torch.float32)[:, None].repeat(1, view.height * view.width)
         if len(hit_pixels):
             image[:, hit_pixels] = self._shaded(face, weights, hit_pixels, view, shading).T
+        # Supersampling: the mean of all rays of a pixel.
         picture = avg_pool2d(image.view(3, view.height, view.width), samples)
         return picture.round().clamp(0, 255).byte().permute(1, 2, 0).contiguous().numpy()
 
@@ -145,6 +146,7 @@ def _vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
     """
     total = np.zeros_like(mesh.vertices)
     ahead, back = (np.roll(mesh.corners, way, axis=1) - mesh.corners for way in (-1, 1))
+    # |cross| is twice the area, so this is atan2(sin, cos) of each corner's angle.
     angles = np.arctan2(2 * mesh.areas[:, None], (ahead * back).sum(-1))
     for axis in range(3):
         weighted = (mesh.normals[:, None, axis] * angles).reshape(-1)

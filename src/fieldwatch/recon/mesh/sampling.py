@@ -49,6 +49,7 @@ def sample_surface(mesh: Triangles, count: int, *, seed: int = 0) -> SurfaceSamp
     positions = (np.arange(count) + generator.random(count)) * (ends[-1] / count)
     with_area = np.flatnonzero(mesh.areas > 0)  # the end of the last could be met by rounding
     faces = with_area[np.searchsorted(ends[with_area], positions, side="right").clip(max=len(with_area) - 1)]
+    # The square root makes points uniform over the triangle.
     root = np.sqrt(generator.random(count))
     share = generator.random(count)
     weights = np.stack([1 - root, root * (1 - share), root * share], axis=1)

@@ -38,6 +38,7 @@ def snapped(mesh: Triangles, points: OrientedPoints, *, farthest: float) -> Tria
     is_moved = distance[:, 0] <= farthest
     targets = points.points[row[:, 0]]
     colours = mesh.colours if points.colours is None else points.colours[row[:, 0]]
+    # Undoing one vertex may spoil a neighboring face: repeat until all faces are sound.
     while is_moved.any():
         positions = np.where(is_moved[:, None], targets, mesh.vertices)
         degraded = _degraded_faces(mesh, positions) & is_moved[mesh.faces].any(1)

@@ -132,6 +132,7 @@ def _closest(
         weights[nearer, first] = 1 - along[nearer]
         weights[nearer, second] = along[nearer]
     total = areas.sum(1)
+    # Either winding: texture coordinates may be mirrored.
     inside = ((areas >= 0).all(1) | (areas <= 0).all(1)) & (total != 0)
     weights[inside] = areas[inside] / total[inside, None]
     return np.where(inside, 0, np.sqrt(best)), weights

@@ -123,6 +123,7 @@ class Triangles:
 
         The first one's colour stays. Faces are neither lost nor reordered.
         """
+        # Equal positions become neighbors; lexsort is stable, so the lowest number comes first.
         order = np.lexsort(self.vertices.T)
         sorted_positions = self.vertices[order]
         is_new = np.ones(len(order), np.bool_)

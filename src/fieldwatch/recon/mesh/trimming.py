@@ -55,6 +55,7 @@ def trimmed(surface: PoissonSurface, quantile: float, *, support: OrientedPoints
     tree = search_tree(support.points)
     distance, row = nearest(tree, mesh.vertices, 1)
     spacing, _ = nearest(tree, support.points[row[:, 0]], _NEIGHBOURS + 1)
+    # Relative to the local spacing: sparse but regular sampling still counts as support.
     far = distance[:, 0] > np.maximum(_SUPPORT_CELLS * surface.cell, 3 * spacing[:, 1:].mean(1))
     supported = surface.density[~far] if not far.all() else surface.density
     removed = far & (surface.density <= np.quantile(supported, quantile))

@@ -57,6 +57,7 @@ def _first_hits(
         raise MeshError(f"the mask of {camera.name!r} is {mask.shape}, wanted is the camera's size {face.shape}")
     counted = face >= 0 if mask is None else (face >= 0) & mask
     weights = hits.barycentrics.numpy()[counted].astype(np.float64)
+    # Single-precision weights do not add up to 1 exactly.
     weights /= weights.sum(1, keepdims=True)
     points = np.einsum("nc,nci->ni", weights, mesh.corners[face[counted]])
     return SurfaceSamples(points=points, normals=mesh.normals[face[counted]])

@@ -75,6 +75,7 @@ def write_turntable(  # noqa: PLR0913  as above
     """Write a film around a mesh, in its colours or else as clay; `on_frame` is called after each frame."""
     cameras, renderer = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshRenderer(mesh)
 
+    # A generator: a long film is never in memory as a whole.
     def frames() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
             yield torch.from_numpy(renderer.render(camera)).permute(2, 0, 1)

@@ -134,6 +134,7 @@ def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int
     middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
     views = stored.scene.training_views
     pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
+    # Surface area over the area that one texel covers, with the unused share of the atlas.
     side = math.sqrt(_TEXELS_PER_PIXEL * float(mesh.areas.sum()) / _FILLED_SHARE) / pixel
     if layout == "squares":
         side = max(side, _LEAST_SQUARE * squares_across(len(mesh.faces)))
@@ -191,6 +192,7 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
         image = photo.image
         if exposures is not None:
             colour_map = exposures.map_of(position).detach()
+            # Undo the affine exposure map that the run learned for this photo.
             image = (image - colour_map[:, 3]) @ torch.linalg.inv(colour_map[:, :3]).T
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()

@@ -156,6 +156,7 @@ def _finest(settings: _ConfValues, levels: int, coarsest: int, scale: float) -> 
     """Cells along an edge of the finest level, rounded as tiny-cuda-nn does."""
     if not 1 <= scale <= 8:
         raise ConfError(f"{settings.where(ENCODING[2])} is {scale:g}: wanted a factor between levels, 1 to 8")
+    # tiny-cuda-nn: resolution = ceil(base * scale^level - 1) + 1.
     return math.ceil(coarsest * scale ** min(levels - 1, 32) - 1) + 1
 
 

@@ -48,9 +48,11 @@ class Conf:
     replaced: Mapping[str, int]
 
 
+# Blanks and comments, but no line ends: those separate settings.
 _BLANK = re.compile(r"(?:[ \t\r]|(?:#|//)[^\n]*)+")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _NAME = re.compile(r"[\w-]+")
+# An unquoted value: anything up to a separator or a comment; a single slash is fine.
 _BARE = re.compile(r"(?:[^\n,\[\]{}\"#=:$/]+|/(?!/))+")
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -67,6 +69,7 @@ def read_conf(path: Path, *, object_name: str | None = None) -> Conf:
     if not path.is_file():
         raise ConfError(f"--conf {path}: there is no such file; give one of PMNI's .conf files")
     try:
+        # utf-8-sig: editors on Windows write a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfError(f"{path} is no text ({error}): give one of PMNI's .conf files") from error

@@ -64,6 +64,7 @@ def by_ratios(rows: Sequence[Row], columns: Mapping[str, str], left_out: Mapping
     scored: list[Row] = []
     for row in rows:
         values = [(row.figures[name], least[name]) for name in errors]
+        # Ratios to the best value make errors of different units comparable.
         logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
         score = math.exp(sum(logs) / len(logs)) if logs else math.inf
         scored.append(Row(step=row.step, iteration=row.iteration, figures=row.figures, score=score))

@@ -320,6 +320,7 @@ def _earlier_files(out: Path) -> tuple[Path, ...] | None:
     if not isinstance(record, dict) or record.get("kind") != KIND:
         return None
     named = [Path(name) for name in record.get("files", ())]
+    # The record may have been edited: never delete outside the folder.
     safe = [path for path in named if not path.is_absolute() and ".." not in path.parts]
     return tuple(path for path in safe if (out / path).is_file() and output_path(out, *path.parts) == out / path)
 
@@ -334,6 +335,7 @@ def write_folder(
     """
     out = chosen.out
     out.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the final move is a rename on one file system.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as room:
         draft = Path(room) / "set"
         draft.mkdir()

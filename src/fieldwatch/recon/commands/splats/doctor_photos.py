@@ -196,6 +196,7 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
 def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of photos, at most forty of them, spread over the set."""
     chosen = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
+    # Without a cache: each photo is looked at once.
     small = photos.having(memory_budget=0)
     stops = {photos.names[i]: _brightness(small[i].image) for i in chosen}
     middle = float(torch.tensor(list(stops.values())).median())
@@ -247,6 +248,7 @@ def _off_rotation(camera: Camera) -> float:
 
 def _observed(model: ColmapModel) -> dict[str, Tensor]:
     """Return the rows of the points that each photo observes, by its name."""
+    # Sorted by photo, so that each photo's observations are one slice.
     images, order = model.points.track_images.sort()
     numbers = torch.tensor([image.image_id for image in model.images])
     first, last = torch.searchsorted(images, numbers), torch.searchsorted(images, numbers, right=True)

@@ -205,6 +205,7 @@ def in_size(chosen: Arguments, view: View) -> View:
     else:
         width, height = chosen.size
         factor = height / view.height
+        # The height fixes the scale; the principal point keeps its offset from the middle.
         cx, cy = width / 2 + (view.cx - view.width / 2) * factor, view.cy * factor
         lens = {"fx": view.fx * factor, "fy": view.fy * factor, "cx": cx, "cy": cy}
         view = replace(view, width=width, height=height, **lens)
@@ -247,4 +248,5 @@ def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folde
 
 def file_stem(name: str) -> str:
     """A camera's name as that of a file: no folder, no extension of a picture, nothing that a path could mean."""
+    # A leading dot would hide the file.
     return re.sub(r"[^\w.-]+", "_", _EXTENSION.sub("", name)).lstrip(".") or "view"

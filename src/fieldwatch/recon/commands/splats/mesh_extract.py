@@ -114,6 +114,7 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = dashed(flag)
+        # The original spells switches with a value, as in --snap True.
         if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
             truth = (value if equals else rest.pop(0)).lower() == "true"
             words.append(name if truth else f"--no-{name[2:]}")

@@ -37,6 +37,7 @@ def rank(folder: Path, device: Device, _options: None, tell: Tell) -> Compared:
         figures = {PSNR: evaluation.metrics["Test/psnr"], SSIM: evaluation.metrics.get("Test/ssim")}
         rows.append(Row(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
     refuse_none(rows, left_out, folder)
+    # Rows are ranked by how far they are below the best, as lower scores are better.
     most = max(row.figures[PSNR] or 0.0 for row in rows)
     scored = [
         Row(step=r.step, iteration=r.iteration, figures=r.figures, score=most - (r.figures[PSNR] or 0.0)) for r in rows

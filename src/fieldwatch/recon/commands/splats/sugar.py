@@ -76,6 +76,7 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
         if name not in _SWITCHES:
             words.append(flag + equals + value)
             continue
+        # A switch may stand alone; the next word is its value only if it is no flag.
         spelled = value if equals else (rest.pop(0) if rest and not rest[0].startswith("-") else None)
         words[:0] = _SWITCHES[name](flag, spelled)  # in front: our own flag for the same thing comes later and wins
     return words

@@ -71,6 +71,7 @@ def read_cameras(path: Path) -> dict[int, Lens]:
         camera_id, model_number, width, height = map(int, file.take(_CAMERA))
         name, parameters = _MODELS.get(model_number, (f"number {model_number}", ()))
         values = file.take(struct.Struct(f"<{len(parameters)}d"))
+        # An unknown model number has no parameters to skip; lens_of then names it in its error.
         lenses[camera_id] = lens_of(path, camera_id, name, (width, height), values)
     return lenses
 
@@ -86,6 +87,7 @@ def read_images(path: Path) -> list[RegisteredImage]:
     for _ in range(file.count()):
         image_id, *pose, camera_id = file.take(_IMAGE)
         name = file.text()
+        # 2D observations are not needed: the tracks of the points say who sees what.
         file.skip(file.count() * _OBSERVATION)
         images.append(image_of(path, int(image_id), name, int(camera_id), pose))
     return images
@@ -102,9 +104,11 @@ def read_points(path: Path) -> SparsePoints:
     for _ in range(file.count()):
         start = file.skip(_POINT.itemsize)
         starts.append(start)
+        # Each track element is an image id and an index, four bytes each.
         file.skip(8 * _COUNT.unpack_from(file.data, start + _TRACK_LENGTH)[0])
     data = np.frombuffer(file.data, np.uint8)
     point_starts = np.array(starts, np.int64)
+    # Records have varying length because of their tracks: gather the fixed parts by their offsets.
     records = data[point_starts[:, None] + np.arange(_POINT.itemsize)].view(_POINT)[:, 0]
     lengths = records["track"].astype(np.int64)
     owners = np.repeat(np.arange(len(records)), lengths)
@@ -122,6 +126,7 @@ def _track_image_ids(
     data: NDArray[np.uint8], track_starts: NDArray[np.int64], lengths: NDArray[np.int64], owners: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Image id of every track element (each is an image id and an index, four bytes each)."""
+    # Running index within each point's track, without a Python loop.
     first_elements = np.cumsum(lengths) - lengths
     offsets = track_starts[owners] + 8 * (np.arange(len(owners)) - first_elements[owners])
     return data[offsets[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.int64)

@@ -142,8 +142,10 @@ def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[s
 
 def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:
     """Tell which points some of these photos see; all, in a model without tracks."""
+    # Models of other tools come without tracks: nothing tells which points to leave out.
     if not len(points.track_images):
         return torch.ones(len(points.positions), dtype=torch.bool)
+    # A point that only held-out photos observe would leak their geometry into training.
     training = torch.isin(points.track_images, torch.tensor(image_ids))
     observed = torch.zeros(len(points.positions), dtype=torch.bool)
     observed[points.track_points[training]] = True
@@ -159,6 +161,7 @@ def _find_model(folder: Path) -> tuple[Path, list[str]]:
     if not folder.is_dir():
         msg = f"{folder} is no folder: give the one that holds images/ and sparse/, as COLMAP leaves it"
         raise ColmapError(msg)
+    # COLMAP numbers the components of a disconnected reconstruction; the file size stands for the number of photos.
     models = [path for path in sorted((folder / "sparse").glob("*")) if path.is_dir() and _has_model(path)]
     if len(models) > 1:
         best = max(models, key=lambda path: (path / f"images.{_ending(path)}").stat().st_size)

@@ -42,11 +42,13 @@ def read_images(path: Path) -> list[RegisteredImage]:
     for line_number, line in lines:
         if not line.strip():
             continue  # between the comments and the first photo
+        # File names may contain spaces, so the tenth field is the rest of the line.
         fields = line.split(maxsplit=9)
         image_id, camera_id = _parsed(path, line_number, line, lambda w=fields: (int(w[0]), int(w[8])))
         pose = _parsed(path, line_number, line, lambda w=fields: [float(word) for word in w[1:8]])
         name = _parsed(path, line_number, line, lambda w=fields: w[9].strip())
         images.append(image_of(path, image_id, name, camera_id, pose))
+        # The second line of a pair holds the 2D observations, which are not used.
         next(lines, None)
     return images
 

@@ -25,6 +25,7 @@ def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
     camera_ids: dict[Lens, int] = {}
     for name, photo in zip(names, photos, strict=True):
         lens = _lens(photo.camera)
+        # Equal lenses share one camera, as in a reconstruction with a single calibration.
         camera_id = camera_ids.setdefault(lens, len(camera_ids) + 1)
         lenses[camera_id] = lens
         images.append((photo.index + 1, name, camera_id, _pose(photo.camera)))

@@ -48,6 +48,7 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
         )
         raise PlyError(msg)
     known = {*_NEEDED, *rest, *_NORMAL, "filter_3D"}
+    # The file stores all coefficients of red, then green, then blue.
     harmonics = torch.from_numpy(columns(table, rest)).unflatten(1, (3, -1)) if rest else torch.zeros(len(table), 3, 0)
     logits, notes = _finite_opacities(path, _tensor(table, ["opacity"])[:, 0])
     cloud = GaussianCloud(
@@ -71,6 +72,7 @@ def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
     `filter_3d` and `extra` follow as columns of their own, which viewers skip; `cloud.fused()` makes them unnecessary.
     """
     path = Path(path)
+    # Back to the file's order: channel by channel.
     channels_first = cloud.rest.detach().mT.flatten(1)
     blocks: list[tuple[Sequence[str], Tensor]] = [
         (_POSITION, cloud.means),
@@ -111,6 +113,7 @@ def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[T
     _refuse_infinite(path, {"x, y, z": points})
     if not set(_COLOUR) <= set(names):
         return points, torch.full((len(points), 3), 255, dtype=torch.uint8)
+    # Integer colors count to 255, floating-point ones to 1.
     whole = all(np.issubdtype(table.dtype[name], np.integer) for name in _COLOUR)
     colours = columns(table, _COLOUR) * (1 if whole else 255)
     return points, torch.from_numpy(np.rint(colours).clip(0, 255).astype(np.uint8))

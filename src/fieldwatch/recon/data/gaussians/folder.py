@@ -145,6 +145,7 @@ def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
         raise SplatFolderError(msg)
     try:
         rows = json.loads(path.read_text("utf-8"))
+        # Of several cameras with one name the last one wins.
         cameras = {str(row["img_name"]): _camera(row) for row in rows}
     except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         msg = f"{path} cannot be read as the cameras of a splat training ({error!r}): copy it again from its run"

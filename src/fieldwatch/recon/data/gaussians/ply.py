@@ -38,6 +38,7 @@ def _vertices(reader: PlyReader) -> Table:
         if element.lists or (element.name == "vertex" and not element.properties):
             raise PlyError(f"it has lists before or in its vertices, or vertices without properties ({element.name})")
         (table,) = reader.read(element)
+    # Left-over numbers in ASCII mean that rows have another width than the header says.
     if reader.ascii and names[-1] == "vertex" and reader.remaining():
         raise PlyError(
             f"{reader.remaining()} numbers follow its {len(table)} vertices, expected none: its rows are not rows of "
@@ -50,6 +51,7 @@ def columns(table: Table, names: Sequence[str]) -> NDArray[np.float32]:
     """Return some columns as one float32 matrix, rows first."""
     order = list(table.dtype.names or ())
     kinds = {table.dtype[name] for name in order}
+    # A table of float32 columns only can be viewed as a matrix without a copy.
     if names and kinds == {np.dtype(np.float32)}:
         positions = [order.index(name) for name in names]
         matrix = table.view(np.float32).reshape(len(table), len(order))

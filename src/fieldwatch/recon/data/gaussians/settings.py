@@ -14,6 +14,7 @@ def parse_settings(text: str, path: Path) -> dict[str, Any]:
         SplatFolderError: the text is no such call, or an argument is no plain value.
     """
     try:
+        # Parsed, never evaluated: the file comes from other people's runs.
         call = ast.parse(text.strip(), mode="eval").body
         keywords = call.keywords if isinstance(call, ast.Call) and not call.args else []
         settings = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg is not None}

@@ -66,6 +66,7 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
 def _outline(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
     """Return the pixels just within a mask's outline (not along the picture's edge), and unit vectors out of it."""
     array = mask.numpy()
+    # border_value=1: where the object leaves the picture there is no outline.
     edge = array & ~np.asarray(ndimage.binary_erosion(array, border_value=1), np.bool_)
     blurred = ndimage.gaussian_filter(array.astype(float), _OUTLINE_SIGMA, mode="nearest")
     down, across = (torch.from_numpy(ndimage.sobel(blurred, axis)) for axis in (0, 1))
@@ -109,6 +110,7 @@ def _visible_normals(
     columns = int(view.size[1] / square_width) + 1
     square_index = squares[:, 1] * columns + squares[:, 0]
     nearest = torch.full((columns * (int(view.size[0] / square_width) + 1),), torch.inf, dtype=depth.dtype)
+    # A z-buffer of the hull's points: per square the smallest depth.
     nearest = nearest.scatter_reduce(0, square_index[inside], depth[inside], "amin")
     rays = torch.nn.functional.normalize(points - view.camera.position.to(points), dim=-1)
     world = normals @ view.camera.world_from_camera[:3, :3].T.double()

@@ -38,12 +38,14 @@ def decompose(projection: Float64[np.ndarray, "3 4"]) -> Projection:
     if not np.isfinite(projection).all() or abs(np.linalg.det(left)) <= 1e-12 * np.abs(left).max() ** 3:
         msg = f"a projection {projection.tolist()} that is singular or not finite: write K [R | t], K with fx, fy > 0"
         raise NormalMapError(msg)
+    # A projection is defined up to sign; a positive determinant makes R proper.
     projection = projection * np.sign(np.linalg.det(left))
     # RQ of A from the QR of A turned upside down: A = (flip R' flip)(flip Q')
     flip = np.eye(3)[::-1]
     lower, upper = np.linalg.qr((flip @ projection[:, :3]).T)
     intrinsics = flip @ upper.T @ flip
     rotation = flip @ lower.T
+    # RQ is unique only up to the signs of K's diagonal: make it positive.
     signs = np.diag(np.sign(np.diag(intrinsics)))
     intrinsics = intrinsics @ signs
     rotation = signs @ rotation
@@ -86,6 +88,7 @@ class CamerasFile:
             )
             raise NormalMapError(msg)
         pose = torch.from_numpy(np.linalg.inv(projection.camera_from_world))
+        # The layout puts pixel centers at integers, cameras here at +0.5.
         lens = {"fx": fx, "fy": fy, "cx": cx + _PIXEL_CENTRE_OFFSET, "cy": cy + _PIXEL_CENTRE_OFFSET}
         return Camera(name=name, height=size[0], width=size[1], **lens, world_from_camera=pose)
 

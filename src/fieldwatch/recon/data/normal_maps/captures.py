@@ -97,6 +97,7 @@ def read_normal_captures(  # noqa: PLR0913 - what differs between people's folde
         views = [holes_filled(view, notes) for view in views]
     ball = object_ball(views)
     notes += _object_notes(views, ball, model)
+    # The enclosing ball's radius becomes `ratio` in the unit frame.
     scale = ball.radius / ratio
     world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
     world_from_unit[:3, 3] = ball.centre
@@ -181,6 +182,7 @@ def _matched_files(
     """
     normals = _by_name(normal_folder, NORMAL_SUFFIXES)
     masks = _by_name(mask_folder, MASK_SUFFIXES)
+    # Maps without subfolders are matched by the photo's file name alone.
     flat = not any("/" in name for name in (*normals, *masks))
     images = _images(model, flat=flat)
     known = set(normals) | set(masks) | set(images)
@@ -199,6 +201,7 @@ def _matched_files(
     if not used:
         msg = f"{folder}: no photo with normals, mask and pose is left of {len(known)}: leave out fewer (exclude)"
         raise NormalMapError(msg)
+    # View names become file names, so they must not contain folders.
     return [_CaptureFiles(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
 
 

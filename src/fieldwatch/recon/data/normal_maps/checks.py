@@ -73,10 +73,12 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     """
     views = normal_set.views
     results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
+    # One hull serves all checks that need it: carving is the expensive part.
     hull = visual_hull(views)
     results += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
     checks = [check for check in results if check is not None]
     implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
+    # Errors first: readers often act on the first line alone.
     ranks = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
 
@@ -192,6 +194,7 @@ def _other_masks(views: Sequence[NormalView], wrong: Sequence[NormalView]) -> st
     """Say which other masks fit better, for the first such view."""
     for view in wrong:
         fits = {other.name: _iou(view, other) for other in views if other.size == view.size}
+        # The mask that overlaps best often belongs to a neighbor: an index shifted by one.
         best = max(fits, key=lambda name: fits[name])
         if best != view.name and fits[best] > fits[view.name] + 0.05:
             return (
@@ -228,6 +231,7 @@ def _false_holes(view: NormalView) -> int:
     total = 0
     for number in range(1, count + 1):
         hole = torch.from_numpy(labels == number)
+        # The ring of pixels around the hole: at a true hole the surface turns away there.
         rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid
         faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FRONTAL_COSINE
         known = int((hole & view.known).sum())
@@ -268,6 +272,7 @@ def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
 def _sphere_miss_share(view: NormalView) -> float:
     """Share of the rays through a mask that miss the unit sphere: what they meet is outside of it."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    # Point of each ray that is nearest to the origin.
     nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
     return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
 
@@ -291,6 +296,7 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
 def _hull_hit_share(view: NormalView, hull: Hull) -> float:
     """Share of the rays through a mask, at most 400 of them, that meet the hull."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    # A few hundred rays estimate the share well enough.
     step = max(len(origins) // _RAYS, 1)
     origins = origins[::step]
     directions = directions[::step]

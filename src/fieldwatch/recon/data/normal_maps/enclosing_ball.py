@@ -48,6 +48,7 @@ def nearest_to_rays(origins: Float[Tensor, "n 3"], directions: Float[Tensor, "n 
     Raises:
         NormalMapError: the lines are parallel, so that no one place is nearest.
     """
+    # Projectors onto the planes perpendicular to the rays: normal equations of the distances.
     across = torch.eye(3).to(directions) - directions[:, :, None] * directions[:, None]
     if float(torch.linalg.eigvalsh(across.mean(0))[0]) < _MIN_DIRECTION_SPREAD:
         msg = (
@@ -87,6 +88,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
                 break
             continue
         ball = enclosing_ball(hull.centres(hull.surface()) + centre)
+        # Cell centers were enclosed: add half a cell's diagonal for the corners.
         ball = ball._replace(radius=ball.radius + 0.5 * hull.cell * 3**0.5)  # a cell's corner
         tight = ball.radius * _TIGHTNESS > 0.9 * half
         if tight and cells == _FINE_CELLS:
@@ -152,6 +154,7 @@ def _in_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
     column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
     inside = in_picture & view.mask[row, column]
+    # A cut mask cannot exclude what lies outside its picture.
     return inside | ~in_picture if _is_cut(view) else inside
 
 

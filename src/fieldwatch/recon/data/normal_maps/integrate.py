@@ -100,16 +100,19 @@ def _solve_level(vectors: Array, inside: NDArray[np.bool_], camera: Camera, sett
     if max(inside.shape) > _COARSEST_SIZE:
         coarse = _solve_level(*_halved(vectors, inside, camera), settings)
         logs = _doubled(coarse.logs)[: inside.shape[0], : inside.shape[1]][inside]
+        # Both depth and edge weights are carried over; weights alone take a round per pixel to spread.
         weights = [_doubled(weight)[: inside.shape[0], : inside.shape[1]][inside] for weight in coarse.weights]
     energy = np.inf
     for _ in range(settings.rounds):
         logs = system.solve(logs, weights, settings.solver_tolerance, settings.solver_steps)
         previous_energy = energy
         energy = system.energy(logs, weights)
+        # Stop when the weighted energy changes by less than the tolerance.
         if np.isfinite(previous_energy) and abs(energy - previous_energy) <= settings.tolerance * previous_energy:
             break
         weights = system.weights(logs)
     maps = np.zeros((5, *inside.shape))
+    # Neutral weights outside the mask, for pixels that only the finer level has.
     maps[1:] = 0.5
     maps[:, inside] = np.stack([logs, *weights])
     return _LevelSolution(maps[0], maps[1:])
@@ -164,9 +167,11 @@ class _System:
     def __init__(self, vectors: Array, inside: NDArray[np.bool_], camera: Camera, sharpness: float) -> None:
         self.size = int(inside.sum())
         self.sharpness = sharpness
+        # Unknowns are numbered; a border of -1 spares bounds checks at the edges.
         numbers = np.full(np.add(inside.shape, 2), -1)
         numbers[1:-1, 1:-1][inside] = np.arange(self.size)
         rays = camera.to("cpu", torch.float64).directions().numpy()
+        # Bounded away from 0: at grazing normals the equations would ask for infinite steps.
         cosine = np.minimum(np.einsum("ijk,ijk->ij", vectors, rays)[inside], -_MIN_COSINE)
         pixels = np.arange(self.size)
         self.rows: list[tuple[sparse.csr_array, Array]] = []
@@ -187,6 +192,7 @@ class _System:
     def weights(self, logs: Array) -> list[Array]:
         """Return how far each of the four equations of a pixel is trusted; two that face each other share 1."""
         right, left, below, above = (np.square(matrix @ logs) for matrix, _ in self.rows)
+        # Eq. 15: the side with the smaller residual is on the same surface.
         across = expit(self.sharpness * (left - right))
         down = expit(self.sharpness * (above - below))
         return [across, 1 - across, down, 1 - down]
@@ -196,6 +202,7 @@ class _System:
         matrix = sparse.csr_array((self.size, self.size))
         right_side = np.zeros(self.size)
         for (rows, values), weight in zip(self.rows, weights, strict=True):
+            # Normal equations A^T W A of the weighted least squares.
             matrix = matrix + rows.T @ sparse.diags_array(weight) @ rows
             right_side += rows.T @ (weight * values)
         diagonal = matrix.diagonal()

@@ -74,6 +74,7 @@ def in_opencv(views: list[NormalView], axes: Axes, source: Path, notes: list[str
     """
     if axes == "auto":
         z = torch.cat([view.normals[view.valid][:, 2] for view in views])
+        # Visible surfaces face the camera: the sign of z tells which way the axis points.
         towards = float((z > 0).double().mean()) if len(z) else 0.5
         if _MIN_AGREEMENT > towards > 1 - _MIN_AGREEMENT:
             msg = (

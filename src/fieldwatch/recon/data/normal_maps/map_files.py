@@ -88,6 +88,7 @@ def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
 def encode_normals(normals: Float32[Tensor, "h w 3"]) -> UInt16[np.ndarray, "h w 3"]:
     """Return `round((n + 1) / 2 * 65535)`; black where there is no normal."""
     values = np.rint((normals.double().numpy().clip(-1, 1) + 1) / 2 * _WHITE_16).astype(np.uint16)
+    # A missing normal must not become mid-grey, which decodes to almost 0.
     values[~(normals.square().sum(-1) > 0).numpy()] = 0
     return values
 
@@ -97,6 +98,7 @@ def write_png16(path: Path, values: UInt16[np.ndarray, "h w 3"]) -> None:
     codec = cast("av.VideoCodecContext", av.CodecContext.create("png", "w"))
     codec.height, codec.width = values.shape[:2]
     codec.pix_fmt = "rgb48be"
+    # FFmpeg's encoders refuse to open without a time base, even for a single picture.
     codec.time_base = Fraction(1, 1)
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(values), format="rgb48be")
     frame.pts = 0
@@ -114,6 +116,7 @@ def _png_normals(path: Path) -> NDArray[np.float32]:
         raise NormalMapError(msg)
     values = frame.to_ndarray(format=frame.format.name)[..., :3]
     normals = (values.astype(np.float64) / _WHITE_16 * 2 - 1).astype(np.float32)
+    # Black would decode to (-1, -1, -1), which is no unit vector anyway.
     normals[(values == 0).all(-1)] = 0
     # grey, half of white, is no normal in other people's files
     normals[np.square(normals).sum(-1) < 1e-6] = 0
@@ -132,6 +135,7 @@ def _floats(path: Path) -> NDArray[np.floating]:
         msg = f"{path} is an EXR of {frame.format.name}: write its channels R, G, B (or one) as float or half, or npy"
         raise NormalMapError(msg)
     dtype, plane_order = _PLANES[frame.format.name]
+    # Rows of FFmpeg's planes may be padded: cut them to the picture's width.
     planes = [np.frombuffer(bytes(plane), dtype).reshape(frame.height, -1)[:, : frame.width] for plane in frame.planes]
     return np.stack([planes[plane_index] for plane_index in plane_order], -1).astype(np.float32)
 

@@ -80,6 +80,7 @@ class MeshScene:
                 f"none of the mesh's {len(faces)} faces has an area: there is nothing to be seen; look at what made it"
             )
             raise NormalMapError(msg)
+        # The area vectors of a closed surface add up to 0 (divergence theorem).
         opening = float(area_vectors.sum(0).norm() / area_vectors.norm(dim=1).sum())
         self.flipped = opening <= _MAX_OPENING_SHARE and _volume(self.vertices, self.faces, area_vectors) < 0
         if self.flipped:
@@ -168,6 +169,7 @@ def unit_sphere_of(vertices: Float[Tensor, "n 3"], *, fill: float = 0.8) -> Floa
 def _smallest_sphere(points: Float64[np.ndarray, "n 3"]) -> tuple[Float64[np.ndarray, "3"], float]:
     """Return centre and radius; the radius grows with every round, so no set of points comes twice."""
     sphere = _SupportedSphere(points[0], 0.0, points[:1])
+    # Pivoting: add the farthest point until no point lies outside the current sphere.
     while True:
         distance = np.linalg.norm(points - sphere.centre, axis=1)
         farthest = int(distance.argmax())
@@ -276,6 +278,7 @@ def _cast(vertices: Float64[Tensor, "n 3"], faces: Int64[Tensor, "m 3"], camera:
     is_hit = face_map >= 0
     corners = (vertices[faces[face_map[is_hit]]] @ pose[:3, :3].T) + pose[:3, 3]
     edges = torch.linalg.cross(corners.roll(-1, dims=1), corners.roll(-2, dims=1))
+    # Signed volumes of ray and edges are the barycentric weights, up to a common factor.
     weights = (edges * exact_camera.directions()[is_hit][:, None]).sum(-1)
     # on an edge, rounding may put the point outside by as much
     weights = (weights * weights.sum(1, keepdim=True).sign()).clamp_min(0)

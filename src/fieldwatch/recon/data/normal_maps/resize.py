@@ -36,6 +36,7 @@ def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
     normal_share = _area_average(known, size)
     summed = torch.stack([_area_average(depth_share * known, size) for depth_share in view.normals.unbind(-1)], -1)
     length = summed.norm(dim=-1, keepdim=True)
+    # Opposing normals cancel in the mean; such a pixel has none.
     has_normal = (normal_share >= _MIN_SHARE) & (length[..., 0] > _MIN_SHARE * normal_share)
     normals = torch.where(has_normal[..., None], summed / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
     depth = None

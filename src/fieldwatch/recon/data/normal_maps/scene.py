@@ -76,6 +76,7 @@ class SolidUnion:
         chunks = list[Array]()
         total = 0
         while total < count:
+            # Rejection sampling in a thin shell: density does not depend on the parametrization.
             points = generator.uniform(-1, 1, (1 << 16, 3))
             distances = self._distances(points)
             near = np.abs(distances.min(0)) < 0.01

@@ -38,6 +38,7 @@ def ring_cameras(
             "wanted at least 1 camera, pixel and elevation, a distance above 1, elevations within 90 degrees"
         )
         raise NormalMapError(msg)
+    # The unit sphere's silhouette subtends asin(1 / distance).
     focal = 0.5 * size * math.sqrt(distance**2 - 1) / _MARGIN
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
     cameras = list[Camera]()
@@ -116,6 +117,7 @@ def _noisy(
 ) -> Float[Tensor, "h w 3"]:
     """Turn every normal by random angles about two axes across it."""
     noise_vectors = torch.from_numpy(generator.normal(scale=noise, size=normals.shape))
+    # Only the tangential part turns a unit vector; its length is the angle.
     across = noise_vectors - (noise_vectors * normals).sum(-1, keepdim=True) * normals
     angle = across.norm(dim=-1, keepdim=True).clamp_min(1e-12)
     turned = angle.cos() * normals + angle.sin() * across / angle

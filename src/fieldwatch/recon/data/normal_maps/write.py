@@ -74,6 +74,7 @@ def _write_view(folder: Path, stem: str, view: NormalView, kind: Literal["png", 
     with whole_file(output_path(folder, "mask", f"{stem}.png")) as draft:
         Image.fromarray(view.mask.numpy().astype(np.uint8) * 255).save(draft, "PNG")
     if view.depth is not None:
+        # The layout marks unknown depth by NaN.
         depth = torch.where(view.depth > 0, view.depth, torch.full_like(view.depth, torch.nan))
         ray_length = view.camera.directions().to(torch.float64).norm(dim=-1)
         _save(output_path(folder, *DEPTH.split("/"), f"{stem}.npy"), depth.numpy())
@@ -89,4 +90,5 @@ def _save(path: Path, values: NDArray[np.generic]) -> None:
 
 def _in_opengl(normals: Float32[Tensor, "h w 3"]) -> Float32[Tensor, "h w 3"]:
     turned = normals.cpu() * torch.tensor([1.0, -1.0, -1.0])
+    # Avoids -0.0, so that files compare equal bit by bit.
     return torch.where(normals.cpu() == 0, torch.zeros(()), turned)

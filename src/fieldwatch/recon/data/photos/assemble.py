@@ -121,6 +121,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
     if repeated:
         msg = f"{source} names the photo {repeated[0]} more than once: every photo may be there only once"
         raise PhotoError(msg)
+    # The split counts by name, so the order must not depend on the source.
     ordered = sorted(views, key=lambda view: view.name)
     train, test = _split([view.name for view in ordered], options, test_names)
     _refuse_black_masks([ordered[i] for i in train])
@@ -132,6 +133,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         camera = _camera(view, lens, options.longer_side)
         undistortion = None
         if lens.distorts:
+            # Photos through one lens at one size share the resampling grid.
             key = (lens, camera.width, camera.height)
             undistortions[key] = undistortion = undistortions.get(key) or Undistortion.between(lens, camera)
         cameras.append(camera)

@@ -46,6 +46,7 @@ class PhotoCache:
         if cached is not None:
             return cached
         picture = self._read(index)
+        # Decoding runs outside the lock: two threads may decode one photo, but neither waits.
         with self._lock:
             if index not in self._photos and self._nbytes + picture.nbytes <= self._budget:
                 self._photos[index] = picture
@@ -94,6 +95,7 @@ class PhotoStream:
     def close(self) -> None:
         """Stop decoding; photos that were waiting are dropped."""
         self._pending.clear()
+        # A closed stream ends instead of submitting to a pool that is shut down.
         self._order = iter(())
         self._thread.close()
 

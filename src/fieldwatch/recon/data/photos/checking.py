@@ -103,6 +103,7 @@ def check_photos(
 
 def _checked(candidates: Sequence[PhotoCandidate]) -> tuple[dict[str, CheckedPhoto], dict[str, str]]:
     """Return the photos that can be read, and why the others cannot, by name."""
+    # Decoders release Python's lock, so threads suffice.
     with ThreadPoolExecutor(os.cpu_count() or 1, "fieldwatch-check") as threads:
         results = list(threads.map(_check, candidates))
     checked = list(zip(candidates, results, strict=True))

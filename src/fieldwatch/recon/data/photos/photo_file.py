@@ -45,8 +45,10 @@ def check_photo(path: Path) -> PhotoFacts:
         try:
             with decoding():
                 if image.format == "PNG":
+                    # Checks PNG's chunk checksums without inflating the pixels.
                     image.verify()
                 else:
+                    # Draft mode makes libjpeg decode at a lower scale: all data is read, few pixels are computed.
                     image.draft(None, (max(image.width // 8, 1), max(image.height // 8, 1)))
                     image.load()
         except UndecodableError as error:
@@ -144,6 +146,7 @@ class PhotoFile:
         if self.mask is None:
             return field_of_view
         black_and_white = _black_or_white(self._upright(self.mask))
+        # After averaging, only a pixel that is fully white counts.
         mask = np.where(np.asarray(self._resized(black_and_white)) == 255, 255, 0).astype(np.uint8)
         return mask if field_of_view is None else np.minimum(mask, field_of_view)
 
@@ -174,6 +177,7 @@ def _needs_rotation(image: Image.Image, path: Path, stored: tuple[int, int]) -> 
 
 def _fits(size: tuple[int, int], stored: tuple[int, int]) -> bool:
     """Tell whether two sizes have one shape, give or take a pixel of rounding each way."""
+    # Downscaled photos round each side by up to a pixel.
     scale = max(size[0] / stored[0], size[1] / stored[1])
     return all(abs(stored[i] * scale - size[i]) <= 1.0 + scale for i in (0, 1))
 

@@ -73,6 +73,7 @@ class PhotoSet:
 
     def __post_init__(self) -> None:
         """Make the store that holds what was decoded."""
+        # The dataclass is frozen; the cache is derived state, not a field.
         object.__setattr__(self, "_store", PhotoCache(self.read, self.memory_budget))
 
     @property

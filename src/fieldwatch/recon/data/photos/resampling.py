@@ -42,6 +42,7 @@ def _mean_of_rows(pixels: NDArray[Any], count: int) -> NDArray[np.float32]:
     """Average rows to at most as many, with the share that each has in the new ones."""
     edges = np.linspace(0, len(pixels), count + 1)
     whole = edges.astype(np.int64)
+    # Sums of whole source rows; the fractional shares at both ends are corrected below.
     whole_rows = np.add.reduceat(pixels, whole[:-1], axis=0, dtype=np.float32)
     share = (edges - whole).astype(np.float32).reshape(-1, *[1] * (pixels.ndim - 1))
     cut = share * pixels[np.minimum(whole, len(pixels) - 1)]
@@ -96,6 +97,7 @@ class Undistortion:
             source_size=source_size,
             work_size=(work_camera.width, work_camera.height),
             nodes=grid_positions.permute(2, 0, 1)[None].float(),
+            # Values above 1 lie beyond where the lens model is valid.
             radii=(radii / lens.valid_radius(float(radii.max())))[None, None].float(),
         )
 

@@ -144,6 +144,7 @@ def _sparse_cloud(
     scene: SolidScene, cameras: list[Camera], count: int, noise: float, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points at random pixels of all cameras alike, displaced by noise; and their colours (0 .. 1)."""
+    # A stream of its own: the cloud does not change with the textures' draws.
     generator = np.random.Generator(np.random.PCG64([seed, 1]))
     per_camera = -(-count // len(cameras))
     samples = [scene.visible_points(camera, per_camera, generator) for camera in cameras]

@@ -62,6 +62,7 @@ class _Solid:
         """Return how far rays go; only those that come near are looked at closely."""
         towards = self.centre - origins
         along = row_dots(towards, directions)
+        # Rays that pass the bounding sphere skip the expensive intersection.
         near = row_dots(towards, towards) - along * along < self.shape.bounding_radius**2
         result = np.full(len(origins), np.inf)
         result[near] = self.shape.intersect(self.local(origins[near]), directions[near] @ self.rotation)
@@ -211,6 +212,7 @@ class SolidScene:
             rows = solid == number
             texture[rows] = spec.texture(spec.local(points[rows]))
         illumination = _AMBIENT + (1 - _AMBIENT) * np.maximum(normals @ _LIGHT, 0)
+        # Cheap ambient occlusion: the distance field sampled a little way along the normal.
         open_sky = 0.45 + 0.55 * (self._distance(points + _NOOK * normals) / _NOOK).clip(0, 1)
         return texture * (illumination * open_sky)[:, None]
 

@@ -96,6 +96,7 @@ class Cylinder:
         b = row_dots(origins[:, :2], flat)
         c = row_dots(origins[:, :2], origins[:, :2]) - self.radius**2
         root = np.sqrt(np.maximum(b * b - a * c, 0))
+        # A ray parallel to the axis never meets the side; the division must stay finite.
         a = np.maximum(a, 1e-30)
         steep = np.where(np.abs(directions[:, 2]) < 1e-30, 1e-30, directions[:, 2])
         ends = np.stack([(-self.half - origins[:, 2]) / steep, (self.half - origins[:, 2]) / steep])
@@ -177,6 +178,7 @@ def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
     travelled = first[active]
     for _ in range(_MAX_STEPS):
         gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
+        # Sphere tracing: no surface is nearer than the signed distance.
         travelled = travelled + gap
         arrived = gap < _HIT_DISTANCE
         missed = travelled > last[active]
@@ -196,6 +198,7 @@ def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
 def _newton(shape: SolidShape, origins: Array, directions: Array, travelled: Array) -> Array:
     for _ in range(_NEWTON_STEPS):
         points = origins + travelled[:, None] * directions
+        # Newton's step on the distance along the ray; the bound keeps grazing rays from diverging.
         slope = row_dots(shape.normals(points), directions)
         travelled = travelled - shape.distance(points) / np.minimum(slope, -1e-6)
     arrived = np.abs(shape.distance(origins + travelled[:, None] * directions)) < _NEWTON_TOLERANCE

@@ -34,6 +34,7 @@ def pose_of(values: Values, where: str) -> Float[Tensor, "4 4"]:
         msg = f"{where} has a transform_matrix of {tuple(matrix.shape)} that must be 4 x 4 (or 3 x 4) finite numbers"
         raise TransformsError(msg)
     linear_part = matrix[:3, :3]
+    # Columns of a scaled rotation have squared lengths that add up to 3 s^2.
     scale = float(linear_part.square().sum() / 3) ** 0.5
     rotation = linear_part / max(scale, 1e-12)
     off = float((rotation @ rotation.T - torch.eye(3, dtype=torch.float64)).abs().max())

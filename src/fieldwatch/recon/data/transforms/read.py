@@ -163,6 +163,7 @@ class _TransformsFile:
     def _photo(self, frame: dict[str, Any], pictures: PhotoFolder) -> Path | None:
         """Find a photo; Blender's files leave out the extension."""
         name = frame["file_path"]
+        # The exact path first: a folder may hold images of equal stems.
         direct = self.file.parent / name.replace("\\", "/")
         return direct if direct.is_file() else pictures.find(f"{name}.png") or pictures.find(name)
 
