@@ -74,6 +74,7 @@ def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> DecodedImage:
         image = Image.fromarray(((grey.clip(0, 65535) + 128) // 257).astype(np.uint8))
         changes.add("16-bit, rounded to 8 bit")
     if mode in {"RGBA", "LA", "PA", "RGBa", "La"} or "transparency" in image.info:
+        # Also palettes with a transparent entry, whose alpha only the conversion shows.
         rgba = image.convert("RGBA")
         if rgba.getchannel("A").getextrema() != (255, 255):
             black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))

@@ -94,6 +94,7 @@ class ImageFolder:
     def __post_init__(self) -> None:
         """List the frames and check that they will all have one size."""
         images = _list_images(self.folder, self.notes)
+        # The selection counts all images, so that start and stride mean positions in the folder.
         self._paths = [path for i, path in enumerate(images) if self.selection.includes(i)]
         self.selection.refuse_nothing(len(self._paths), len(images), self.folder)
         # From headers alone, before any expensive decoding.
@@ -164,6 +165,7 @@ def _list_images(folder: Path, notes: list[str]) -> list[Path]:
     if len(images) < len(entries):
         others = sorted({p.name for p in entries} - {p.name for p in images})
         notes.append(f"ignored {len(others)} entries of {folder} that are no images, for example {others[0]}")
+    # The name breaks ties between names that differ in leading zeros or case only.
     ordered = sorted(images, key=lambda p: (natural_key(p.name), p.name))
     if ordered != sorted(images, key=lambda p: p.name):
         notes.append("frames are in natural order (2 before 10), which differs from the alphabetical one")

@@ -69,6 +69,7 @@ class VideoFile:
                 raise ClipError(_size_change(self.path, index, size, frame))
             if self.selection.includes(index):
                 self._indices.append(index)
+                # -1 marks a missing stamp, which disables seeking.
                 self._stamps.append(-1 if frame.pts is None else frame.pts)
                 yield self._finish(frame)
         self.selection.refuse_nothing(len(self._indices), cursor.decoded, self.path)

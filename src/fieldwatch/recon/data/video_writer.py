@@ -84,6 +84,7 @@ def _stream(container: "OutputContainer", size: tuple[int, int], rate: float, qu
     stream = cast("VideoStream", container.add_stream(name, Fraction(rate).limit_denominator(1001), options))
     stream.height = size[0] + size[0] % 2
     stream.width = size[1] + size[1] % 2
+    # The only chroma format that every player decodes.
     stream.pix_fmt = "yuv420p"
     return stream
 

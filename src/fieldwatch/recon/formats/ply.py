@@ -108,6 +108,7 @@ class PlyReader:
                 )
             return [np.empty(0, np.dtype([]))]
         if not element.lists:
+            # Rows of fixed size: one read takes them all.
             columns: list[Column] = [(item.name, item.kind) for item in element.properties]
             return [self._body.take(columns, element.count)]
         tables = list[Table]()
@@ -343,6 +344,7 @@ def _check_integers(name: str, code: str, values: NDArray[np.float64]) -> None:
 def _next_columns(body: _Body, element: PlyElement) -> list[Column]:
     """Return the columns of the next row, its lists as long as they are there."""
     columns = list[Column]()
+    # The count of a list decides how long its next column is, so columns are found one by one.
     for item in element.properties:
         if not item.count_kind:
             columns.append((item.name, item.kind))

@@ -93,6 +93,7 @@ def _write(file: Path, table: NeighbourTable) -> None:
 
 def _trim(folder: Path, limit: int, newest: Path) -> None:
     """Delete the oldest tables, but not the one just written, until the rest fits the limit."""
+    # Oldest first, by modification time.
     sizes = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob("*.npz"))
     total = sum(size for _, size, _ in sizes)
     for _, size, file in sizes:

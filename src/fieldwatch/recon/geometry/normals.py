@@ -44,12 +44,14 @@ def normals_from_depth(
     points = directions * depth[..., None]
     right = torch.zeros_like(points)
     down = torch.zeros_like(points)
+    # Central differences between the left and right (upper and lower) neighbors.
     right[1:-1, 1:-1] = points[1:-1, 2:] - points[1:-1, :-2]
     down[1:-1, 1:-1] = points[2:, 1:-1] - points[:-2, 1:-1]
     # with y down and z forward this order points back at the camera
     area = torch.linalg.cross(down, right)
     squared = area.square().sum(-1, keepdim=True)
     valid = valid & (squared[..., 0].detach() > _MIN_SQUARED_AREA)
+    # 1 where invalid: rsqrt's infinite slope at 0 stays out of the graph.
     safe = torch.where(valid[..., None], squared, torch.ones_like(squared))
     unit = torch.where(valid[..., None], area, torch.zeros_like(area)) * safe.rsqrt()
     return unit @ camera.world_from_camera[:3, :3].T.to(depth), valid

@@ -93,8 +93,10 @@ def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
         raise ValueError(msg)
     target = focus_point(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
+    # Cameras have y down, so the mean of -y is up.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in cameras]).mean(0)
     up = up / up.norm().clamp_min(_MIN_SINE)
+    # Split positions into height and horizontal part with respect to that direction.
     heights = positions @ up
     flat = positions - heights[:, None] * up
     radius = float(flat.norm(dim=-1).median())

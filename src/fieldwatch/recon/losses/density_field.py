@@ -86,6 +86,7 @@ def ideal_density(
         distance: to the surface, in world units, with either sign.
         thickness: `beta` at the samples.
     """
+    # Clamped below and above, so that a vanishing thickness gives 0 and not NaN.
     ratio = distance / thickness.clamp_min(_SMALLEST_BETA)
     return (-0.5 * ratio.square().clamp_max(_MAX_SQUARED_DISTANCE)).exp()
 

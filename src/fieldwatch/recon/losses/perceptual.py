@@ -147,6 +147,7 @@ def _hub_folders() -> list[Path]:
 def _package_folders() -> list[Path]:
     """Where an installed `lpips` package keeps its weights."""
     package = importlib.util.find_spec("lpips")
+    # Found without importing the package, which would import torchvision.
     roots = package.submodule_search_locations if package is not None else None
     return [Path(root) / "weights" / "v0.1" for root in roots or ()]
 

@@ -24,6 +24,7 @@ def matched_error(
         counted: pairs that count; None is all.
     """
     squared = (points - matches.detach()).square().sum(-1)
+    # The inner `where` keeps the square root's infinite slope at 0 out of the graph.
     apart = squared > _MIN_SQUARED_DISTANCE
     return weighted_mean(torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0), counted)
 

@@ -79,6 +79,7 @@ def mask_error(
         raise ValueError(f"opacity is kept {floor} from 0 and 1: choose a floor above 0 and below 0.5, such as 1e-5")
     # The squeezed opacity as a logit: logsigmoid is then exact at both ends.
     logits = torch.log(floor + (1 - 2 * floor) * opacity) - torch.log(floor + (1 - 2 * floor) * (1 - opacity))
+    # Boolean masks and shares of pixels alike.
     share = mask.to(logits.dtype)
     return -weighted_mean(share * functional.logsigmoid(logits) + (1 - share) * functional.logsigmoid(-logits), weights)
 
@@ -96,6 +97,7 @@ def depth_scale(
         rendered: z_r of the same kind (distance or z-depth).
         mask: rays that see the object.
     """
+    # `where` and not a product: outside the mask depth may be NaN.
     masked_depth = torch.where(mask, integrated, 0)
     square = masked_depth.square().sum()
     has_depth = square >= _MIN_SQUARED_DEPTH

@@ -53,6 +53,7 @@ def sdf_from_depth(
     ahead = (camera.position + camera.forward).to(points)
     pixels, point_depth = camera.project(torch.where(valid[:, None], points, ahead))
     size = torch.tensor([camera.width, camera.height], dtype=points.dtype, device=points.device)
+    # grid_sample takes positions in [-1, 1] with the corners at the picture's borders.
     grid = (2 * pixels / size - 1)[None, None]
     surface_depth = functional.grid_sample(
         depth[None, None], grid.to(depth.dtype), mode="bilinear", padding_mode="border", align_corners=False

@@ -171,6 +171,7 @@ class _AlignmentProblem:
         on_truth = self.truth_search.closest(points)
         on_mesh = self.mesh_search.closest(inverse.apply(torch.from_numpy(self.truth_points.points)).numpy())
         mesh_points = change.apply(torch.from_numpy(on_mesh.points)).numpy()
+        # Trimming: only the closest share of the pairs counts, in each direction.
         nearest = [
             np.argsort(distances, kind="stable")[: max(int(self.keep * len(distances)), 3)]
             for distances in (on_truth.distances, on_mesh.distances)

@@ -85,6 +85,7 @@ def _xatlas_uvs(mesh: Triangles, size: int, padding: int) -> Float64[np.ndarray,
     atlas.generate(xatlas.ChartOptions(), packing)
     side = max(atlas.width, atlas.height)  # near to `size`: it is an estimate
     rows, faces, texel_positions = atlas[0]
+    # The result is usable only if xatlas kept every face, in order.
     if not np.array_equal(rows[faces], mesh.faces) or atlas.atlas_count != 1 or not side:
         msg = f"xatlas laid {len(mesh.faces)} faces out on {atlas.atlas_count} pictures: choose the layout 'squares'"
         raise MeshError(msg)

@@ -149,6 +149,7 @@ class _BestColours:
 
     def __init__(self, texels: int, views: int) -> None:
         self._worth: Float32[np.ndarray, "t v"] = np.zeros((texels, views), np.float32)
+        # Half precision: the largest array here, and exact to an eighth of a level.
         self._colours: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
 
     def add(

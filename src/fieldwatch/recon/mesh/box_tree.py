@@ -113,6 +113,7 @@ def _boxes(corners: Float64[np.ndarray, "m 3 3"], starts: np.ndarray) -> _Level:
     """The box around each range of triangles; empty ranges have a box of their own without meaning."""
     sizes = np.diff(starts)
     full = np.flatnonzero(sizes > 0)
+    # reduceat needs ranges that are not empty.
     begins = starts[full]
     range_number = np.repeat(np.arange(len(full)), sizes[full])
     means = np.add.reduceat(corners.mean(1), begins, axis=0) / sizes[full, None]

@@ -80,6 +80,7 @@ def _keep_one_of_copies(faces: Int64[np.ndarray, "m 3"]) -> Bool[np.ndarray, "m"
 
 def _flip_flat_faces(mesh: Triangles) -> Triangles:
     """Return a mesh whose faces without area, though with three corners, share their longest side no more."""
+    # Relative to the longest side, so that the scale of the scene does not matter.
     flat = np.flatnonzero(mesh.areas <= 1e-12 * np.square(mesh.side_lengths).max(1, initial=0))
     if not len(flat):
         return mesh
@@ -95,6 +96,7 @@ def _flip_flat_faces(mesh: Triangles) -> Triangles:
             continue
         apex = int(next(v for v in faces[neighbours[0]].tolist() if v not in (a, b)))
         new_edge = (min(c, apex), max(c, apex))
+        # Never create an edge that exists already: the mesh would stop being manifold.
         if apex == c or new_edge in edges:
             continue
         faces[face] = (a, apex, c)

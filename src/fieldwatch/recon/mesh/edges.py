@@ -91,10 +91,12 @@ def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
 def pieces(edges: Edges) -> Int64[np.ndarray, "m"]:
     """Return for each face the number of its piece; faces that share an edge are of one. 0 is the largest piece."""
     count = edges.face_count + len(edges)
+    # A graph of faces and edges together: faces of one piece are connected through their edges.
     links = coo_array((np.ones(len(edges.face)), (edges.face, edges.edge + edges.face_count)), (count, count))
     _, components = connected_components(links, directed=False)
     _, labels, sizes = np.unique(components[: edges.face_count], return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), np.int64)
+    # Largest piece first; the stable sort keeps the numbering deterministic.
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     return rank[labels.reshape(-1)]
 

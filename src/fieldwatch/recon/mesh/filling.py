@@ -84,6 +84,7 @@ def _pull_push(picture: Float32[np.ndarray, "height width 3"], known: Float32[np
     padding = ((0, height % 2), (0, width % 2))
     weight = _sum_quads(np.pad(known, padding))
     smaller = _sum_quads(np.pad(picture * known[..., None], (*padding, (0, 0))))
+    # Mean over the known texels only; squares without any stay 0 and unknown.
     smaller /= np.maximum(weight, 1)[..., None]
     _pull_push(smaller, (weight > 0).astype(np.float32))
     larger = smaller.repeat(2, 0)[:height].repeat(2, 1)[:, :width]

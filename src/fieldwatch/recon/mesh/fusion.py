@@ -193,6 +193,7 @@ def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default
     """
     volume = _volume(low, high, resolution, truncation)
     layers = _layers(volume, memory)
+    # An iterator returns itself: it could not be gone through again.
     if layers < volume.shape[0] and iter(views) is views:
         raise MeshError(
             f"{volume.shape[0]} layers of the grid need several passes of {layers} within {memory} bytes, and the "
@@ -240,6 +241,7 @@ def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that f
     node_colours: list[tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[GridBlock]:
     done = 0
+    # Slabs share one layer of nodes, so that no cell is lost between them.
     for first in range(0, volume.shape[0] - 1, max(layers - 1, 1)):
         slab = _Slab.empty(volume, first, min(layers, volume.shape[0] - first))
         before = done

@@ -82,6 +82,7 @@ def write_glb(mesh: Triangles, *, up: Sequence[float] = (0.0, 1.0, 0.0)) -> byte
         raise MeshError(msg)
     positions = mesh.vertices[rows].astype("<f4")
     binary = _Binary()
+    # glTF requires the bounds of positions, so that viewers can frame the mesh.
     limits = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
     attributes = {
         "POSITION": binary.accessor(positions, FLOAT, _ARRAY_BUFFER, **limits),
@@ -148,6 +149,7 @@ def _upright(up: Sequence[float]) -> Float64[np.ndarray, "4 4"]:
         raise InputError(f"up is {tuple(up)}: wanted are three finite numbers that are not all 0, as in 0 0 1")
     x, y, z = (value / length for value in up)
     squared_sine = x * x + z * z
+    # Exactly -y: the axis is not unique, so turn about x by 180 degrees.
     if y < 0 and squared_sine == 0:
         return np.diag([1.0, -1.0, -1.0, 1.0])
     cross = np.array([[0, -x, 0], [x, 0, z], [0, -z, 0]])  # of the axis, up x (0, 1, 0) = (-z, 0, x)

@@ -115,6 +115,7 @@ def _content(data: bytes) -> _GlbContent:
         raise MeshError(msg)
     chunks: dict[int, bytes] = {}
     offset = 12
+    # Unknown chunks are skipped, as the specification asks.
     while offset + 8 <= total:
         length, kind = struct.unpack_from("<II", data, offset)
         chunks.setdefault(kind, data[offset + 8 : offset + 8 + length])

@@ -44,6 +44,7 @@ def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[n
             f"inside an open mesh was asked for: {rim} edges have one face, {crowded} have three or more: "
             "close it first"
         )
+    # Two skew directions: a ray through an edge or vertex is counted wrongly in one of them only.
     first, second = (_winding(welded.corners, points, view) != 0 for view in _RAY_ROTATIONS[:2])
     unsure = np.flatnonzero(first != second)
     if len(unsure):
@@ -60,6 +61,7 @@ def _winding(
     low = corners.min((0, 1))
     high = corners.max((0, 1))
     size = max(1, int(np.sqrt(len(corners))))
+    # A grid over the projection limits each point to the faces above its cell.
     columns, faces, size = _columns(corners, low, high, size)
     # Winding number: +1 and -1 for every face crossed by the ray upwards.
     total = np.zeros(len(points), np.int64)

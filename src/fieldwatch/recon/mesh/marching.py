@@ -148,6 +148,7 @@ def march_blocks(
     ids = np.concatenate([patch.ids for patch in patches])
     starts = np.cumsum([0, *(len(patch.ids) for patch in patches)])
     faces = np.concatenate([patch.faces + end for patch, end in zip(patches, starts[:-1], strict=True)])
+    # Vertices of equal id are one: blocks share them along their borders.
     _, first, number = np.unique(ids, return_index=True, return_inverse=True)
     positions = np.concatenate([patch.positions for patch in patches])[first]
     return Triangles(vertices=low + positions * cell, faces=number.reshape(-1)[faces].astype(np.int64))

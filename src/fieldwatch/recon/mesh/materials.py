@@ -30,6 +30,7 @@ def obj_texture(data: bytes, folder: Path) -> UInt8[np.ndarray, "height width 3"
     if not used:
         return None
     picture_of: dict[str, Path | None] = {}
+    # The first library that defines a material wins.
     for name in libraries:
         for material, picture in _library(folder / name).items():
             picture_of.setdefault(material, picture)

@@ -123,6 +123,7 @@ def _mesh(lines: _Lines) -> Triangles:
                 f"face {row} names {name} {int(corners[row, :, column].max()) + 1} of {available}: copy the file again"
             )
             raise MeshError(msg)
+    # Texture coordinates count only if every corner has them.
     mapped = bool((corners[..., 1] >= 0).all())
     uvs = textures[corners[..., 1]] if mapped else None
     return Triangles(vertices=positions, faces=np.ascontiguousarray(corners[..., 0]), colours=colours, uvs=uvs)
@@ -151,6 +152,7 @@ def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
     if mesh.uvs is None:
         lines += [f"f {a} {b} {c}" for a, b, c in (mesh.faces + 1).tolist()]
         return ("\n".join(lines) + "\n").encode("ascii")
+    # Each coordinate pair once: files with shared corners stay small.
     textures, numbers = np.unique(mesh.uvs.reshape(-1, 2), axis=0, return_inverse=True)
     lines += [f"vt {u!r} {v!r}" for u, v in textures.tolist()]
     joined = np.concatenate([mesh.faces, numbers.reshape(-1, 3)], axis=1) + 1

@@ -35,6 +35,7 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
     closed = ~not_manifold & ~unorientable & (volumes != 0)
     flip = np.zeros_like(not_manifold)
     depth = _depths(consistent, closed)
+    # Outer shells need a positive volume, shells inside an odd number of others a negative one.
     flip[closed] = (volumes[closed] > 0) != (depth[closed] % 2 == 0)
     if points is not None and len(points):
         agreement = _agreement(consistent, points)

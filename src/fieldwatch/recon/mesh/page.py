@@ -39,4 +39,5 @@ def mesh_page(glb: bytes, *, title: str, facts: Mapping[str, str]) -> str:
         "SCRIPT": "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS),
     }
     chunks = (assets / "page.html").read_text("utf-8").split("%%")
+    # Odd chunks are placeholder names between %% marks.
     return "".join(values[chunk] if index % 2 else chunk for index, chunk in enumerate(chunks))

@@ -69,6 +69,7 @@ def _mesh(vertices: Table, face: PlyElement, tables: Sequence[Table]) -> Triangl
     if name is None or not set(_POSITION) <= set(names):
         msg = f"its vertices have {', '.join(names)} and its faces lists of {', '.join(face.lists) or 'nothing'}: "
         raise MeshError(msg + "x, y, z and vertex_indices are wanted; write the file again")
+    # Faces of one table have equally many corners; other tables have others.
     blocks = [table[name] for table in tables]
     counts = np.concatenate([np.full(len(block), block.shape[1], np.int64) for block in blocks] or [np.zeros(0, int)])
     if not len(counts):

@@ -13,6 +13,7 @@ def nearest_on_triangles(
     area are their sides.
     """
     best, squares = _nearest_on_side(points, corners[:, 0], corners[:, 1])
+    # The nearest of the three sides; a foot inside the face replaces it below.
     for first, second in ((1, 2), (2, 0)):
         found, squared = _nearest_on_side(points, corners[:, first], corners[:, second])
         nearer = squared < squares

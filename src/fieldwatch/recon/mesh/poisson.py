@@ -99,6 +99,7 @@ def _close(values: Float32[np.ndarray, "x y z"]) -> None:
     for axis in range(3):
         layers = np.moveaxis(values, axis, 0)
         for layer in (layers[0], layers[-1]):
+            # +1/2 is the indicator's value outside.
             np.maximum(layer, 0.5, out=layer)
 
 

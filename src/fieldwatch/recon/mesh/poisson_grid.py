@@ -57,6 +57,7 @@ def grid_around(points: Float64[np.ndarray, "n 3"], resolution: int) -> Grid:
     low = points.min(0)
     high = points.max(0)
     longest = float((high - low).max())
+    # Periodic images of the object must not touch.
     margin = max(_MARGIN, _LEAST_MARGIN / max(resolution - 2 * _LEAST_MARGIN, 1))
     cell = longest * (1 + 2 * margin) / resolution
     x, y, z = (_fast_size(length / cell + 2 * margin * longest / cell) for length in high - low)

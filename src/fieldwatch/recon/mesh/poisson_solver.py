@@ -107,6 +107,7 @@ def _source(samples: MergedSamples, grid: Grid) -> Complex64[np.ndarray, "x y h"
 
     Where samples are far apart they are splatted onto a coarser grid, so that the field has no gaps between them.
     """
+    # Side of the square that a sample stands for, in cells.
     side = np.sqrt(samples.areas) * _CELL_SHARE / grid.cell
     # Sparse samples go to coarser grids, whose kernels are wide enough to overlap.
     level = np.clip(np.ceil(np.log2(np.maximum(side, 1))), 0, grid.halvings).astype(np.int64)
@@ -197,5 +198,6 @@ class _Sites(NamedTuple):
 
     def potential(self, charges: Float64[np.ndarray, "n"]) -> Float32[np.ndarray, "x y z"]:
         """Return the potential of charges at the sites."""
+        # Splatting is the transpose of reading, which keeps the system symmetric.
         spread = (self.reading.T @ (charges / self.grid.cell**3)).astype(np.float32)
         return solve_poisson(spectrum(spread.reshape(self.grid.shape)), self.grid)

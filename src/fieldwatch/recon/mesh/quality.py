@@ -222,6 +222,7 @@ def _normals(mesh: Triangles) -> dict[str, Any]:
     corner = mesh.faces.reshape(-1)
     count = len(mesh.vertices)
     total = np.stack([np.bincount(corner, weighted[:, axis], count) for axis in range(3)], axis=1)
+    # Area around each vertex: the length of the summed normals if all agreed.
     around = np.bincount(corner, mesh.areas.repeat(3), count)
     used = np.bincount(corner, minlength=count) > 0
     return {

@@ -55,6 +55,7 @@ def _degraded_faces(mesh: Triangles, positions: Float64[np.ndarray, "n 3"]) -> B
     area = np.linalg.norm(span, axis=1) / 2
     sides = np.square(second - first).sum(1) + np.square(third - second).sum(1) + np.square(first - third).sum(1)
     before = np.square(mesh.side_lengths).sum(1)
+    # `span` is twice the area long, hence the factor 2.
     turned = np.einsum("mi,mi->m", span, mesh.normals) < 2 * _MIN_COSINE * area
     flat = area * before < _MIN_SHAPE_SHARE * mesh.areas * sides
     return (turned | flat | (area < _MIN_AREA_SHARE * mesh.areas) | (area == 0)) & (mesh.areas > 0)

@@ -81,6 +81,7 @@ def _candidates(
     corners: Float64[np.ndarray, "m 3 2"], size: int
 ) -> Iterator[tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"]]]:
     """Faces and the texels of the boxes around them, some at a time."""
+    # Texels whose centers are within reach of the face's bounding box.
     low = np.ceil(corners.min(1) - REACH - 0.5).clip(0, size).astype(np.int64)
     end = np.floor(corners.max(1) + REACH + 0.5).clip(0, size).astype(np.int64)
     spans = np.maximum(end - low, 0)

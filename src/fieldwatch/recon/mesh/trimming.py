@@ -57,6 +57,7 @@ def trimmed(surface: PoissonSurface, quantile: float, *, support: OrientedPoints
     spacing, _ = nearest(tree, support.points[row[:, 0]], _NEIGHBOURS + 1)
     # Relative to the local spacing: sparse but regular sampling still counts as support.
     far = distance[:, 0] > np.maximum(_SUPPORT_CELLS * surface.cell, 3 * spacing[:, 1:].mean(1))
+    # The quantile is taken over supported vertices, so that a large gap does not shift it.
     supported = surface.density[~far] if not far.all() else surface.density
     removed = far & (surface.density <= np.quantile(supported, quantile))
     keep = ~removed[mesh.faces].any(1)

@@ -150,6 +150,7 @@ def visible_cameras(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[
     if chosen.visible_from is None:
         return None, None
     photos = prepare_scene(stored_config(chosen.visible_from)).photos
+    # Only the DiLiGenT protocol restricts rays to the masks.
     masks = [mask_of(photos, index) for index in range(len(photos.cameras))] if chosen.style == "diligent" else None
     return photos.cameras, masks
 

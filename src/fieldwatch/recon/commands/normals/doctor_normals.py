@@ -111,6 +111,7 @@ def _share_in_mask(normal_set: NormalSet, number: int, points: Float[Tensor, "n 
     height, width = view.size
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
     column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    # One pixel of tolerance: silhouettes are drawn at pixel centers.
     dilated_mask = torch.nn.functional.max_pool2d(view.mask[None].float(), 3, 1, 1)[0] > 0
     return float((in_picture & dilated_mask[row, column]).double().mean())
 

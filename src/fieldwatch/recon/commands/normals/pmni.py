@@ -188,6 +188,7 @@ def _stages(settings: _ConfValues, normals_from: int) -> tuple[str, ...]:
     for i, (stage, start) in enumerate(starts):
         weights = {ours: settings.value(f"train.{term}_weight_{stage}", 0) for term, ours in TERMS.items()}
         end = starts[i + 1][1] if i + 1 < len(starts) else math.inf
+        # PMNI lets the normal term in late: the stage is split at that iteration.
         if weights["normal"] and start < normals_from:
             texts.append(_stage(stage, start, weights | {"normal": 0}))
             if normals_from < end:

@@ -210,6 +210,7 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     Raises:
         ConfError: the first that is not; names file and line.
     """
+    # An empty block `model.encoding: null` means the same as no block.
     known = {name: entry for name, entry in conf.entries.items() if (name, entry.value) != ("model.encoding", None)}
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"

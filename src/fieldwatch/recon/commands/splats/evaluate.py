@@ -49,6 +49,7 @@ def on_training_photos(stored: StoredRun, held_out: Evaluation) -> Evaluation | 
     """Score the training photos alike; None where those are what was scored already."""
     if not held_out.held_out:
         return None
+    # Without a test split, `evaluate` scores the training photos.
     return evaluate(stored.model, replace(stored.scene, photos=stored.scene.photos.having(test=())))
 
 

@@ -27,6 +27,7 @@ def image_of(path: Path, image_id: int, name: str, camera_id: int, pose: Sequenc
     Raises:
         ColmapError: a pose that is not finite, or a quaternion of length 0.
     """
+    # In float64: COLMAP writes poses with full precision.
     values = torch.tensor(list(pose), dtype=torch.float64)
     if not torch.isfinite(values).all() or float(values[:4].norm()) < 1e-6:
         msg = f"{path}, photo {name!r} has the pose {list(pose)}: it must be finite, with a quaternion other than 0"

@@ -108,6 +108,7 @@ def write_splat_folder(
         settings: for `cfg_args`; plain values. Written unless None.
     """
     folder = Path(folder)
+    # The point cloud first: a folder without it is no run, whatever else lies in it.
     path = write_gaussian_ply(output_path(folder, "point_cloud", f"iteration_{iteration}", _PLY), gaussians)
     if cameras:
         rows = [_camera_row(number, camera) for number, camera in enumerate(cameras)]

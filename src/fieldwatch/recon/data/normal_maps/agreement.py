@@ -56,6 +56,7 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
         edge, outwards = _outline(view.mask)
         edge &= view.known
         normals = transform(view, view.normals[edge])[:, :2].double()
+        # Only the direction in the image plane is compared with the outline.
         length = normals.norm(dim=-1)
         informative = length > _FLAT
         products.append((normals / length[:, None])[informative] * outwards[edge][informative])
@@ -70,6 +71,7 @@ def _outline(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tens
     edge = array & ~np.asarray(ndimage.binary_erosion(array, border_value=1), np.bool_)
     blurred = ndimage.gaussian_filter(array.astype(float), _OUTLINE_SIGMA, mode="nearest")
     down, across = (torch.from_numpy(ndimage.sobel(blurred, axis)) for axis in (0, 1))
+    # The mask falls off towards the outside, so its gradient points inwards.
     outwards = -torch.stack([across, down], -1)
     length = outwards.norm(dim=-1, keepdim=True)
     return torch.from_numpy(edge) & (length[..., 0] > 1e-6), outwards / length.clamp_min(1e-6)

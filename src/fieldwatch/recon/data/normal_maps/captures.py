@@ -139,6 +139,7 @@ def _read_model(folder: Path) -> ColmapModel:
         NormalMapError: no photo in it, or one of a camera that is not in it.
         ColmapError: a damaged file.
     """
+    # COLMAP itself prefers binary files where both are there.
     ending = "bin" if (folder / "cameras.bin").is_file() else "txt"
     if _has_points(folder / f"points3D.{ending}"):
         return read_colmap_model(folder)

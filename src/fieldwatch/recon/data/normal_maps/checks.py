@@ -137,6 +137,7 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     z_values = torch.cat([view.normals[view.valid][:, 2] for view in views])
     if share is None or not len(z_values):
         return None
+    # Outlines judge x and y; visible normals must face the camera, which judges z.
     signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((z_values > 0).double().mean()) > 0.5 else 1.0)
     best_guess: NormalTransform = flipped(*signs)
     best_share = abs(share[0]) + abs(share[1])
@@ -161,6 +162,7 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         remedy = "Check which way x, y and z go in the files, and that masks and normals are of the same views."
     elif min(signs) > 0:
         return None
+    # The angle before and after the correction shows whether the diagnosis explains the data.
     angles = [median_disagreement(views, hull, turn) for turn in (as_read, best_guess)]
     across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, so taken by {angles[1]:.0f}"
     return NormalCheck(
@@ -323,6 +325,7 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         if view.depth is None:
             continue
+        # Camera axes are all that matters here, so the pose may be the identity.
         camera_at_origin = replace(view.camera, world_from_camera=torch.eye(4))
         from_depth, valid = normals_from_depth(view.depth, camera_at_origin, mask=view.valid)
         rays = torch.nn.functional.normalize(camera_at_origin.directions(), dim=-1)

@@ -55,6 +55,7 @@ def normal_map_sheet(
 def _tile(view: NormalView, hull: Hull, tile: int) -> UInt8[np.ndarray, "h w 3"]:
     camera = view.camera.scaled(min(tile / max(view.size), 1.0))
     size = camera.height, camera.width
+    # OpenCV axes to the usual colors: y and z are negated.
     colours = (view.normals * torch.tensor([0.5, -0.5, -0.5]) + 0.5) * 255
     colours = torch.where(view.known[..., None], colours, torch.full_like(colours, _NO_NORMAL_GREY))
     colours = colours * torch.where(view.mask, 1.0, _OUTSIDE_BRIGHTNESS)[..., None]

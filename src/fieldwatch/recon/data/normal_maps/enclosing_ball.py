@@ -84,6 +84,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
             raise NormalMapError(_empty_intersection(views, centre, half))
         if _touches(hull):
             half *= _GROWTH
+            # A hull that reaches beyond all cameras is open: more growth will not close it.
             if half > 2 * farthest:
                 break
             continue
@@ -94,6 +95,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
         if tight and cells == _FINE_CELLS:
             return ball
         centre = ball.centre
+        # Shrink the cube around the ball, so that the next round's cells are finer.
         half = min(half, _TIGHTNESS * ball.radius)
         cells = _FINE_CELLS if tight else cells
     msg = (

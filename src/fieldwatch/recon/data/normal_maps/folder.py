@@ -136,6 +136,7 @@ def _paths(  # noqa: PLR0913, PLR0917 - what selects files
             "out fewer"
         )
         raise NormalMapError(msg)
+    # Gaps are legal, but often mean that a file is missing from all folders.
     if used != list(range(used[0], used[0] + len(used))):
         notes.append(f"the indices of the views have gaps: {shortened_numbers(used)}")
     return {i: _ViewFiles(normals=normal_files[i], mask=mask_files[i], depth=depth_files.get(i)) for i in used}

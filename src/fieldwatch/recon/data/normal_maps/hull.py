@@ -40,6 +40,7 @@ class Hull(NamedTuple):
         count = len(self.inside)
         cells = ((points + self.half) / self.cell).floor().long()
         in_grid = ((cells >= 0) & (cells < count)).all(-1)
+        # Clamped so that points outside index something; `in_grid` masks them.
         x, y, z = cells.clamp(0, count - 1).unbind(-1)
         return in_grid & self.inside[x, y, z]
 

@@ -151,6 +151,7 @@ def _checked(
         msg = f"camera {camera.name!r}: no pixel of the mask has a normal: nothing can be integrated; check the files"
         raise NormalMapError(msg)
     rays = camera.to("cpu", torch.float64).directions().numpy()
+    # Mostly positive cosines mean OpenGL axes, not a wrong surface.
     away = float((np.einsum("ijk,ijk->ij", vectors, rays)[inside] > 0).mean())
     if away > 0.5:
         msg = (
@@ -207,6 +208,7 @@ class _System:
             right_side += rows.T @ (weight * values)
         diagonal = matrix.diagonal()
         # a pixel without neighbours has no equation; it keeps its value
+        # Jacobi preconditioner: the inverse diagonal.
         inverse = sparse.diags_array(1 / np.where(diagonal > 0, diagonal, 1.0))
         solution, status = cg(matrix, right_side, x0=logs, rtol=tolerance, maxiter=steps, M=inverse)
         if status:
@@ -225,6 +227,7 @@ class _System:
 
 def _with_median(depth: Array, inside: NDArray[np.bool_], median: float) -> Array:
     """Scale every connected part to one median."""
+    # Depth is known up to a factor per connected part: the equations never cross a gap.
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(inside))
     medians = np.asarray(ndimage.median(depth, labels, np.arange(count + 1)))
     medians[0] = 1.0

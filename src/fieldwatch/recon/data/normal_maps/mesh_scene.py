@@ -114,6 +114,7 @@ class MeshScene:
 
     def _hits(self, camera: Camera) -> _RayHits:
         """Cast the rays of a camera; the last one's are kept, as depth and normals are asked for in turn."""
+        # By identity: cameras are immutable, and comparing poses would cost more.
         if self._last_hits is None or self._last_hits.camera is not camera:
             self._last_hits = _cast(self.vertices, self.faces, camera)
         return self._last_hits
@@ -259,6 +260,7 @@ def _vertex_normals(
     corners = vertices[faces]
     to_next = corners.roll(-1, dims=1) - corners
     to_previous = corners.roll(1, dims=1) - corners
+    # atan2 stays accurate for angles near 0 and 180 degrees, where acos does not.
     angles = torch.atan2(torch.linalg.cross(to_next, to_previous).norm(dim=-1), (to_next * to_previous).sum(-1))
     total = torch.zeros_like(vertices)
     total.index_add_(0, faces.reshape(-1), (angles[..., None] * flat[:, None]).reshape(-1, 3))

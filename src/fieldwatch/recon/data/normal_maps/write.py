@@ -52,6 +52,7 @@ def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Litera
         matrices |= {f"world_mat_{int(stem)}": world, f"scale_mat_{int(stem)}": scale}
     with whole_file(output_path(folder, CAMERAS)) as draft, draft.open("wb") as file:
         np.savez(file, allow_pickle=False, **matrices)
+    # A set may be written over the folder it was read from: do not copy the mesh onto itself.
     if normal_set.mesh is not None and normal_set.mesh.resolve() != (folder / MESH).resolve():
         with whole_file(output_path(folder, MESH)) as draft:
             shutil.copyfile(normal_set.mesh, draft)

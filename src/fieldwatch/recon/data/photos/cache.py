@@ -48,6 +48,7 @@ class PhotoCache:
         picture = self._read(index)
         # Decoding runs outside the lock: two threads may decode one photo, but neither waits.
         with self._lock:
+            # Another thread may have stored it meanwhile; never count its bytes twice.
             if index not in self._photos and self._nbytes + picture.nbytes <= self._budget:
                 self._photos[index] = picture
                 self._nbytes += picture.nbytes

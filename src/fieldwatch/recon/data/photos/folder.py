@@ -57,6 +57,7 @@ class PhotoFolder:
 
     def find_mask(self, name: str) -> Path | None:
         """Return the mask of the photo of this name: `photo.jpg.png` as COLMAP has it, or `photo` and any extension."""
+        # COLMAP's own convention wins over the same stem with another extension.
         full = f"{name}.png"
         return self.paths[full] if full in self.paths else self.find(name)
 

@@ -127,6 +127,7 @@ class PhotoFile:
             alpha = decoded.getchannel("A")
             background_image = Image.new("RGBA", decoded.size, (*self.background, 255))
             decoded = Image.alpha_composite(background_image, decoded)
+            # A fully opaque channel says nothing: drop it, and save its memory.
             alpha = None if alpha.getextrema() == (255, 255) else alpha
         picture = np.array(self._resized(_eight_bit(decoded, self.path)))
         return PhotoPixels(
@@ -148,6 +149,7 @@ class PhotoFile:
         black_and_white = _black_or_white(self._upright(self.mask))
         # After averaging, only a pixel that is fully white counts.
         mask = np.where(np.asarray(self._resized(black_and_white)) == 255, 255, 0).astype(np.uint8)
+        # Both must hold: the user's mask and what the lens showed.
         return mask if field_of_view is None else np.minimum(mask, field_of_view)
 
     def _upright(self, path: Path) -> Image.Image:

@@ -31,6 +31,7 @@ def by_area(image: Image.Image, width: int, height: int) -> Image.Image:
     """
     if (width, height) == image.size:
         return image
+    # Area averaging cannot enlarge.
     if width > image.width or height > image.height:
         return image.resize((width, height), Image.Resampling.BILINEAR)
     rows = _mean_of_rows(np.asarray(image), height)
@@ -40,6 +41,7 @@ def by_area(image: Image.Image, width: int, height: int) -> Image.Image:
 
 def _mean_of_rows(pixels: NDArray[Any], count: int) -> NDArray[np.float32]:
     """Average rows to at most as many, with the share that each has in the new ones."""
+    # Borders of the new rows in units of the old ones; most fall inside an old row.
     edges = np.linspace(0, len(pixels), count + 1)
     whole = edges.astype(np.int64)
     # Sums of whole source rows; the fractional shares at both ends are corrected below.

@@ -44,7 +44,9 @@ def forward_cameras(views: int, size: int) -> tuple[Camera, ...]:
     """
     focal = 0.5 * size / math.tan(_FIELD / 2)
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
+    # Golden angle: a sunflower spiral fills the disc evenly for any count.
     golden = math.pi * (3 - math.sqrt(5))
+    # The square root spreads positions evenly over the disc's area.
     radii = [_APERTURE * math.sqrt((i + 0.5) / views) for i in range(views)]
     positions = [(r * math.cos(i * golden), 0.0, r * math.sin(i * golden)) for i, r in enumerate(radii)]
     return tuple(

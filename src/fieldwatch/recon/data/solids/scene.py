@@ -34,6 +34,7 @@ class _WaveTexture:
         """Draw one whose shortest waves are `bounding_radius` world units long."""
         directions = generator.normal(size=(12, 3))
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        # Three octaves of wavelengths, longer ones with larger amplitudes.
         lengths = reach * 2.0 ** (np.arange(12) % 3)
         phases = generator.uniform(0, 2 * math.pi, 12)
         weights = generator.uniform(-1, 1, (12, 3)) * 0.055 * np.sqrt(lengths / reach)[:, None]
@@ -168,6 +169,7 @@ class SolidScene:
         points = origins[is_hit] + hits.travelled[is_hit, None] * directions[is_hit]
         colours[is_hit, :3] = self.colours(points, hits.solid[is_hit])
         colours[is_hit, 3] = 1
+        # Box filter over the samples of each pixel; alpha is the share of rays that hit.
         means = colours.reshape(camera.height, samples, camera.width, samples, 4).mean((1, 3))
         coverage = means[..., 3:]
         image = np.rint(255 * means[..., :3] + np.array(background) * (1 - coverage)).astype(np.uint8)

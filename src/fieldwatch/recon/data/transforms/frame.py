@@ -65,6 +65,7 @@ def lens_of(values: Values, size: tuple[int, int], where: str) -> Lens:
         width = int(values.get("w", size[0]))
         height = int(values.get("h", size[1]))
         fx = _focal(values, "x", width)
+        # Many files state one axis only: pixels are square then.
         fy = _focal(values, "y", height) or fx
         fx = fx or fy
         principal_point = float(values.get("cx", width / 2)), float(values.get("cy", height / 2))

@@ -146,6 +146,7 @@ class _TransformsFile:
 
     def _view(self, frame: dict[str, Any], photo: CheckedPhoto) -> PosedPhoto:
         where = f"{self.file}, frame {frame['file_path']}"
+        # The file's fields are defaults that a frame may override.
         shared = {key: value for key, value in self.fields.items() if key != "frames"}
         return PosedPhoto(
             name=_name(frame["file_path"], photo.path),
