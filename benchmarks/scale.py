@@ -71,7 +71,7 @@ def print_storage(place: Path, *, quick: bool) -> None:
     programs = {
         "Python": "pass",
         "torch": "import torch",
-        "a pipeline": "import fieldwatch.recon.commands.splats.front",
+        "a pipeline": "import fieldwatch.recon.commands.splats.job",
     }
     print("start of a process: " + ", ".join(f"{start_up(p):.2f} s with {name}" for name, p in programs.items()))
     print("\n| pipeline | steps | s | s/step | record B/step | files | products B | one checkpoint B |")

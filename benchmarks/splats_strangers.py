@@ -28,15 +28,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    MeshScene,
-    PhotoSet,
-    SolidUnion,
-    forward_photos,
-    ring_cameras,
-    unit_sphere_of,
-    write_point_ply,
-)
+from fieldwatch.recon.data import MeshScene, PhotoSet, SolidUnion, ring_cameras, unit_sphere_of, write_point_ply
+from fieldwatch.recon.data.solids import forward_photos
 from fieldwatch.recon.geometry import Camera, transform_points
 from fieldwatch.recon.mesh import Triangles, implicit_surface, read_mesh, write_mesh
 

@@ -66,6 +66,7 @@ def main() -> None:
             step.observe(terms, sample=photos.names[number])
             if schedule.collects(step.index):
                 statistics.add(drawn, views[number])
+            # Only the Gaussians of this view have gradients; the optimizer skips the others.
             optimizer.visible = drawn.ids
             with step.span("optimizer"):
                 step.update(optimizer)

@@ -10,7 +10,8 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from fieldwatch.recon.data import read_clip, solid_photos, synthetic_normal_maps, write_colmap, write_normal_maps
+from fieldwatch.recon.data import read_clip, solid_photos, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.pipelines import normals, splats, video
 from fieldwatch.recon.pipelines.normals.batches import RaySource
 from fieldwatch.recon.pipelines.normals.config import (

@@ -30,7 +30,7 @@ from rich.console import Console
 
 from fieldwatch.monitor.watch import Watcher, render_run
 from fieldwatch.recon.geometry import Camera, looked_at
-from fieldwatch.recon.mesh import MeshPainter, read_mesh
+from fieldwatch.recon.mesh import MeshRenderer, read_mesh
 from fieldwatch.recon.pipelines import normals, splats, video
 from fieldwatch.recon.pipelines.video.show import worst_frame
 from fieldwatch.report.account import account_of
@@ -66,12 +66,12 @@ def apart(cameras: list[Camera]) -> list[Camera]:
     return [cameras[i] for i in sorted(chosen, key=lambda i: across[i])]
 
 
-def draw_mesh(run: Path, mesh: Path) -> None:
+def render_mesh(run: Path, mesh: Path) -> None:
     """Draw a mesh from four cameras, spread over where photos were taken: its colours, and its form alone."""
     stored = splats.open_run(run, "last")
     cameras = [camera.resized(480, 360) for camera in apart(list(stored.scene.photos.cameras))]
-    painter = MeshPainter(read_mesh(mesh))
-    sheet = [[painter.draw(one, shading=shading) for one in cameras] for shading in ("colour", "clay")]
+    renderer = MeshRenderer(read_mesh(mesh))
+    sheet = [[renderer.render(one, shading=shading) for one in cameras] for shading in ("colour", "clay")]
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "mesh.png")
 
 
@@ -83,7 +83,7 @@ def draw_normals(run: Path) -> None:
     chosen = [scene.maps.cameras[i * len(scene.maps) // SIDES] for i in range(SIDES)]
     cameras = [camera.resized(360, 360) for camera in chosen]
     sheet = [
-        [MeshPainter(mesh).draw(one, shading=shading) for shading in ("clay", "normals") for one in cameras[::2]]
+        [MeshRenderer(mesh).render(one, shading=shading) for shading in ("clay", "normals") for one in cameras[::2]]
         for mesh in (ours, truth)
     ]
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "normals.png")
@@ -172,4 +172,4 @@ if __name__ == "__main__":
         sys.exit()
     draw_video(Path(sys.argv[1]))
     draw_splats(Path(sys.argv[2]))
-    draw_mesh(Path(sys.argv[3]), Path(sys.argv[4]))
+    render_mesh(Path(sys.argv[3]), Path(sys.argv[4]))

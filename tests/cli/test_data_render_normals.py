@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import check_normal_maps, read_normal_maps
+from fieldwatch.recon.data import check_normal_maps
+from fieldwatch.recon.data.normal_maps import read_normal_maps
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 
 COMMAND = ("data", "render-normals")

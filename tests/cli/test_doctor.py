@@ -18,14 +18,13 @@ from fieldwatch.recon.commands import kernels
 from fieldwatch.recon.data import (
     GaussianCloud,
     SolidUnion,
-    read_colmap_model,
     solid_photos,
     synthetic_normal_maps,
-    write_colmap,
     write_gaussian_ply,
     write_normal_maps,
     write_splat_folder,
 )
+from fieldwatch.recon.data.colmap import read_colmap_model, write_colmap
 from fieldwatch.recon.mesh import implicit_surface, write_mesh
 
 NORMALS = "normal_camera_space_GT"
@@ -300,7 +299,7 @@ def test_points_behind_their_cameras_are_an_error(examined, scene, tmp_path):
     pieces = [struct.pack("<Q", len(model.points.positions))]
     for row, place in enumerate(model.points.positions.tolist()):
         mirrored = [-90 * value for value in place] if row < 20 else place
-        track = b"".join(struct.pack("<II", image.number, row) for image in model.images[: 3 + row % 2])
+        track = b"".join(struct.pack("<II", image.image_id, row) for image in model.images[: 3 + row % 2])
         pieces.append(struct.pack("<Q3d3BdQ", row + 1, *mirrored, 9, 9, 9, 5.0, len(track) // 8) + track)
     (sparse / "points3D.bin").write_bytes(b"".join(pieces))
     code, found, names = examined(folder)

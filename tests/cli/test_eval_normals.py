@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import read_colmap_model, read_normal_maps
+from fieldwatch.recon.data.colmap import read_colmap_model
+from fieldwatch.recon.data.normal_maps import read_normal_maps
 from fieldwatch.recon.mesh import read_mesh
 from fieldwatch.recon.pipelines.normals import evaluate_surface, open_run
 
@@ -83,7 +84,7 @@ def test_poses_for_other_tools(normals_run, stored, answer, tmp_path):
         image = images[f"{view.name}.png"]
         pose = image.world_from_camera.double()
         torch.testing.assert_close(pose, view.camera.world_from_camera.double(), atol=1e-6, rtol=0)
-        assert model.lenses[image.camera].width == 32
+        assert model.lenses[image.camera_id].width == 32
 
 
 def test_maps_of_all_views(normals_run, stored, answer):

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from fieldwatch.recon.commands.splats.front import quality_table
+from fieldwatch.recon.commands.splats.job import quality_table
 
 HELD_OUT = {"Test/psnr": 29.5, "Test/ssim": 0.93, "Test/train_psnr": 31.25, "Test/psnr_gap": 1.75}
 

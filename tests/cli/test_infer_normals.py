@@ -5,15 +5,8 @@ import orjson
 import pytest
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    PlacedForm,
-    SolidUnion,
-    read_normal_file,
-    read_normal_maps,
-    ring_cameras,
-    synthetic_normal_maps,
-    write_normal_maps,
-)
+from fieldwatch.recon.data import SolidUnion, read_normal_file, ring_cameras, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape, read_normal_maps
 from fieldwatch.recon.geometry import Camera, look_at
 
 LENS = (90.0, 90.0, 33.0, 30.0)
@@ -76,8 +69,8 @@ def test_a_new_view_is_placed_and_completed(trained_normals, new_map, answer, tm
 
 
 def test_another_object_ends_with_a_finding(trained_normals, fieldwatch, tmp_path):
-    bar = SolidUnion().parts[2]
-    image, mask = written(SolidUnion((PlacedForm(bar.form, np.zeros(3), np.eye(3)),)), tmp_path / "other")
+    bar = SolidUnion().shapes[2]
+    image, mask = written(SolidUnion((PlacedShape(bar.shape, np.zeros(3), np.eye(3)),)), tmp_path / "other")
     words = ("--mask", mask, "--lens", *LENS, "--most-error", "10", *QUICK)
     code, out, _ = fieldwatch("infer", "normals", trained_normals, "--image", image, *words, "--out", tmp_path / "out")
     assert code == 1

@@ -15,9 +15,9 @@ from fieldwatch.cli.output import PACKAGE, BadInput, reading_input
 from fieldwatch.record import read_manifest
 
 PLANTED = {
-    "train video": ("train video --out OUT", "recon.commands.video.front.prepare_scene"),
-    "train splats": ("train splats --out OUT", "recon.commands.splats.front.prepare_scene"),
-    "train normals": ("train normals --out OUT", "recon.commands.normals.front.prepare_scene"),
+    "train video": ("train video --out OUT", "recon.commands.video.job.prepare_scene"),
+    "train splats": ("train splats --out OUT", "recon.commands.splats.job.prepare_scene"),
+    "train normals": ("train normals --out OUT", "recon.commands.normals.job.prepare_scene"),
     "train-many": ("train-many PLAN --ray off", "cli.train_many.read_plan"),
     "resume": ("resume RUN", "cli.resume.owner_of"),
     "eval": ("eval RUN", "cli.evaluate.owner_of"),
@@ -29,7 +29,7 @@ PLANTED = {
     "infer splats": ("infer splats RUN --views test", "recon.commands.splats.infer.open_drawn_run"),
     "infer normals": ("infer normals RUN --image FILE", "recon.commands.normals.infer.open_run"),
     "mesh extract": ("mesh extract RUN", "recon.commands.splats.mesh_extract.open_run"),
-    "mesh refine": ("mesh refine RUN FILE --out OUT", "recon.commands.splats.front_refined.prepare_refinement"),
+    "mesh refine": ("mesh refine RUN FILE --out OUT", "recon.commands.splats.refined_job.prepare_refinement"),
     "mesh texture": ("mesh texture RUN FILE", "recon.commands.mesh.texture.read_mesh"),
     "mesh quality": ("mesh quality FILE", "recon.commands.mesh.quality.read_mesh"),
     "mesh evaluate": ("mesh evaluate FILE --gt FILE", "recon.commands.mesh.evaluate.read_mesh"),
@@ -183,7 +183,7 @@ def test_a_bug_before_the_first_step_of_a_resume_leaves_a_crash_folder_in_the_ru
     def broken(_):
         return {}["gaussians"]
 
-    monkeypatch.setattr("fieldwatch.recon.commands.video.front.prepare_scene", broken)
+    monkeypatch.setattr("fieldwatch.recon.commands.video.job.prepare_scene", broken)
     code, out, message = fieldwatch("resume", run)
     assert code == 3
     assert "Traceback" in message

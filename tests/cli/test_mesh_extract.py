@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.recon.commands.mesh.pictures import still_and_film
+from fieldwatch.recon.commands.mesh.pictures import write_still_and_film
 from fieldwatch.recon.commands.splats import mesh_extract
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
@@ -94,7 +94,9 @@ def test_every_level_gives_a_mesh_its_facts_and_an_answer(opaque, answer, tmp_pa
 
 
 def test_pictures_stand_beside_the_mesh(opaque, fieldwatch, tmp_path, monkeypatch):
-    monkeypatch.setattr(mesh_extract, "still_and_film", partial(still_and_film, size=32, seconds=0.2))  # only smaller
+    monkeypatch.setattr(
+        mesh_extract, "write_still_and_film", partial(write_still_and_film, size=32, seconds=0.2)
+    )  # only smaller
     code, out, _ = fieldwatch("mesh", "extract", opaque, *COARSE, "--method", "tsdf", "--out", tmp_path)
     assert code == 0
     assert names(tmp_path) == {"tsdf.ply", "tsdf.json", "tsdf_still.png", "tsdf_turntable.mp4"}

@@ -3,7 +3,7 @@
 import pytest
 
 from fieldwatch.cli.output import BadInput
-from fieldwatch.recon.commands.splats.sugar import in_our_words
+from fieldwatch.recon.commands.splats.sugar import translate_flags
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from fieldwatch.recon.commands.splats.sugar import in_our_words
     ],
 )
 def test_flags_get_the_name_they_have_here(given, meant):
-    assert in_our_words(given.split()) == meant.split()
+    assert translate_flags(given.split()) == meant.split()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_flags_get_the_name_they_have_here(given, meant):
 )
 def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
     with pytest.raises(BadInput, match=f"`fieldwatch mesh {command} RUN`"):
-        in_our_words(["-s", "X", *flag.split("="), "1"])
+        translate_flags(["-s", "X", *flag.split("="), "1"])
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
 )
 def test_what_is_solved_otherwise_is_told(words, message):
     with pytest.raises(BadInput) as refused:
-        in_our_words(words.split())
+        translate_flags(words.split())
     assert message in str(refused.value)

@@ -12,8 +12,8 @@ from fieldwatch.cli import main
 from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.train import parse as parse_words
 from fieldwatch.recon.commands.normals import NORMALS
-from fieldwatch.recon.commands.normals.front import quality_table
-from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
+from fieldwatch.recon.commands.normals.job import quality_table
+from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.pipelines.normals import PRESETS, NormalsConfig, stored_config
 from fieldwatch.record import read_history, read_manifest
@@ -120,7 +120,7 @@ def test_the_original_command_line():
 )
 def test_what_the_original_ignored_or_never_had_is_refused(line, said):
     with pytest.raises(BadInput) as refusal:
-        in_our_words(line.split())
+        translate_flags(line.split())
     assert said in str(refusal.value)
 
 

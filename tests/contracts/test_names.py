@@ -14,12 +14,11 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Decoded Entry Exported Gaussians Geometry Layout Learning Ledger Manifest Part Plan
-        RateOptions Rendered Ring Samples Score Sections Seen Sight Similarity Source Span Stage Term View
-        Waiting Watched Window
+        Block Candidate Exported Gaussians Geometry Layout Learning Ledger Manifest Part Plan
+        RateOptions Sections Seen Similarity Source Span Stage Term Waiting
     """,
     3: """
-        Batch Block Candidate Evaluation Scene StoredRun
+        Batch Evaluation Scene StoredRun
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.recon.data import solid_photos, write_colmap
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
 
 ROOT = Path(__file__).parents[2]
 FORKS = Path(__file__).with_name("forks.py")

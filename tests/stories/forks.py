@@ -16,8 +16,8 @@ import sys
 
 IMPORTED = (
     "torch._dynamo",
-    "fieldwatch.recon.commands.video.front",
-    "fieldwatch.recon.commands.splats.front",
+    "fieldwatch.recon.commands.video.job",
+    "fieldwatch.recon.commands.splats.job",
     "fieldwatch.cli.resume",
 )
 MESSAGE = 1 << 20

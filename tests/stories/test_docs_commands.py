@@ -22,7 +22,8 @@ from PIL import Image
 
 from fieldwatch import Checkpoints, read_history
 from fieldwatch.cli import main
-from fieldwatch.recon.data import solid_photos, write_colmap
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.mesh import implicit_surface, write_mesh
 from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
 from fieldwatch.recon.pipelines.splats.start import start_run

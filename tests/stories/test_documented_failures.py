@@ -21,7 +21,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fieldwatch import Checkpoints, read_history
 from fieldwatch.cli import main
 from fieldwatch.health import DeviceMemory, triage
-from fieldwatch.recon.data import PhotoSet, Picture, SolidScene, solid_photos, write_colmap
+from fieldwatch.recon.data import PhotoSet, SolidScene, solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.render import depth_normal_consistency, depth_normal_consistency_reference, native_available
 from fieldwatch.record import read_manifest
 
@@ -97,7 +99,7 @@ def masked(noise):
 
     def read(index):
         image = torch.where(disc[..., None], base[index].image, around[index])
-        return Picture(image=image, mask=(255 * disc).to(torch.uint8))
+        return PhotoPixels(image=image, mask=(255 * disc).to(torch.uint8))
 
     return taken(base.cameras, base, read)
 

@@ -30,12 +30,12 @@ def test_before_and_after_print_the_same_numbers(pair, tmp_path):
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
-def test_an_own_rule_reports_its_finding_at_the_right_step(tmp_path):
-    assert "StuckAt [Field/sharpness] at step 100" in run("own_rule.py", tmp_path / "run")
+def test_a_custom_rule_reports_its_finding_at_the_right_step(tmp_path):
+    assert "StuckAt [Field/sharpness] at step 100" in run("custom_rule.py", tmp_path / "run")
 
 
-def test_an_own_sink_sees_every_row(tmp_path):
-    assert "best Loss/total 0.0 at step 120" in run("own_sink.py", tmp_path / "run")
+def test_a_custom_sink_sees_every_row(tmp_path):
+    assert "best Loss/total 0.0 at step 120" in run("custom_sink.py", tmp_path / "run")
 
 
 def test_a_profiled_loop_names_what_grows(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from fieldwatch.cli import main
-from fieldwatch.recon.data import solid_photos, synthetic_clip, synthetic_normal_maps, write_colmap, write_normal_maps
+from fieldwatch.recon.data import solid_photos, synthetic_clip, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.colmap.binary import write_cameras, write_images, write_points
 from fieldwatch.recon.data.colmap.read import read_colmap_model
 from fieldwatch.recon.geometry import matrix_to_quaternion
@@ -111,7 +112,7 @@ def as_colmap(photos, home):
     for image, name in zip(sorted(model.images, key=lambda one: one.name), names, strict=True):
         motion = image.world_from_camera.double().inverse()
         pose = [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
-        records.append((image.number, name, image.camera, pose))
+        records.append((image.image_id, name, image.camera_id, pose))
     write_cameras(sparse / "cameras.bin", dict(model.lenses))
     write_images(sparse / "images.bin", records)
     write_points(sparse / "points3D.bin", photos.points, photos.colours)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from fieldwatch.cli import main
-from fieldwatch.recon.data import forward_photos, open_splat_folder, write_colmap
+from fieldwatch.recon.data import open_splat_folder
+from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.recon.data.solids import forward_photos
 from fieldwatch.record import read_events, read_history
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fieldwatch.cli import main
-from fieldwatch.recon.data import GaussianCloud, PhotoOptions, read_colmap, solid_cameras, write_splat_folder
+from fieldwatch.recon.data import GaussianCloud, PhotoOptions, read_colmap, write_splat_folder
+from fieldwatch.recon.data.solids import solid_cameras
 from fieldwatch.record import read_manifest
 
 STEPS = ("--coarse-iterations", "40", "--schedule-scale", "0.1", "--test-iterations", "20")

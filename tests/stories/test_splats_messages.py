@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 
 from fieldwatch.cli import main
-from fieldwatch.recon.data import GaussianCloud, PhotoOptions, read_colmap, solid_cameras, write_splat_folder
+from fieldwatch.recon.data import GaussianCloud, PhotoOptions, read_colmap, write_splat_folder
+from fieldwatch.recon.data.solids import solid_cameras
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:81c6\nsize 115570275\n"
 

@@ -9,7 +9,8 @@ import pytest
 
 from fieldwatch import read_history
 from fieldwatch.cli import main
-from fieldwatch.recon.data import solid_photos, write_colmap
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
 
 ROOT = Path(__file__).parents[2]
 WORDS = (

@@ -9,15 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    ColmapError,
-    PhotoError,
-    PhotoOptions,
-    read_colmap,
-    read_colmap_model,
-    solid_photos,
-    write_colmap,
-)
+from fieldwatch.recon.data import PhotoOptions, read_colmap, solid_photos
+from fieldwatch.recon.data.colmap import ColmapError, read_colmap_model, write_colmap
+from fieldwatch.recon.data.photos import PhotoError
 from fieldwatch.recon.geometry import matrix_to_quaternion
 
 SMALL = PhotoOptions(longer_side=24, held_out=4)
@@ -35,8 +29,8 @@ def write_text(folder, model):
     for image in model.images:
         motion = torch.linalg.inv(image.world_from_camera)
         pose = [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
-        lines.append(f"{image.number} {' '.join(map(repr, pose))} {image.camera} {image.name}")
-        lines.append("" if image.number % 2 else "10.5 11.5 -1 20.5 3.25 7")  # observations may be none
+        lines.append(f"{image.image_id} {' '.join(map(repr, pose))} {image.camera_id} {image.name}")
+        lines.append("" if image.image_id % 2 else "10.5 11.5 -1 20.5 3.25 7")  # observations may be none
     (folder / "images.txt").write_text("\n".join([*lines, ""]))
     tracks = {}
     for row, number in zip(model.points.track_points.tolist(), model.points.track_images.tolist(), strict=True):

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import Clip, ClipError, read_clip
+from fieldwatch.recon.data import Clip, read_clip
+from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.frames import FrameStream
 
 
@@ -76,7 +77,7 @@ def test_a_stream_keeps_no_more_than_it_may_and_asks_once_for_what_it_keeps():
             self.asked.append("closed")
 
     source = Counted()
-    stream = FrameStream(source, kept=3)
+    stream = FrameStream(source, capacity=3)
     assert [int(stream.fetch(i).result()[0, 0, 0]) for i in (0, 1, 0, 1, 2, 0, 3, 1)] == [0, 1, 0, 1, 2, 0, 3, 1]
     assert source.asked == [0, 1, 2, 3, 1]  # 1 was the longest unused when 3 came
     stream.close()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.recon.data import ClipError, Framing
+from fieldwatch.recon.data.clip_error import ClipError
+from fieldwatch.recon.data.framing import Framing
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import (
-    GaussianCloud,
-    PlyError,
-    read_gaussian_ply,
-    read_point_ply,
-    write_gaussian_ply,
-    write_point_ply,
-)
+from fieldwatch.recon.data import GaussianCloud, read_gaussian_ply, write_gaussian_ply, write_point_ply
+from fieldwatch.recon.data.gaussians import PlyError, read_point_ply
 
 FUNCTIONS = {0: 0, 1: 3, 2: 8, 3: 15}
 PARTS = ("means", "log_scales", "quaternions", "opacity_logits", "constant", "rest")

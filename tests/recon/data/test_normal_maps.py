@@ -11,22 +11,19 @@ import torch
 from PIL import Image
 
 from fieldwatch.recon.data import (
-    NormalMapError,
-    NormalScene,
     NormalSet,
-    PlacedForm,
     SolidScene,
     SolidUnion,
     read_mask_file,
     read_normal_file,
-    read_normal_maps,
     ring_cameras,
     synthetic_normal_maps,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps import NormalMapError, NormalScene, PlacedShape, read_normal_maps
 from fieldwatch.recon.data.normal_maps.cameras_file import decompose
 from fieldwatch.recon.data.normal_maps.map_files import write_png16
-from fieldwatch.recon.data.solids.forms import Ball
+from fieldwatch.recon.data.solids.shapes import Sphere
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
 NORMALS = "normal_camera_space_GT"
@@ -282,7 +279,7 @@ def test_made_up_views_show_the_surface_of_the_object():
 
 
 def test_points_of_the_made_up_object_lie_on_it_within_the_unit_sphere_evenly():
-    scene = SolidUnion((PlacedForm(Ball(0.5), np.array([0.1, 0, 0]), np.eye(3)),))
+    scene = SolidUnion((PlacedShape(Sphere(0.5), np.array([0.1, 0, 0]), np.eye(3)),))
     points = scene.surface_points(4000, seed=1) - torch.tensor([0.1, 0, 0])
     assert float((points.norm(dim=-1) - 0.5).abs().max()) < 1e-6
     assert float((points[:, 2] > 0.25).double().mean()) == pytest.approx(0.25, abs=0.03)  # the cap of a quarter

@@ -9,23 +9,20 @@ import torch
 from PIL import Image
 
 from fieldwatch.recon.data import (
-    ColmapError,
-    NormalMapError,
     PhotoSet,
-    Picture,
     SolidUnion,
     check_normal_maps,
-    draw_normal_maps,
     normal_layout,
+    normal_map_sheet,
     open_normal_maps,
-    read_normal_captures,
-    read_normal_maps,
     synthetic_normal_maps,
-    write_colmap,
     write_normal_maps,
 )
+from fieldwatch.recon.data.colmap import ColmapError, write_colmap
+from fieldwatch.recon.data.normal_maps import NormalMapError, read_normal_captures, read_normal_maps
+from fieldwatch.recon.data.normal_maps.enclosing_ball import enclosing_ball, nearest_to_rays, object_ball
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
-from fieldwatch.recon.data.normal_maps.sphere import enclosing_ball, nearest_to_rays, object_ball
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Similarity, quaternion_to_matrix
 
 OPENGL = torch.tensor([1.0, -1.0, -1.0])
@@ -49,7 +46,7 @@ def moved(camera):
 def write(folder, views, points):
     """What COLMAP and a normal estimator leave: photos' poses in another world, npy normals in OpenGL's axes, masks."""
     cameras = tuple(moved(view.camera) for view in views)
-    grey = [Picture(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
+    grey = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
     colours = torch.zeros(len(points), 3, dtype=torch.uint8)
     places = {"points": WORLD.apply(points).float(), "colours": colours}
     split = {"train": tuple(range(len(views))), "test": (), "source": "made"}
@@ -305,11 +302,11 @@ def test_either_layout_is_opened(made, written, tmp_path):
 
 
 def test_the_contact_sheet_shows_where_hull_and_masks_differ(made):
-    sheet = draw_normal_maps(made, tile=64, columns=4)
+    sheet = normal_map_sheet(made, tile=64, columns=4)
     assert sheet.shape == (2 * (64 + 14), 4 * 64, 3)
     red = (sheet == (255, 40, 40)).all(-1)
     wrong = [replace(made.views[0], mask=made.views[1].mask), *made.views[1:]]
-    worse = (draw_normal_maps(replace(made, views=tuple(wrong)), tile=64, columns=4) == (255, 40, 40)).all(-1)
+    worse = (normal_map_sheet(replace(made, views=tuple(wrong)), tile=64, columns=4) == (255, 40, 40)).all(-1)
     assert worse.sum() > 1.5 * red.sum()
     row, column = made.views[0].valid.nonzero()[400].tolist()
     normal = made.views[0].normals[row, column] * torch.tensor([1.0, -1.0, -1.0])

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import PlacedForm, SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
+from fieldwatch.recon.data import SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape
 from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
-from fieldwatch.recon.data.solids.forms import Ball, RoundedBox
+from fieldwatch.recon.data.solids.shapes import RoundedBox, Sphere
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def healthy():
 
 @pytest.fixture(scope="module")
 def ball():
-    scene = SolidUnion((PlacedForm(Ball(0.6), np.zeros(3), np.eye(3)),))
+    scene = SolidUnion((PlacedShape(Sphere(0.6), np.zeros(3), np.eye(3)),))
     return synthetic_normal_maps(scene, cameras=ring_cameras(8, 64, elevations=(20.0,)))
 
 
@@ -46,7 +47,7 @@ def test_nothing_is_said_about_healthy_sets(healthy, ball):
 
 @pytest.mark.parametrize("views", [3, 20])
 def test_nothing_is_said_about_flat_faces_few_views_or_noise(views):
-    scene = SolidUnion((PlacedForm(RoundedBox((0.5, 0.4, 0.3), 0.03), np.zeros(3), np.eye(3)),))
+    scene = SolidUnion((PlacedShape(RoundedBox((0.5, 0.4, 0.3), 0.03), np.zeros(3), np.eye(3)),))
     assert check_normal_maps(synthetic_normal_maps(scene, views=views, size=64, noise=4, depth="none")) == ()
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fieldwatch.recon.data import NormalMapError, integrate_normals, synthetic_normal_maps
+from fieldwatch.recon.data import integrate_normals, synthetic_normal_maps
+from fieldwatch.recon.data.normal_maps import NormalMapError
 from fieldwatch.recon.geometry import Camera
 
 

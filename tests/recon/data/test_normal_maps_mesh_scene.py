@@ -10,15 +10,13 @@ from scipy.optimize import nnls
 
 from fieldwatch.recon.data import (
     MeshScene,
-    NormalMapError,
-    NormalScene,
     check_normal_maps,
-    read_normal_maps,
     ring_cameras,
     synthetic_normal_maps,
     unit_sphere_of,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps import NormalMapError, NormalScene, read_normal_maps
 from fieldwatch.recon.geometry import Camera, look_at
 
 RADIUS = 0.8

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fieldwatch.recon.data import NormalMapError, NormalView, scaled_normal_view, synthetic_normal_maps
+from fieldwatch.recon.data import NormalView, scaled_normal_view, synthetic_normal_maps
+from fieldwatch.recon.data.normal_maps import NormalMapError
 from fieldwatch.recon.geometry import Camera, look_at
 
 NORMAL = torch.nn.functional.normalize(torch.tensor([0.3, -0.2, -1.0]), dim=0)

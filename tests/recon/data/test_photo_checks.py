@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.recon.data.photos import Candidate, PhotoError, sift_photos
+from fieldwatch.recon.data.photos import PhotoCandidate, PhotoError, check_photos
 from fieldwatch.recon.data.photos.photo_file import check_photo, mask_is_black
 
 FORMATS = {"png": {}, "jpg": {"quality": 92}, "tif": {}, "webp": {"quality": 90}, "bmp": {}}
@@ -27,7 +27,7 @@ def bytes_of(image, kind):
 
 def sift(candidates, **options):
     usual = {"skip": False, "leave_out": None, "source": "a test", "where": "a folder"}
-    return sift_photos(candidates, **{**usual, **options})
+    return check_photos(candidates, **{**usual, **options})
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -80,9 +80,9 @@ def test_missing_and_damaged_photos_are_counted_named_and_left_out_only_when_ask
     for number in range(6):
         path = tmp_path / f"{number}.png"
         path.write_bytes(bytes_of(picture(seed=number), "png"))
-        candidates.append(Candidate(name=path.name, path=path))
+        candidates.append(PhotoCandidate(name=path.name, path=path))
     (tmp_path / "2.png").write_bytes(b"")
-    candidates[4] = Candidate(name="4.png", path=None)
+    candidates[4] = PhotoCandidate(name="4.png", path=None)
     with pytest.raises(PhotoError, match=r"1 of 6 photos .*4\.png.*--skip-unreadable"):
         sift(candidates)
     with pytest.raises(PhotoError, match=r"2\.png.*--skip-unreadable"):
@@ -104,7 +104,7 @@ def test_seventeen_of_sixty_seven_photos_may_be_missing(tmp_path):
         path = tmp_path / f"{number:02d}.png"
         if number % 4 != 1:
             path.write_bytes(whole)
-        candidates.append(Candidate(name=path.name, path=path if path.is_file() else None))
+        candidates.append(PhotoCandidate(name=path.name, path=path if path.is_file() else None))
     found = sift(candidates, skip=True)
     assert (len(found.photos), len(found.left_out)) == (50, 17)
     assert all(name in found.notes[0] for name in found.left_out)

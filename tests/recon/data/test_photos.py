@@ -8,8 +8,16 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import PhotoError, PhotoOptions, PhotoSet, Picture, every_nth
-from fieldwatch.recon.data.photos import PictureFolder, View, assemble, no_points
+from fieldwatch.recon.data import PhotoOptions, PhotoSet
+from fieldwatch.recon.data.photos import (
+    PhotoError,
+    PhotoFolder,
+    PhotoPixels,
+    PosedPhoto,
+    assemble,
+    every_nth,
+    no_points,
+)
 from fieldwatch.recon.data.photos.resampling import by_area
 from fieldwatch.recon.geometry import Camera, Lens
 
@@ -22,7 +30,7 @@ def pinhole(width=40, height=30):
 
 def one(path, lens=None, mask=None, **options):
     """A set of one photo."""
-    view = View(name=path.name, path=path, lens=lens or pinhole(), world_from_camera=EYE, mask=mask)
+    view = PosedPhoto(name=path.name, path=path, lens=lens or pinhole(), world_from_camera=EYE, mask=mask)
     points, colours = no_points()
     options = PhotoOptions(held_out=0, **options)
     return assemble([view], options, points=points, colours=colours, source="a test")
@@ -167,10 +175,10 @@ def test_what_the_lens_did_not_see_is_masked(tmp_path):
 def test_photos_of_one_lens_share_what_straightens_them(tmp_path):
     lens = Lens.of("SIMPLE_RADIAL", 40, 30, [50.0, 20.0, 15.0, 0.1])
     paths = [saved(tmp_path / f"{i}.png", noise(seed=i)) for i in range(3)]
-    views = [View(name=p.name, path=p, lens=lens, world_from_camera=EYE) for p in paths]
+    views = [PosedPhoto(name=p.name, path=p, lens=lens, world_from_camera=EYE) for p in paths]
     points, colours = no_points()
     photos = assemble(views, PhotoOptions(held_out=0), points=points, colours=colours, source="a test")
-    assert len({id(file.straightening) for file in photos.read.files}) == 1
+    assert len({id(file.undistortion) for file in photos.read.files}) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n" + b"x" * 50])
@@ -206,7 +214,7 @@ def test_a_photo_of_floats_is_refused(tmp_path):
 
 def test_two_photos_of_one_name_are_refused(tmp_path):
     path = saved(tmp_path / "a.png", noise())
-    view = View(name="a.png", path=path, lens=pinhole(), world_from_camera=EYE)
+    view = PosedPhoto(name="a.png", path=path, lens=pinhole(), world_from_camera=EYE)
     points, colours = no_points()
     with pytest.raises(PhotoError, match=r"names the photo a.png more than once"):
         assemble([view, view], PhotoOptions(), points=points, colours=colours, source="a test")
@@ -235,7 +243,7 @@ def test_names_are_found_however_they_are_spelled(tmp_path):
     for name in ("a/one.png", "b/one.png", "c/Two.JPG", "three.png", ".hidden.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         noise().convert("RGB").save(tmp_path / name, format="png")
-    folder = PictureFolder(tmp_path)
+    folder = PhotoFolder(tmp_path)
     assert folder.find("a/one.png") == tmp_path / "a/one.png"
     assert folder.find("./c\\two.png") == tmp_path / "c/Two.JPG"
     assert folder.find("two.jpg") == tmp_path / "c/Two.JPG"
@@ -266,13 +274,13 @@ class Counted:
     def __init__(self, broken=()):
         self.reads, self.threads, self.broken = [], set(), broken
 
-    def __call__(self, index: int) -> Picture:
+    def __call__(self, index: int) -> PhotoPixels:
         self.reads.append(index)
         self.threads.add(threading.current_thread().name)
         if index in self.broken:
             msg = f"photo {index}.png cannot be read: copy it again from where it was taken"
             raise PhotoError(msg)
-        return Picture(image=torch.full((4, 4, 3), index, dtype=torch.uint8))
+        return PhotoPixels(image=torch.full((4, 4, 3), index, dtype=torch.uint8))
 
 
 def test_photos_within_the_budget_are_decoded_once_and_the_first_ones_stay():
@@ -281,7 +289,7 @@ def test_photos_within_the_budget_are_decoded_once_and_the_first_ones_stay():
     for _ in range(3):
         assert [int(photo.image[0, 0, 0]) for photo in photos] == list(range(6))
     assert [read.reads.count(i) for i in range(6)] == [1, 1, 3, 3, 3, 3]
-    assert photos.held_bytes == 96
+    assert photos.cached_bytes == 96
 
 
 def test_a_stream_gives_the_order_asked_for_and_decodes_ahead_off_thread():
@@ -327,7 +335,7 @@ def test_an_index_that_is_not_there_is_refused():
 
 
 def test_a_picture_of_another_size_than_its_camera_is_refused():
-    photos = made(lambda _: Picture(image=torch.zeros(4, 5, 3, dtype=torch.uint8)))
+    photos = made(lambda _: PhotoPixels(image=torch.zeros(4, 5, 3, dtype=torch.uint8)))
     with pytest.raises(PhotoError, match=r"photo 0.png came as 5x4, its camera has 4x4"):
         _ = photos[0]
 

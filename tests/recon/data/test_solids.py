@@ -6,11 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwatch.recon.data import SolidScene, solid_cameras, solid_photos
-from fieldwatch.recon.data.solids.forms import Ball, Disc, Ring, RoundedBox
+from fieldwatch.recon.data import SolidScene, solid_photos
+from fieldwatch.recon.data.solids import solid_cameras
+from fieldwatch.recon.data.solids.shapes import Cylinder, RoundedBox, Sphere, Torus
 from fieldwatch.recon.geometry import normals_from_depth
 
-FORMS = [Ball(0.4), Disc(1.0, 0.1), Ring(0.4, 0.15), RoundedBox((0.4, 0.3, 0.2), 0.08)]
+SHAPES = [Sphere(0.4), Cylinder(1.0, 0.1), Torus(0.4, 0.15), RoundedBox((0.4, 0.3, 0.2), 0.08)]
 SCENE = SolidScene()
 
 
@@ -18,32 +19,32 @@ def points_around(count=400, seed=0):
     return np.random.default_rng(seed).uniform(-1.3, 1.3, (count, 3))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_distance_leads_to_the_surface_along_the_normal(form):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_distance_leads_to_the_surface_along_the_normal(shape):
     """An exact distance: gone along the gradient, it ends on the surface; its gradient has length one."""
     points = points_around()
-    gaps, normals = form.distance(points), form.normals(points)
+    gaps, normals = shape.distance(points), shape.normals(points)
     assert np.allclose(np.linalg.norm(normals, axis=1), 1)
     outside = gaps > 0
-    assert np.abs(form.distance((points - gaps[:, None] * normals)[outside])).max() < 1e-12
+    assert np.abs(shape.distance((points - gaps[:, None] * normals)[outside])).max() < 1e-12
     step = 1e-6
-    slope = (form.distance(points + step * normals) - form.distance(points - step * normals)) / (2 * step)
+    slope = (shape.distance(points + step * normals) - shape.distance(points - step * normals)) / (2 * step)
     assert np.allclose(slope[outside], 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_rays_stop_at_the_first_surface_and_miss_only_what_they_miss(form):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rays_stop_at_the_first_surface_and_miss_only_what_they_miss(shape):
     generator = np.random.default_rng(1)
     origins = generator.normal(size=(500, 3))
     origins *= 3 / np.linalg.norm(origins, axis=1, keepdims=True)
     directions = generator.uniform(-0.9, 0.9, (500, 3)) - origins
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    met = form.meet(origins, directions)
+    met = shape.intersect(origins, directions)
     along = np.linspace(0, 6, 3001)
-    gaps = np.stack([form.distance(origins + t * directions) for t in along])
+    gaps = np.stack([shape.distance(origins + t * directions) for t in along])
     hit = np.isfinite(met)
     assert 60 < hit.sum() < 400
-    assert np.abs(form.distance(origins[hit] + met[hit, None] * directions[hit])).max() < 1e-6
+    assert np.abs(shape.distance(origins[hit] + met[hit, None] * directions[hit])).max() < 1e-6
     assert (gaps[:, ~hit].min(0) > -1e-3).all()
     first = np.where((gaps < -1e-3).any(0), along[(gaps < -1e-3).argmax(0)], np.inf)
     assert (met <= first + 1e-9).all()

@@ -6,14 +6,9 @@ import shutil
 import pytest
 import torch
 
-from fieldwatch.recon.data import (
-    GaussianCloud,
-    PlyError,
-    SplatFolderError,
-    open_splat_folder,
-    solid_cameras,
-    write_splat_folder,
-)
+from fieldwatch.recon.data import GaussianCloud, open_splat_folder, write_splat_folder
+from fieldwatch.recon.data.gaussians import PlyError, SplatFolderError
+from fieldwatch.recon.data.solids import solid_cameras
 
 
 def cloud(value=0.0):

@@ -5,16 +5,16 @@ import torch
 
 from fieldwatch.recon.data import (
     GaussianCloud,
-    PhotoError,
     PhotoOptions,
-    SplatFolderError,
     open_splat_folder,
     read_splat_photos,
     solid_photos,
-    write_colmap,
     write_point_ply,
     write_splat_folder,
 )
+from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.recon.data.gaussians import SplatFolderError
+from fieldwatch.recon.data.photos import PhotoError
 
 CLOUD = GaussianCloud(
     means=torch.zeros(2, 3),

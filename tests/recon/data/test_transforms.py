@@ -8,14 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import (
-    PhotoError,
-    PhotoOptions,
-    TransformsError,
-    read_transforms,
-    solid_cameras,
-    write_point_ply,
-)
+from fieldwatch.recon.data import PhotoOptions, read_transforms, write_point_ply
+from fieldwatch.recon.data.photos import PhotoError
+from fieldwatch.recon.data.solids import solid_cameras
+from fieldwatch.recon.data.transforms import TransformsError
 
 CAMERAS = solid_cameras(6, 24)
 ALL = PhotoOptions(held_out=0)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import ClipError, read_clip, synthetic_clip, write_video
+from fieldwatch.recon.data import read_clip, synthetic_clip, write_video
+from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.video_writer import _can_encode
 
 

@@ -90,15 +90,15 @@ def test_the_header_is_described():
     )
     assert ply.ascii
     (element,) = ply.elements
-    assert element == PlyElement(name="a", count=0, properties=(PlyProperty(name="i", kind="i4", counted="u1"),))
+    assert element == PlyElement(name="a", count=0, properties=(PlyProperty(name="i", kind="i4", count_kind="u1"),))
     assert element.lists == ("i",)
-    assert (ply.read(element), ply.left()) == ([], 0)
+    assert (ply.read(element), ply.remaining()) == ([], 0)
 
 
 def test_what_follows_is_counted():
     ply = reader(b"ply\nformat ascii 1.0\nelement a 1\nproperty float x\nend_header\n1 2 3\n")
     ply.read(ply.elements[0])
-    assert ply.left() == 2
+    assert ply.remaining() == 2
 
 
 HEAD = "ply\nformat {} 1.0\n"

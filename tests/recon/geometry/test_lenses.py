@@ -226,8 +226,8 @@ def test_a_smaller_picture_moves_points_in_proportion(model):
 
 def test_which_lenses_bend():
     straight = [lens("PINHOLE"), lens("SIMPLE_PINHOLE"), lens("OPENCV"), lens("FULL_OPENCV"), lens("DIVISION")]
-    assert not any(own.bends for own in straight)
-    assert all(own.bends for own in (lens(k1=0.1), lens(p2=0.1), lens("FISHEYE"), lens("OPENCV_FISHEYE")))
+    assert not any(own.distorts for own in straight)
+    assert all(own.distorts for own in (lens(k1=0.1), lens(p2=0.1), lens("FISHEYE"), lens("OPENCV_FISHEYE")))
 
 
 def test_beyond_the_fold_of_its_formula_a_lens_sees_nothing():

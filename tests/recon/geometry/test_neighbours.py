@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwatch.recon.geometry import (
-    Neighbours,
+    NeighbourRefresher,
     NeighbourTable,
     cached_neighbours,
     nearest_neighbours,
@@ -193,7 +193,7 @@ def test_the_cache_is_in_the_users_cache_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def neighbours():
-    made = Neighbours(count=8)
+    made = NeighbourRefresher(count=8)
     yield made
     made.close()
 

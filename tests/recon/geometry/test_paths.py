@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fieldwatch.recon.geometry import Camera, look_at, looked_at, ring, spiral, turntable
+from fieldwatch.recon.geometry import Camera, focus_point, look_at, ring, spiral, turntable
 
 
 def proper(poses):
@@ -44,7 +44,7 @@ def test_a_ring_is_even_level_and_looks_inwards():
     assert torch.allclose(offsets[:, 2], torch.full((12,), 0.7, dtype=torch.float64))
     steps = (offsets - offsets.roll(1, 0)).norm(dim=-1)
     assert torch.allclose(steps, torch.full_like(steps, 2 * 2 * math.sin(math.pi / 12)))
-    assert torch.allclose(looked_at(cameras(poses)), torch.tensor(target, dtype=torch.float64))
+    assert torch.allclose(focus_point(cameras(poses)), torch.tensor(target, dtype=torch.float64))
 
 
 def test_a_spiral_climbs_over_a_sphere():
@@ -62,7 +62,7 @@ def test_a_turntable_goes_round_what_was_looked_at_in_a_world_of_any_up():
     film = turntable(taken, 30)
     places = torch.stack([camera.position for camera in film])
     assert [camera.name for camera in film[:2]] == ["turntable_0000", "turntable_0001"]
-    assert torch.allclose(looked_at(film), looked_at(taken))
+    assert torch.allclose(focus_point(film), focus_point(taken))
     assert torch.allclose(places[:, 1], torch.full((30,), -1.0, dtype=torch.float64))  # lying: its height runs along -y
     assert torch.allclose(
         film[3].world_from_camera[:3, 1] @ taken[0].world_from_camera[:3, 1], torch.tensor(1.0).double(), atol=0.4
@@ -74,4 +74,4 @@ def test_a_turntable_goes_round_what_was_looked_at_in_a_world_of_any_up():
 def test_cameras_that_look_the_same_way_still_have_a_point():
     poses = torch.eye(4, dtype=torch.float64).repeat(3, 1, 1)
     poses[:, 0, 3] = torch.tensor([-1.0, 0, 1])
-    assert torch.allclose(looked_at(cameras(poses)), torch.tensor([0.0, 0, 1], dtype=torch.float64))
+    assert torch.allclose(focus_point(cameras(poses)), torch.tensor([0.0, 0, 1], dtype=torch.float64))

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fieldwatch.recon.geometry import quaternion_to_matrix
-from fieldwatch.recon.losses import Ellipsoids, flatness_error, opacity_entropy, sample_near, smallest_axis_normals
+from fieldwatch.recon.losses import Ellipsoids, flatness_error, opacity_entropy, sample_near
+from fieldwatch.recon.losses.ellipsoids import smallest_axis_normals
 
 
 def ellipsoids(count, dtype=torch.float64, seed=1):

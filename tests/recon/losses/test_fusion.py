@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from fieldwatch.recon.losses import PIXEL_LOSSES, frequency_error, l1, l2, ms_ssim, pixel_loss, ssim
+from fieldwatch.recon.losses import ms_ssim, pixel_loss, ssim
+from fieldwatch.recon.losses.fusion import PIXEL_LOSSES, frequency_error
+from fieldwatch.recon.losses.pixel import l1, l2
 
 # name: weights of L1, L2, 1 - SSIM, 1 - MS-SSIM, as the original's table has them
 TABLE = {

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fieldwatch.recon.losses import cosine, cosine_error, l1, l2
+from fieldwatch.recon.losses import cosine, cosine_error
+from fieldwatch.recon.losses.pixel import l1, l2
 
 
 def test_pixel_errors_by_hand():

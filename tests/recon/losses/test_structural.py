@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.losses import SCALE_WEIGHTS, ms_ssim, ms_ssim_window, ssim
+from fieldwatch.recon.losses import ms_ssim, ssim
+from fieldwatch.recon.losses.structural import SCALE_WEIGHTS, ms_ssim_window
 
 
 def textbook_ssim(a, b, size=11, sigma=1.5):

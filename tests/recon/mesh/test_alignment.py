@@ -6,8 +6,8 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from fieldwatch.recon.geometry import Similarity
-from fieldwatch.recon.mesh import Triangles, align_mesh, read_mesh
-from fieldwatch.recon.mesh.alignment import moved
+from fieldwatch.recon.mesh import Triangles, read_mesh
+from fieldwatch.recon.mesh.alignment import align_mesh, moved
 
 
 def change_of(scale, turn, shift):

@@ -42,7 +42,7 @@ def test_charts_keep_their_distance(forms):
     inside = np.argwhere(times_covered(uvs, 256)) + 0.5
     owner = find_texels(Triangles(vertices=flat.vertices, faces=flat.faces, uvs=uvs), 256)
     number = np.full((256, 256), -1)
-    number.reshape(-1)[owner.places[owner.inside]] = chart[owner.faces[owner.inside]]
+    number.reshape(-1)[owner.indices[owner.inside]] = chart[owner.faces[owner.inside]]
     found = {int(n): inside[number[tuple((inside - 0.5).astype(int).T)] == n] for n in np.unique(chart)}
     trees = [KDTree(places) for places in found.values()]
     gaps = [tree.query(other.data)[0].min() for i, tree in enumerate(trees) for other in trees[:i]]
@@ -87,12 +87,12 @@ def test_texels_show_the_point_under_their_centre(forms):
     mesh = unwrapped(forms.icosphere(1), size=64)
     texels = find_texels(mesh, 64)
     drawn = np.einsum("tc,tci->ti", texels.weights, mesh.uvs[texels.faces])
-    centres = np.stack([texels.places % 64 + 0.5, 64 - (texels.places // 64 + 0.5)], 1) / 64
+    centres = np.stack([texels.indices % 64 + 0.5, 64 - (texels.indices // 64 + 0.5)], 1) / 64
     gap = np.linalg.norm(drawn - centres, axis=1) * 64
     assert gap[texels.inside].max() < 1e-4
     assert gap[~texels.inside].min() > 0
     assert gap.max() <= REACH + 1e-4
-    assert np.array_equal(np.sort(texels.places[texels.inside]), np.flatnonzero(times_covered(mesh.uvs, 64)))
+    assert np.array_equal(np.sort(texels.indices[texels.inside]), np.flatnonzero(times_covered(mesh.uvs, 64)))
 
 
 @pytest.mark.parametrize("pairs", [10, 1000])
@@ -100,7 +100,7 @@ def test_one_face_over_the_whole_picture_comes_in_bands(monkeypatch, pairs):
     monkeypatch.setattr("fieldwatch.recon.mesh.texels._PAIRS", pairs)
     mesh = Triangles(vertices=np.eye(3), faces=np.array([[0, 1, 2]]), uvs=np.array([[[0.0, 0], [2, 0], [0, 2]]]))
     texels = find_texels(mesh, 50)
-    assert np.array_equal(texels.places, np.arange(50**2))
+    assert np.array_equal(texels.indices, np.arange(50**2))
     assert texels.inside.all()
 
 

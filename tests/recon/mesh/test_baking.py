@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fieldwatch.recon.geometry import look_at
-from fieldwatch.recon.mesh import Baking, MeshError, SeenPhoto, Triangles, bake_texture, unwrapped
+from fieldwatch.recon.mesh import BakingOptions, MeshError, TexturePhoto, Triangles, bake_texture, unwrapped
 from fieldwatch.recon.mesh.baking import blended_colours
-from fieldwatch.recon.mesh.filling import filled_picture
+from fieldwatch.recon.mesh.filling import pad_texture
 from fieldwatch.recon.mesh.texels import Texels, find_texels
 from fieldwatch.recon.render import View, cast_triangles
 
@@ -34,14 +34,14 @@ def photo(mesh, eye, *, colour=colour_at, size=96, mask=None):
     faces = hits.faces.numpy()
     places = np.einsum("hwc,hwci->hwi", hits.barycentrics.numpy().astype(float), mesh.corners[faces])
     image = np.where((faces >= 0)[..., None], colour(places), BLANK)
-    return SeenPhoto(image=np.rint(image).astype(np.uint8), view=view, mask=mask)
+    return TexturePhoto(image=np.rint(image).astype(np.uint8), view=view, mask=mask)
 
 
 def errors(mesh, size, colour=colour_at):
     """Largest difference in any channel, of texels inside faces."""
     texels = find_texels(mesh, size)
     rows = np.flatnonzero(texels.inside)
-    baked = mesh.texture.reshape(-1, 3)[texels.places[rows]]
+    baked = mesh.texture.reshape(-1, 3)[texels.indices[rows]]
     return np.abs(baked - colour(texels.points(mesh, rows))).max(1), texels, rows
 
 
@@ -56,7 +56,9 @@ def cube(half=0.7):
 @pytest.mark.parametrize("blend", ["mean", "best"])
 def test_the_colours_of_a_sphere_come_back(forms, method, blend):
     mesh = unwrapped(forms.icosphere(2), method=method, size=128)
-    baked = bake_texture(mesh, (photo(mesh, eye) for eye in SIX + CORNERS), size=128, how=Baking(blend=blend))
+    baked = bake_texture(
+        mesh, (photo(mesh, eye) for eye in SIX + CORNERS), size=128, options=BakingOptions(blend=blend)
+    )
     off, _, _ = errors(baked.mesh, 128)
     assert baked.seen == 1
     assert off.mean() < 1
@@ -85,7 +87,9 @@ def test_an_occluder_is_not_baked_onto_what_lies_behind(forms):
         return np.where(near[..., None], 255, colour_at(places) * 0.5)
 
     eyes = [(3.5, 0.5, 0), (3.5, -0.5, 0.3), (3.5, 0, -0.6), *SIX[1:]]
-    baked = bake_texture(mesh, [photo(mesh, eye, colour=colour) for eye in eyes], size=256, how=Baking(blend="best"))
+    baked = bake_texture(
+        mesh, [photo(mesh, eye, colour=colour) for eye in eyes], size=256, options=BakingOptions(blend="best")
+    )
     off, texels, rows = errors(baked.mesh, 256, colour)
     assert off[texels.faces[rows] < len(big.faces)].mean() < 1.5
     assert (off[texels.faces[rows] < len(big.faces)] > 40).mean() < 0.002
@@ -110,7 +114,7 @@ def test_masked_pixels_and_background_are_never_taken(forms):
     spoilt = photos[0].image.copy()
     spoilt[:, 48:] = 255
     photos[0] = replace(photos[0], image=spoilt, mask=left)
-    off, _, _ = errors(bake_texture(mesh, photos, size=64, how=Baking(blend="best")).mesh, 64)
+    off, _, _ = errors(bake_texture(mesh, photos, size=64, options=BakingOptions(blend="best")).mesh, 64)
     assert np.quantile(off, 0.98) < 6
 
 
@@ -139,12 +143,12 @@ def test_filling_takes_the_mean_of_the_smallest_square_with_a_colour():
     places = np.array([0, 7 * 8 + 7])
     texels = Texels(
         size=8,
-        places=places,
+        indices=places,
         faces=np.zeros(2, np.int64),
         weights=np.zeros((2, 3), np.float32),
         inside=np.ones(2, np.bool_),
     )
-    picture = filled_picture(texels, np.array([[10, 20, 30], [110, 120, 130]], np.float32))
+    picture = pad_texture(texels, np.array([[10, 20, 30], [110, 120, 130]], np.float32))
     assert (picture[:4, :4] == [10, 20, 30]).all()
     assert (picture[4:, 4:] == [110, 120, 130]).all()
     assert (picture[:4, 4:] == [60, 70, 80]).all()
@@ -180,6 +184,6 @@ def test_what_cannot_be_baked_is_said(forms):
     with pytest.raises(MeshError, match="no texture coordinates"):
         bake_texture(forms.icosphere(0), [], size=32)
     with pytest.raises(MeshError, match="wanted are 1 to 64 views"):
-        Baking(views=0)
+        BakingOptions(views=0)
     with pytest.raises(MeshError, match="its camera 96 x 96"):
-        SeenPhoto(image=np.zeros((96, 95, 3), np.uint8), view=camera(SIX[0]))
+        TexturePhoto(image=np.zeros((96, 95, 3), np.uint8), view=camera(SIX[0]))

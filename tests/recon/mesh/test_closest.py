@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fieldwatch.recon.mesh import MeshError, SurfaceSearch, Triangles, closest_points
+from fieldwatch.recon.mesh import MeshError, Triangles
+from fieldwatch.recon.mesh.closest import SurfaceSearch, closest_points
 from fieldwatch.recon.mesh.point_triangle import nearest_on_triangles
 
 

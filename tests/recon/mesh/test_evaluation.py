@@ -14,10 +14,9 @@ from fieldwatch.recon.mesh import (
     error_ramp,
     evaluate_mesh,
     read_mesh,
-    sample_surface,
-    thinned,
-    visible_points,
 )
+from fieldwatch.recon.mesh.sampling import sample_surface, thinned
+from fieldwatch.recon.mesh.visibility import visible_points
 
 
 def camera_at(position, size=48):

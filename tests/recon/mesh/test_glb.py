@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fieldwatch.recon.mesh import MeshError, Triangles, read_glb, read_mesh, write_glb, write_mesh
+from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh, write_glb, write_mesh
+from fieldwatch.recon.mesh.glb_reader import read_glb
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (8, 4, 3), np.uint8)
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fieldwatch.recon.mesh import MeshError, Triangles, encloses, gaussian_fit, points_inside
+from fieldwatch.recon.mesh import MeshError, Triangles, gaussian_fit
+from fieldwatch.recon.mesh.inside import encloses, points_inside
 
 
 def shifted(mesh, by):

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from fieldwatch.recon.mesh import MeshError, Triangles, aspect_ratios, grade_mesh, mesh_quality, write_mesh
+from fieldwatch.recon.mesh import MeshError, Triangles, grade_mesh, mesh_quality, write_mesh
+from fieldwatch.recon.mesh.quality import aspect_ratios
 
 
 def test_the_figures_of_an_icosphere(forms):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fieldwatch.recon.mesh import MeshError, OrientedPoints, aspect_ratios, snapped
+from fieldwatch.recon.mesh import MeshError, OrientedPoints, snapped
+from fieldwatch.recon.mesh.quality import aspect_ratios
 
 
 def on_sphere(count, radius=1.0):

@@ -10,9 +10,9 @@ def test_an_icosphere_has_each_edge_once(forms):
     mesh = forms.icosphere()
     assert (len(mesh.vertices), len(mesh.faces), len(mesh.edges)) == (642, 1280, 1920)
     assert mesh.closed
-    assert mesh.wound_alike
+    assert mesh.consistently_wound
     assert mesh.outward is True
-    assert not mesh.misturned.any()
+    assert not mesh.misoriented.any()
     assert mesh.areas.sum() == pytest.approx(4 * np.pi, rel=0.01)
     assert mesh.signed_volume == pytest.approx(4 / 3 * np.pi, rel=0.02)
     middles = mesh.corners.mean(1)
@@ -45,25 +45,25 @@ def test_turned_faces_are_found_and_can_be_turned_back(forms):
     which = np.zeros(1280, np.bool_)
     which[[3, 4, 700]] = True
     wrong = mesh.turned(which)
-    assert not wrong.wound_alike
+    assert not wrong.consistently_wound
     assert wrong.outward is None
-    assert np.array_equal(wrong.misturned, which)
-    assert wrong.turned(wrong.misturned).outward is True
+    assert np.array_equal(wrong.misoriented, which)
+    assert wrong.turned(wrong.misoriented).outward is True
 
 
 def test_inside_out_is_consistent_and_faces_inwards(forms):
     mesh = forms.icosphere().turned()
     assert mesh.outward is False
-    assert not mesh.misturned.any()
+    assert not mesh.misoriented.any()
     assert mesh.signed_volume < 0
 
 
 def test_a_moebius_strip_cannot_be_turned_right(forms):
     mesh = forms.mobius()
     assert len(mesh.pieces) == len(mesh.faces)
-    assert not mesh.wound_alike
-    assert mesh.misturned.any()
-    assert not mesh.turned(mesh.misturned).wound_alike
+    assert not mesh.consistently_wound
+    assert mesh.misoriented.any()
+    assert not mesh.turned(mesh.misoriented).consistently_wound
 
 
 def test_pieces_are_numbered_by_size(forms):
@@ -108,7 +108,7 @@ def test_a_face_that_names_a_vertex_twice_has_no_edges(forms):
 def test_a_mesh_without_faces_is_open_and_empty():
     mesh = Triangles(vertices=np.zeros((0, 3)), faces=np.zeros((0, 3), np.int64))
     assert (mesh.closed, mesh.outward, mesh.signed_volume, len(mesh.pieces)) == (False, None, 0.0, 0)
-    assert mesh.welded().misturned.shape == (0,)
+    assert mesh.welded().misoriented.shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,12 @@
 """Data: clips and what they are cut into; photos with their cameras; Gaussians; normal maps; made-up scenes."""
 
-from fieldwatch.recon.data.clip_error import ClipError
-from fieldwatch.recon.data.colmap import ColmapError, ColmapModel, read_colmap, read_colmap_model, write_colmap
+from fieldwatch.recon.data.colmap import read_colmap
 from fieldwatch.recon.data.frames import Clip, read_clip
-from fieldwatch.recon.data.framing import Framing
 from fieldwatch.recon.data.gaussians import (
     GaussianCloud,
-    PlyError,
     SplatFolder,
-    SplatFolderError,
     open_splat_folder,
     read_gaussian_ply,
-    read_point_ply,
     read_splat_cameras,
     write_gaussian_ply,
     write_point_ply,
@@ -20,95 +15,65 @@ from fieldwatch.recon.data.gaussians import (
 from fieldwatch.recon.data.image_folder import read_picture
 from fieldwatch.recon.data.normal_maps import (
     MeshScene,
-    NormalCheck,
-    NormalLayout,
-    NormalMapError,
-    NormalScene,
     NormalSet,
     NormalView,
-    PlacedForm,
     SolidUnion,
     check_normal_maps,
-    draw_normal_maps,
     integrate_normals,
     normal_layout,
+    normal_map_sheet,
     open_normal_maps,
     read_mask_file,
-    read_normal_captures,
     read_normal_file,
-    read_normal_maps,
     ring_cameras,
     scaled_normal_view,
     synthetic_normal_maps,
     unit_sphere_of,
     write_normal_maps,
 )
-from fieldwatch.recon.data.patches import PatchGrid, Window
-from fieldwatch.recon.data.photos import Photo, PhotoError, PhotoOptions, PhotoSet, PhotoStream, Picture, every_nth
-from fieldwatch.recon.data.solids import SolidScene, forward_photos, solid_cameras, solid_photos
+from fieldwatch.recon.data.patches import PatchGrid
+from fieldwatch.recon.data.photos import Photo, PhotoOptions, PhotoSet, PhotoStream
+from fieldwatch.recon.data.solids import SolidScene, solid_photos
 from fieldwatch.recon.data.splat_photos import read_splat_photos
 from fieldwatch.recon.data.synthetic import synthetic_clip
-from fieldwatch.recon.data.transforms import TransformsError, read_transforms
+from fieldwatch.recon.data.transforms import read_transforms
 from fieldwatch.recon.data.video_writer import write_video
 
 __all__ = [
     "Clip",
-    "ClipError",
-    "ColmapError",
-    "ColmapModel",
-    "Framing",
     "GaussianCloud",
     "MeshScene",
-    "NormalCheck",
-    "NormalLayout",
-    "NormalMapError",
-    "NormalScene",
     "NormalSet",
     "NormalView",
     "PatchGrid",
     "Photo",
-    "PhotoError",
     "PhotoOptions",
     "PhotoSet",
     "PhotoStream",
-    "Picture",
-    "PlacedForm",
-    "PlyError",
     "SolidScene",
     "SolidUnion",
     "SplatFolder",
-    "SplatFolderError",
-    "TransformsError",
-    "Window",
     "check_normal_maps",
-    "draw_normal_maps",
-    "every_nth",
-    "forward_photos",
     "integrate_normals",
     "normal_layout",
+    "normal_map_sheet",
     "open_normal_maps",
     "open_splat_folder",
     "read_clip",
     "read_colmap",
-    "read_colmap_model",
     "read_gaussian_ply",
     "read_mask_file",
-    "read_normal_captures",
     "read_normal_file",
-    "read_normal_maps",
     "read_picture",
-    "read_point_ply",
     "read_splat_cameras",
     "read_splat_photos",
     "read_transforms",
     "ring_cameras",
     "scaled_normal_view",
-    "solid_cameras",
     "solid_photos",
     "synthetic_clip",
     "synthetic_normal_maps",
     "unit_sphere_of",
-    "write_colmap",
     "write_gaussian_ply",
     "write_normal_maps",
     "write_point_ply",

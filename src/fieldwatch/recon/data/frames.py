@@ -12,10 +12,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from fieldwatch.recon.data.background_thread import BackgroundThread
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing
-from fieldwatch.recon.data.image_folder import ImageFolder, Selection
-from fieldwatch.recon.data.one_thread import OneThread
+from fieldwatch.recon.data.image_folder import FrameSelection, ImageFolder
 from fieldwatch.recon.data.video_file import VideoFile
 
 GIBIBYTE = 1 << 30
@@ -50,24 +50,26 @@ class FrameStream:
 
     Args:
         source: where the frames come from; only the decoding thread touches it.
-        kept: how many decoded frames are kept.
+        capacity: how many decoded frames are kept.
     """
 
-    def __init__(self, source: FrameSource, kept: int) -> None:
+    def __init__(self, source: FrameSource, capacity: int) -> None:
         self._source = source
-        self._kept = max(kept, 2)
-        self._thread = OneThread("fieldwatch-frames")
+        self._capacity = max(capacity, 2)
+        self._thread = BackgroundThread("fieldwatch-frames")
         self._lock = threading.Lock()
         self._frames: OrderedDict[int, Future[Tensor]] = OrderedDict()
 
     def fetch(self, index: int) -> Future[Tensor]:
         """Begin to decode a frame, or return the one at hand."""
         with self._lock:
+            # Removed and inserted again, so that the dictionary's order is the order of use.
             future = self._frames.pop(index, None)
+            # A frame that failed to decode is tried again instead of raising forever.
             if future is None or (future.done() and future.exception() is not None):
                 future = self._thread.submit(self._source.read, index)
             self._frames[index] = future
-            while len(self._frames) > self._kept:
+            while len(self._frames) > self._capacity:
                 self._frames.popitem(last=False)
             return future
 
@@ -120,12 +122,12 @@ class Clip:
     @classmethod
     def of(cls, frames: UInt8[Tensor, "frames 3 height width"], *, source: str, names: Sequence[str] = ()) -> Self:
         """Make a clip of frames at hand."""
-        hashed = _Digest(Framing())
+        digest = _Digest(Framing())
         for frame in frames:
-            hashed.add(frame)
+            digest.add(frame)
         names = names or [f"frame_{i:05d}" for i in range(len(frames))]
         size = (frames.shape[2], frames.shape[3])
-        return cls(frames, names=names, size=size, digest=hashed.hexdigest(), source=source)
+        return cls(frames, names=names, size=size, digest=digest.hexdigest(), source=source)
 
     @property
     def streams(self) -> bool:
@@ -142,15 +144,15 @@ class Clip:
 
     def __getitem__(self, index: int) -> UInt8[Tensor, "3 height width"]:
         """Return one frame (negative indices count from the end); a streaming clip begins to decode the next."""
-        place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
             msg = f"frame {index} of a clip of {len(self)}: indices run from {-len(self)} to {len(self) - 1}"
             raise IndexError(msg)
         if isinstance(self._frames, Tensor):
-            return self._frames[place]
-        frame = self._frames.fetch(place)
-        if place + 1 < len(self):
-            self._frames.fetch(place + 1)
+            return self._frames[position]
+        frame = self._frames.fetch(position)
+        if position + 1 < len(self):
+            self._frames.fetch(position + 1)
         return self._frames.result(frame)
 
     def __iter__(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
@@ -158,11 +160,12 @@ class Clip:
 
     def batch(self, indices: Iterable[int]) -> UInt8[Tensor, "batch 3 height width"]:
         """Return the frames with these indices, in this order."""
-        places = list(indices)
+        positions = list(indices)
         if isinstance(self._frames, Tensor):
-            return self._frames[places]
-        self.prefetch(places[:1])
-        return torch.stack([self[i] for i in places])
+            return self._frames[positions]
+        # Only the first: each access prefetches the next frame.
+        self.prefetch(positions[:1])
+        return torch.stack([self[i] for i in positions])
 
     def prefetch(self, indices: Iterable[int]) -> None:
         """Begin to decode frames that will be asked for next; nothing to do for a clip in memory."""
@@ -183,6 +186,7 @@ class _Digest:
         self._hash = hashlib.sha256(f"clip 1, crop {framing.crop}, resize {framing.resize}".encode())
 
     def add(self, frame: UInt8[Tensor, "3 height width"]) -> None:
+        # The shape separates frames whose bytes would concatenate to the same stream.
         self._hash.update(f"{tuple(frame.shape)}".encode())
         self._hash.update(frame.contiguous().numpy().data)
 
@@ -218,33 +222,39 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
     """
     path = Path(path).expanduser()
     framing = Framing(crop=crop, resize=resize)
-    selection = Selection(start, count, stride)
+    selection = FrameSelection(start, count, stride)
     if not path.exists():
         msg = f"{path} does not exist: give a folder of images or a video file"
         raise ClipError(msg)
     reader = ImageFolder if path.is_dir() else VideoFile
     source: FrameSource = reader(path, framing, selection)
-    hashed = _Digest(framing)
+    digest = _Digest(framing)
     total = 0
     size = (0, 0)
-    held: list[Tensor] | None = []
+    in_memory: list[Tensor] | None = []
     for frame in source.scan():
-        hashed.add(frame)
+        digest.add(frame)
         total = total + frame.numel()
         size = (frame.shape[1], frame.shape[2])
+        # Over budget, frames seen so far are released at once; the pass goes on for the digest.
         if total > memory_budget:
-            held = None
-        if held is not None:
-            held.append(frame)
-    frames = FrameStream(source, kept=memory_budget * len(source.names) // total) if held is None else _joined(held)
-    if held is not None:
+            in_memory = None
+        if in_memory is not None:
+            in_memory.append(frame)
+    frames = (
+        FrameStream(source, capacity=memory_budget * len(source.names) // total)
+        if in_memory is None
+        else _joined(in_memory)
+    )
+    if in_memory is not None:
         source.close()
-    return Clip(frames, names=source.names, size=size, digest=hashed.hexdigest(), source=str(path), notes=source.notes)
+    return Clip(frames, names=source.names, size=size, digest=digest.hexdigest(), source=str(path), notes=source.notes)
 
 
 def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
     """Stack frames, letting each go once copied, so that memory holds them about once."""
-    joined = frames[0].new_empty((len(frames), *frames[0].shape))
-    for place in reversed(range(len(joined))):
-        joined[place] = frames.pop()
-    return joined
+    stacked = frames[0].new_empty((len(frames), *frames[0].shape))
+    # Popping from the end frees each frame right after it was copied.
+    for position in reversed(range(len(stacked))):
+        stacked[position] = frames.pop()
+    return stacked

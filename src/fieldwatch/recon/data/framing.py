@@ -70,32 +70,33 @@ class Framing:
         """Return the size a frame of `size` ends with; `name` stands in the error if the crop does not fit."""
         crop, last = _parse_crop(self.crop)
         if crop is not None and not last:
-            size = _cropped(size, crop, name)
-        size = _resized(size, _parse_resize(self.resize))
-        return _cropped(size, crop, name) if crop is not None and last else size
+            size = _checked_crop_size(size, crop, name)
+        size = _resized_size(size, _parse_resize(self.resize))
+        return _checked_crop_size(size, crop, name) if crop is not None and last else size
 
     def apply(self, image: Image.Image, name: str = "the frame") -> Image.Image:
         """Crop and resize an 8-bit image; bicubic with a support that grows when shrinking, so nothing aliases."""
         crop, last = _parse_crop(self.crop)
         if crop is not None and not last:
-            image = _cut(image, crop, name)
-        height, width = _resized((image.height, image.width), _parse_resize(self.resize))
+            image = _crop_image(image, crop, name)
+        height, width = _resized_size((image.height, image.width), _parse_resize(self.resize))
         if (height, width) != (image.height, image.width):
             image = image.resize((width, height), Image.Resampling.BICUBIC)
-        return _cut(image, crop, name) if crop is not None and last else image
+        return _crop_image(image, crop, name) if crop is not None and last else image
 
 
-def _resized(size: Size, wanted: Size | int | None) -> Size:
+def _resized_size(size: Size, wanted: Size | int | None) -> Size:
     if wanted is None:
         return size
     if isinstance(wanted, tuple):
         return wanted
     shorter = min(size)
+    # Integer division truncates, as torchvision's resize does.
     height, width = (max(side * wanted // shorter, 1) for side in size)
     return height, width
 
 
-def _cropped(size: Size, crop: Size, name: str) -> Size:
+def _checked_crop_size(size: Size, crop: Size, name: str) -> Size:
     if crop[0] > size[0] or crop[1] > size[1]:
         msg = (
             f"--crop {crop[0]}_{crop[1]} (height_width) is larger than {name}, which is {size[0]}_{size[1]}: "
@@ -105,8 +106,8 @@ def _cropped(size: Size, crop: Size, name: str) -> Size:
     return crop
 
 
-def _cut(image: Image.Image, crop: Size, name: str) -> Image.Image:
-    height, width = _cropped((image.height, image.width), crop, name)
+def _crop_image(image: Image.Image, crop: Size, name: str) -> Image.Image:
+    height, width = _checked_crop_size((image.height, image.width), crop, name)
     top = (image.height - height) // 2
     left = (image.width - width) // 2
     return image.crop((left, top, left + width, top + height))

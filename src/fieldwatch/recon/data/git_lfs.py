@@ -12,6 +12,7 @@ def pointer_text(path: Path) -> str:
         head = file.read(_LONGEST)
     if not head.startswith(_FIRST_LINE):
         return ""
+    # The pointer's lines are "key value"; the one with the size says what is missing.
     fields = dict(line.split(" ", 1) for line in head.decode("utf-8", "replace").splitlines() if " " in line)
     return (
         f"{path} is a Git LFS pointer, not the file itself (which has {fields.get('size', 'unknown')} bytes): "

@@ -9,11 +9,11 @@ from PIL import Image, ImageOps
 from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.data.clip_error import ClipError
 
-_TURNED = frozenset({5, 6, 7, 8})  # EXIF orientations that swap height and width
+_ROTATED_ORIENTATIONS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap height and width
 _ORIENTATION = 0x0112
 
 
-class Decoded(NamedTuple):
+class DecodedImage(NamedTuple):
     """An image in 8-bit RGB, and what had to be done to make it so (one word each, counted by the caller)."""
 
     image: Image.Image
@@ -28,12 +28,12 @@ def image_size(path: Path) -> tuple[int, int]:
     """
     with _opened(path) as image:
         # a PNG would decode all its pixels in search of EXIF behind them
-        seen = image.format != "PNG" or "exif" in image.info
-        turned = seen and image.getexif().get(_ORIENTATION) in _TURNED
-        return (image.width, image.height) if turned else (image.height, image.width)
+        exif_in_header = image.format != "PNG" or "exif" in image.info
+        rotated = exif_in_header and image.getexif().get(_ORIENTATION) in _ROTATED_ORIENTATIONS
+        return (image.width, image.height) if rotated else (image.height, image.width)
 
 
-def read_image(path: Path) -> Decoded:
+def read_image(path: Path) -> DecodedImage:
     """Decode one image file to RGB.
 
     Alpha is composited on black, grey is repeated, 16-bit grey is divided by 257 and rounded, EXIF orientation applied.
@@ -49,9 +49,9 @@ def read_image(path: Path) -> Decoded:
             msg = f"{path} is cut short or damaged ({error}): copy or render this frame again, or remove the file"
             raise ClipError(msg) from error
         orientation = image.getexif().get(_ORIENTATION, 1)
-        shown = ImageOps.exif_transpose(image)
+        upright = ImageOps.exif_transpose(image)
     changes = {"turned upright by EXIF orientation"} if orientation not in {0, 1} else set[str]()
-    return _to_rgb(shown, path, changes)
+    return _to_rgb(upright, path, changes)
 
 
 def _opened(path: Path) -> Image.Image:
@@ -63,16 +63,18 @@ def _opened(path: Path) -> Image.Image:
         raise ClipError(msg) from error
 
 
-def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> Decoded:
+def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> DecodedImage:
     mode = image.mode
     if mode == "F":
         msg = f"{path} holds 32-bit floats, whose range is not stated: convert the frames to 8- or 16-bit PNG"
         raise ClipError(msg)
+    # 65535 / 257 = 255: 16 bits map to 8 exactly at both ends.
     if mode.startswith("I"):
         grey = np.asarray(image.convert("I"), np.int64)
         image = Image.fromarray(((grey.clip(0, 65535) + 128) // 257).astype(np.uint8))
         changes.add("16-bit, rounded to 8 bit")
     if mode in {"RGBA", "LA", "PA", "RGBa", "La"} or "transparency" in image.info:
+        # Also palettes with a transparent entry, whose alpha only the conversion shows.
         rgba = image.convert("RGBA")
         if rgba.getchannel("A").getextrema() != (255, 255):
             black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
@@ -81,4 +83,4 @@ def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> Decoded:
         image = rgba
     if mode in {"1", "L", "LA", "I", "I;16"}:
         changes.add("grey, repeated in three channels")
-    return Decoded(image if image.mode == "RGB" else image.convert("RGB"), frozenset(changes))
+    return DecodedImage(image if image.mode == "RGB" else image.convert("RGB"), frozenset(changes))

@@ -40,7 +40,7 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 height width"]:
 
 
 @dataclass(frozen=True)
-class Selection:
+class FrameSelection:
     """Which frames of a source are used: the first, every how many, and at most how many (None: all)."""
 
     start: int = 0
@@ -56,7 +56,7 @@ class Selection:
             )
             raise ClipError(msg)
 
-    def takes(self, index: int) -> bool:
+    def includes(self, index: int) -> bool:
         """Tell whether the frame with this index in the source is used."""
         offset = index - self.start
         return offset >= 0 and offset % self.stride == 0 and not self.ends_before(index)
@@ -85,7 +85,7 @@ class ImageFolder:
 
     folder: Path
     framing: Framing
-    selection: Selection
+    selection: FrameSelection
     notes: list[str] = field(default_factory=list)
     _paths: list[Path] = field(default_factory=list)
     _changes: dict[str, set[str]] = field(default_factory=dict)
@@ -94,8 +94,10 @@ class ImageFolder:
     def __post_init__(self) -> None:
         """List the frames and check that they will all have one size."""
         images = _list_images(self.folder, self.notes)
-        self._paths = [path for i, path in enumerate(images) if self.selection.takes(i)]
+        # The selection counts all images, so that start and stride mean positions in the folder.
+        self._paths = [path for i, path in enumerate(images) if self.selection.includes(i)]
         self.selection.refuse_nothing(len(self._paths), len(images), self.folder)
+        # From headers alone, before any expensive decoding.
         self._check_sizes()
 
     @property
@@ -116,6 +118,7 @@ class ImageFolder:
         image, changes = read_image(path)
         self._changes[path.name] = set(changes)
         frame = image_tensor(self.framing.apply(image, path.name))
+        # EXIF behind a PNG's pixels, or a replaced file, shows only after decoding.
         if frame.shape[1:] != self._size:
             msg = (
                 f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), not {self._size[0]}_{self._size[1]} as "
@@ -162,6 +165,7 @@ def _list_images(folder: Path, notes: list[str]) -> list[Path]:
     if len(images) < len(entries):
         others = sorted({p.name for p in entries} - {p.name for p in images})
         notes.append(f"ignored {len(others)} entries of {folder} that are no images, for example {others[0]}")
+    # The name breaks ties between names that differ in leading zeros or case only.
     ordered = sorted(images, key=lambda p: (natural_key(p.name), p.name))
     if ordered != sorted(images, key=lambda p: p.name):
         notes.append("frames are in natural order (2 before 10), which differs from the alphabetical one")
@@ -169,8 +173,10 @@ def _list_images(folder: Path, notes: list[str]) -> list[Path]:
 
 
 def _no_images(folder: Path, entries: list[Path]) -> str:
-    deeper = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
+    subfolders = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
     kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
-    found = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
-    remedy = f"did you mean {min(deeper)}?" if deeper else "convert the frames to PNG, or give the video file itself"
-    return f"no image among the {len(entries)} entries of {folder} (found {found}): {remedy}"
+    summary = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
+    remedy = (
+        f"did you mean {min(subfolders)}?" if subfolders else "convert the frames to PNG, or give the video file itself"
+    )
+    return f"no image among the {len(entries)} entries of {folder} (found {summary}): {remedy}"

@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 
-class Window(NamedTuple):
+class PatchWindow(NamedTuple):
     """A patch-sized rectangle of a frame, in pixels."""
 
     top: int
@@ -85,6 +85,7 @@ class PatchGrid:
             raise ValueError(msg)
         count, channels = frames.shape[:2]
         covered = frames[..., : self.rows * self.patch_height, : self.columns * self.patch_width]
+        # [frame, channel, row, y, column, x] to [frame, row, column, channel, y, x].
         cells = covered.reshape(count, channels, self.rows, self.patch_height, self.columns, self.patch_width)
         return cells.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, self.patch_height, self.patch_width)
 
@@ -118,7 +119,7 @@ class PatchGrid:
         grid_t, grid_y, grid_x = torch.meshgrid(t, y, x, indexing="ij")
         return torch.stack([grid_t, grid_x, grid_y], dim=-1).reshape(-1, 3)
 
-    def window(self, x: float, y: float) -> Window:
+    def window(self, x: float, y: float) -> PatchWindow:
         """Patch-sized window around a centre given as fractions of width and height, pushed inside the frame.
 
         Its corner is int(centre - size / 2), so a centre of `centres` gives exactly that patch.
@@ -128,4 +129,4 @@ class PatchGrid:
         left = int(round(x * self.width - self.patch_width / 2, 6))
         top = min(max(top, 0), self.height - self.patch_height)
         left = min(max(left, 0), self.width - self.patch_width)
-        return Window(top, left, self.patch_height, self.patch_width)
+        return PatchWindow(top, left, self.patch_height, self.patch_width)

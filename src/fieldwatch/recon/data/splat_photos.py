@@ -4,14 +4,14 @@ from pathlib import Path
 
 from fieldwatch.recon.data.gaussians import SplatFolder, SplatFolderError, read_point_ply
 from fieldwatch.recon.data.photos import (
-    Candidate,
+    PhotoCandidate,
+    PhotoFolder,
     PhotoOptions,
     PhotoSet,
-    PictureFolder,
-    View,
+    PosedPhoto,
     assemble,
+    check_photos,
     no_points,
-    sift_photos,
 )
 from fieldwatch.recon.geometry import Camera, Lens
 
@@ -31,41 +31,41 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
         SplatFolderError: the run left no cameras, or there is no folder of photos.
         PhotoError: photos are missing, unreadable, or of another shape than their cameras.
     """
-    place = Path(images).expanduser()
-    if not folder.cameras or not place.is_dir():
-        lacking = f"{place} is no folder" if folder.cameras else f"{folder.folder} has no cameras.json"
-        msg = f"{lacking}: give the folder that the model was trained from with -s (images/ and sparse/)"
+    photo_path = Path(images).expanduser()
+    if not folder.cameras or not photo_path.is_dir():
+        missing = f"{photo_path} is no folder" if folder.cameras else f"{folder.folder} has no cameras.json"
+        msg = f"{missing}: give the folder that the model was trained from with -s (images/ and sparse/)"
         raise SplatFolderError(msg)
     options = options or PhotoOptions()
-    pictures = PictureFolder(place)
-    sifted = sift_photos(
-        [Candidate(name=camera.name, path=pictures.find(camera.name)) for camera in folder.cameras],
+    photo_folder = PhotoFolder(photo_path)
+    usable = check_photos(
+        [PhotoCandidate(name=camera.name, path=photo_folder.find(camera.name)) for camera in folder.cameras],
         skip=options.skip_unreadable,
         leave_out=options.leave_out,
         source=f"the splats in {folder.folder}",
-        where=pictures.holds,
+        where=photo_folder.holds,
     )
     views = [
-        View(
-            name=photo.path.relative_to(place).as_posix(),
+        PosedPhoto(
+            name=photo.path.relative_to(photo_path).as_posix(),
             path=photo.path,
             lens=_lens(camera),
             world_from_camera=camera.world_from_camera,
             transparent=photo.transparent,
         )
         for camera in folder.cameras
-        if (photo := sifted.photos.get(camera.name)) is not None
+        if (photo := usable.photos.get(camera.name)) is not None
     ]
-    first = folder.folder / "input.ply"
-    points, colours = read_point_ply(first) if first.is_file() else no_points()
+    initial_points = folder.folder / "input.ply"
+    points, colours = read_point_ply(initial_points) if initial_points.is_file() else no_points()
     return assemble(
         views,
         options,
         points=points,
         colours=colours,
         source=str(folder.folder),
-        notes=sifted.notes,
-        left_out=sifted.left_out,
+        notes=usable.notes,
+        left_out=usable.left_out,
     )
 
 

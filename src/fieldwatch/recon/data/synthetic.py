@@ -14,13 +14,14 @@ Array = NDArray[np.floating]
 Colour = tuple[float, float, float]
 
 
-class _Texture:
+class _NoiseTexture:
     """Smooth noise: sums of cosines of random direction and phase, octave by octave."""
 
     def __init__(self, generator: np.random.Generator, octaves: int, waves: int = 5) -> None:
         self._waves: list[tuple[float, float, float, float]] = []
         for octave in range(octaves):
             for _ in range(waves):
+                # Integers, scaled: the draws are the same on every platform.
                 angle, phase = (2 * math.pi * float(x) for x in generator.integers(0, 1 << 20, 2) / (1 << 20))
                 reach = 1.6 * 2.0**octave
                 self._waves.append((reach * math.cos(angle), reach * math.sin(angle), phase, 0.62**octave / waves))
@@ -29,12 +30,13 @@ class _Texture:
         """Return values about in -1 .. 1."""
         total = np.zeros(np.broadcast(u, v).shape, np.float32)
         for across, down, phase, weight in self._waves:
+            # Each octave doubles the frequency and has 0.62 times the amplitude.
             total += weight * np.cos(2 * math.pi * (across * u + down * v) + phase, dtype=np.float32)
         return 1.6 * total
 
 
 @dataclass(frozen=True)
-class _View:
+class _FrameCoordinates:
     """Where each pixel of a frame looks, in world units of the frame's height; the camera pans and zooms."""
 
     u: Array
@@ -42,7 +44,7 @@ class _View:
     pixel: float
 
     @classmethod
-    def at(cls, time: float, height: int, width: int) -> "_View":
+    def at(cls, time: float, height: int, width: int) -> "_FrameCoordinates":
         zoom = 1.0 + 0.12 * math.sin(2 * math.pi * time * 0.5)
         rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
         u = ((columns + 0.5 - width / 2) / height) / zoom + 0.35 * time
@@ -68,40 +70,40 @@ class _Scene:
 
     def __init__(self, seed: int) -> None:
         generator = np.random.Generator(np.random.PCG64(seed))
-        self.sky, self.far, self.near, self.skin, self.wood = (_Texture(generator, n) for n in (3, 4, 4, 2, 3))
+        self.sky, self.far, self.near, self.skin, self.wood = (_NoiseTexture(generator, n) for n in (3, 4, 4, 2, 3))
         self.shift = float(generator.integers(0, 1000)) / 1000
 
     def draw(self, time: float, height: int, width: int) -> Array:
         """Paint one frame from back to front; `time` runs from 0 to 1."""
-        view = _View.at(time, height, width)
+        view = _FrameCoordinates.at(time, height, width)
         picture = self._sky(view)
         for layer in (self._far_hills, self._crate, self._near_hills, self._ball, self._star):
             picture = layer(picture, view, time)
         return picture.clip(0, 1)
 
-    def _sky(self, view: _View) -> Array:
+    def _sky(self, view: _FrameCoordinates) -> Array:
         # distant things pan less than the camera
         clouds = np.clip(self.sky(0.35 * view.u + self.shift, 0.8 * view.v) * 0.9, 0, 1)
         blue = _mix((0.25, 0.48, 0.80), (0.80, 0.87, 0.93), np.clip(view.v + 0.55, 0, 1))
         return _blend(blue, np.array((0.98, 0.97, 0.95), np.float32), clouds)
 
-    def _far_hills(self, picture: Array, view: _View, time: float) -> Array:
+    def _far_hills(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
         u = view.u - 0.2 * time
         ridge = 0.04 + 0.09 * np.sin(3.1 * u + 6 * self.shift) + 0.04 * np.sin(7.3 * u + 1.0)
         shade = 0.5 + 0.5 * self.far(0.7 * u, 0.7 * view.v)
         return _blend(picture, _mix((0.28, 0.42, 0.38), (0.45, 0.58, 0.45), shade), view.cover(ridge - view.v))
 
-    def _near_hills(self, picture: Array, view: _View, time: float) -> Array:
+    def _near_hills(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
         del time  # they stand still; only the camera moves
         ridge = 0.24 + 0.06 * np.sin(2.2 * view.u + 2.0 + self.shift)
         shade = np.clip(0.5 + 0.6 * self.near(1.1 * view.u, 1.6 * view.v), 0, 1)
         return _blend(picture, _mix((0.22, 0.36, 0.12), (0.58, 0.66, 0.25), shade), view.cover(ridge - view.v))
 
-    def _crate(self, picture: Array, view: _View, time: float) -> Array:
+    def _crate(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
         """Draw a wooden box that turns while it sinks behind the near hill and rises again."""
         x = -0.35 + 0.75 * time
         y = 0.10 + 0.10 * math.sin(2 * math.pi * time)
-        across, down = _turned(view, x, y, 0.9 * math.pi * time)
+        across, down = _rotated(view, x, y, 0.9 * math.pi * time)
         side = 0.15
         distance = np.maximum(np.abs(across), np.abs(down)) - side
         grain = 0.5 + 0.5 * self.wood(1.2 * across / side, 0.25 * down / side)
@@ -111,7 +113,7 @@ class _Scene:
         colour = _blend(colour, np.array((0.36, 0.20, 0.10), np.float32), np.maximum(frame, brace) * 0.8)
         return _blend(picture, colour, view.cover(distance))
 
-    def _ball(self, picture: Array, view: _View, time: float) -> Array:
+    def _ball(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
         """Draw a shaded ball that rolls from right to left in hops."""
         radius = 0.17
         x = 0.75 - 0.85 * time
@@ -123,18 +125,19 @@ class _Scene:
         depth = np.sqrt(np.clip(1 - across**2 - down**2, 0, 1))
         light = np.clip((-0.45 * across - 0.65 * down + 0.62 * depth), 0, 1)
         spin = -2.2 * math.pi * time
-        turned = math.cos(spin) * across + math.sin(spin) * down
-        stripe = np.clip(0.5 + 5 * np.sin(4.2 * np.arctan2(turned, depth + 0.15)), 0, 1)
+        rotated = math.cos(spin) * across + math.sin(spin) * down
+        stripe = np.clip(0.5 + 5 * np.sin(4.2 * np.arctan2(rotated, depth + 0.15)), 0, 1)
         colour = _mix((0.85, 0.16, 0.13), (0.98, 0.90, 0.80), stripe.astype(np.float32))
         colour = colour * (0.30 + 0.75 * light + 0.08 * self.skin(across, down))[..., None]
         colour = colour + 0.7 * (light**30)[..., None]
         return _blend(picture, colour, view.cover((np.hypot(across, down) - 1).astype(np.float32) * radius))
 
-    def _star(self, picture: Array, view: _View, time: float) -> Array:
+    def _star(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
         """Draw a five-pointed star that spins across the sky, in front of everything."""
         x = -0.55 + 1.35 * time
         y = -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
-        across, down = _turned(view, x, y, 1.4 * math.pi * time)
+        across, down = _rotated(view, x, y, 1.4 * math.pi * time)
+        # Folds the star onto half a tip by its symmetry.
         sector = 2 * math.pi / 5
         angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
         reach = np.hypot(across, down)
@@ -151,7 +154,7 @@ class _Scene:
         return _blend(picture, colour, view.cover(distance))
 
 
-def _turned(view: _View, x: float, y: float, angle: float) -> tuple[Array, Array]:
+def _rotated(view: _FrameCoordinates, x: float, y: float, angle: float) -> tuple[Array, Array]:
     """Coordinates around a point, turned."""
     across = view.u - x
     down = view.v - y

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing
-from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, Selection, image_tensor
+from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, FrameSelection, image_tensor
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -41,7 +41,7 @@ class VideoFile:
 
     path: Path
     framing: Framing
-    selection: Selection
+    selection: FrameSelection
     notes: list[str] = field(default_factory=list)
     _indices: list[int] = field(default_factory=list)
     _stamps: list[int] = field(default_factory=list)
@@ -67,8 +67,9 @@ class VideoFile:
             size = size or (frame.height, frame.width)
             if size != (frame.height, frame.width):
                 raise ClipError(_size_change(self.path, index, size, frame))
-            if self.selection.takes(index):
+            if self.selection.includes(index):
                 self._indices.append(index)
+                # -1 marks a missing stamp, which disables seeking.
                 self._stamps.append(-1 if frame.pts is None else frame.pts)
                 yield self._finish(frame)
         self.selection.refuse_nothing(len(self._indices), cursor.decoded, self.path)
@@ -76,19 +77,20 @@ class VideoFile:
 
     def read(self, index: int) -> UInt8[Tensor, "3 height width"]:
         """Decode one frame by seeking to the key frame before it, or by decoding on where it is near."""
-        ordinal = self._indices[index]
+        frame_index = self._indices[index]
         stamp = self._stamps[index]
         if self._cursor is None:
             self._cursor = _Cursor(self.path)
-        strictly = all(a < b for a, b in zip(self._stamps, self._stamps[1:], strict=False)) and self._stamps[0] >= 0
-        frame = self._cursor.seek(ordinal, stamp) if strictly else None
+        # Seeking by time needs stamps that are unique, ascending and not negative.
+        seekable = all(a < b for a, b in zip(self._stamps, self._stamps[1:], strict=False)) and self._stamps[0] >= 0
+        frame = self._cursor.seek(frame_index, stamp) if seekable else None
         if frame is None:  # no usable time stamps: count from the beginning
             self._cursor.close()
             self._cursor = _Cursor(self.path)
-            while self._cursor.decoded <= ordinal:
+            while self._cursor.decoded <= frame_index:
                 frame = self._cursor.next()
         if frame is None:
-            msg = f"frame {ordinal} of {self.path} is gone: the file changed while it was in use; start again"
+            msg = f"frame {frame_index} of {self.path} is gone: the file changed while it was in use; start again"
             raise ClipError(msg)
         return self._finish(frame)
 
@@ -128,16 +130,18 @@ class _Cursor:
         self.decoded += frame is not None
         return frame
 
-    def seek(self, ordinal: int, stamp: int) -> "VideoFrame | None":
+    def seek(self, frame_index: int, stamp: int) -> "VideoFrame | None":
         """Return the frame with this index and time stamp, or None if the stamps do not lead to it."""
-        if not 0 <= ordinal - self.decoded <= _READ_AHEAD:
+        if not 0 <= frame_index - self.decoded <= _READ_AHEAD:
+            # Seeking lands on the key frame at or before the stamp; decoding goes on from there.
             self.container.seek(stamp, stream=self.stream, backward=True)
             self._frames = self._decode(checked=False)
         for frame in self._frames:
+            # Past the stamp: this file's stamps cannot be trusted for seeking.
             if frame.pts is None or frame.pts > stamp:
                 return None
             if frame.pts == stamp:
-                self.decoded = ordinal + 1
+                self.decoded = frame_index + 1
                 return frame
         return None
 
@@ -145,6 +149,7 @@ class _Cursor:
         """Yield frames; a file that ends early raises where the whole of it is read."""
         problem = ""
         try:
+            # Packet by packet, to notice those that FFmpeg marks as corrupt.
             for packet in self.container.demux(self.stream):
                 self._packets += packet.size > 0
                 if packet.is_corrupt:
@@ -154,6 +159,7 @@ class _Cursor:
                     yield frame
         except FFmpegError as error:
             problem = error.strerror or type(error).__name__
+        # A file cut at a packet border decodes without an error; the header tells.
         problem = problem or self._missing()
         if checked and problem:
             raise ClipError(_cut_short(self.path, self.decoded, problem))
@@ -162,10 +168,14 @@ class _Cursor:
         """Say what the header promised beyond what the file holds, or nothing."""
         if self.stream.frames > self._packets:
             return f"the header states {self.stream.frames} frames"
-        stated = (self.container.duration or 0) / av.time_base
-        alone = len(self.container.streams) == 1
-        if alone and self.stream.frames == 0 and self._end < 0.9 * stated - 1.0 / float(self.stream.average_rate or 1):
-            return f"the header states {stated:.2f} s, the last frame is at {self._end:.2f} s"
+        stated_seconds = (self.container.duration or 0) / av.time_base
+        only_stream = len(self.container.streams) == 1
+        if (
+            only_stream
+            and self.stream.frames == 0
+            and self._end < 0.9 * stated_seconds - 1.0 / float(self.stream.average_rate or 1)
+        ):
+            return f"the header states {stated_seconds:.2f} s, the last frame is at {self._end:.2f} s"
         return ""
 
 
@@ -187,6 +197,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
         msg = f"{path} holds no video stream (found: {kinds}): give a file with pictures in it"
         raise ClipError(msg)
     stream = container.streams.video[0]
+    # Lets FFmpeg decode frames in parallel where the codec can.
     stream.thread_type = "AUTO"
     return container, stream
 

@@ -58,18 +58,22 @@ def _encode(
     stream = None
     size = (0, 0)
     for number, frame in enumerate(frames):
-        here = (int(frame.shape[1]), int(frame.shape[2]))
+        frame_size = (int(frame.shape[1]), int(frame.shape[2]))
         if stream is None:
-            size = here
+            size = frame_size
             stream = _stream(container, size, rate, quality)
-        if here != size:
-            msg = f"frame {number} for {path} is {here[0]}_{here[1]}, the first was {size[0]}_{size[1]} (height_width)"
+        if frame_size != size:
+            msg = (
+                f"frame {number} for {path} is {frame_size[0]}_{frame_size[1]}, the first was {size[0]}_{size[1]} "
+                "(height_width)"
+            )
             raise ClipError(msg)
         picture = av.VideoFrame.from_ndarray(_even(frame).permute(1, 2, 0).contiguous().numpy(), format="rgb24")
         container.mux(stream.encode(picture))
     if stream is None:
         msg = f"no frame was given for {path}: a video needs at least one"
         raise ClipError(msg)
+    # Flushes the frames that the encoder still holds back.
     container.mux(stream.encode(None))
 
 
@@ -80,6 +84,7 @@ def _stream(container: "OutputContainer", size: tuple[int, int], rate: float, qu
     stream = cast("VideoStream", container.add_stream(name, Fraction(rate).limit_denominator(1001), options))
     stream.height = size[0] + size[0] % 2
     stream.width = size[1] + size[1] % 2
+    # The only chroma format that every player decodes.
     stream.pix_fmt = "yuv420p"
     return stream
 

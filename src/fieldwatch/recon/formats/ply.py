@@ -45,12 +45,12 @@ class PlyProperty:
     Attributes:
         name: its name.
         kind: numpy's code of its type, such as ``f4``, without the byte order.
-        counted: of a list, the code of the type of its length; empty otherwise.
+        count_kind: of a list, the code of the type of its length; empty otherwise.
     """
 
     name: str
     kind: str
-    counted: str = ""
+    count_kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class PlyElement:
     @property
     def lists(self) -> tuple[str, ...]:
         """The names of its lists."""
-        return tuple(item.name for item in self.properties if item.counted)
+        return tuple(item.name for item in self.properties if item.count_kind)
 
 
 @final
@@ -108,20 +108,21 @@ class PlyReader:
                 )
             return [np.empty(0, np.dtype([]))]
         if not element.lists:
+            # Rows of fixed size: one read takes them all.
             columns: list[Column] = [(item.name, item.kind) for item in element.properties]
             return [self._body.take(columns, element.count)]
         tables = list[Table]()
-        left = element.count
-        while left:
+        remaining = element.count
+        while remaining:
             columns = _next_columns(self._body, element)
-            table = self._body.take(columns, _alike_rows(self._body, columns, element, left))
+            table = self._body.take(columns, _uniform_row_count(self._body, columns, element, remaining))
             tables.append(table)
-            left -= len(table)
+            remaining -= len(table)
         return tables
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return how many bytes, or numbers of an ASCII file, follow what was read."""
-        return self._body.left()
+        return self._body.remaining()
 
 
 def write_ply(file: BufferedIOBase, elements: Mapping[str, Table]) -> None:
@@ -140,35 +141,36 @@ def write_ply(file: BufferedIOBase, elements: Mapping[str, Table]) -> None:
         lines += _property_lines(table.dtype)
     file.write("\n".join([*lines, "end_header", ""]).encode("ascii"))
     for table in elements.values():
-        file.write(_as_bytes(np.ascontiguousarray(table)).data)
+        file.write(_bytes_of(np.ascontiguousarray(table)).data)
 
 
 def _property_lines(dtype: np.dtype[Any]) -> list[str]:
     lines = list[str]()
-    counted = ""
+    count_type = ""
     for name in dtype.names or ():
-        kind = dtype[name]
-        code = kind.base.str.lstrip("<|=")
-        if code not in _NAMES:
+        column_type = dtype[name]
+        type_code = column_type.base.str.lstrip("<|=")
+        if type_code not in _NAMES:
             raise PlyError(
-                f"column {name} has the type {kind.base}: expected one of {', '.join(_NAMES)}, little endian"
+                f"column {name} has the type {column_type.base}: expected one of {', '.join(_NAMES)}, little endian"
             )
         if name.endswith(_COUNT):
-            counted = _NAMES[code]
-        elif kind.subdtype is not None:
-            lines.append(f"property list {counted} {_NAMES[code]} {name}")
+            count_type = _NAMES[type_code]
+        elif column_type.subdtype is not None:
+            lines.append(f"property list {count_type} {_NAMES[type_code]} {name}")
         else:
-            lines.append(f"property {_NAMES[code]} {name}")
+            lines.append(f"property {_NAMES[type_code]} {name}")
     return lines
 
 
-def _as_bytes(table: Table) -> NDArray[np.uint8]:
+def _bytes_of(table: Table) -> NDArray[np.uint8]:
     """View a contiguous table as its bytes."""
     return table.reshape(-1).view(np.uint8) if table.size else np.empty(0, np.uint8)
 
 
 def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int]:
     """Return the order of the body, the elements, and where the body begins."""
+    # A header has no stated length: one bounded read keeps a large foreign file out of memory.
     start = file.read(_LONGEST_HEADER)
     end = start.find(b"end_header")
     if not start.startswith(b"ply") or end < 0:
@@ -176,39 +178,46 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
     order = ""
     elements = list[tuple[str, int, list[PlyProperty]]]()
     for line in start[:end].decode("ascii", "replace").splitlines()[1:]:
-        words = line.split()
-        if not words or words[0] in {"comment", "obj_info"}:
+        tokens = line.split()
+        if not tokens or tokens[0] in {"comment", "obj_info"}:
             continue
-        if words[0] == "format" and len(words) > 1 and words[1] in _ORDERS:
-            order = words[1]
-        elif words[0] == "element" and len(words) == 3 and words[2].isdecimal() and len(words[2]) < 19:
-            elements.append((words[1], int(words[2]), []))
-        elif words[0] == "property" and elements and (described := _property(words)):
-            name, _, known = elements[-1]
-            if any(item.name == described.name for item in known):
+        if tokens[0] == "format" and len(tokens) > 1 and tokens[1] in _ORDERS:
+            order = tokens[1]
+        # Fewer than 19 digits: the count fits a signed 64-bit integer.
+        elif tokens[0] == "element" and len(tokens) == 3 and tokens[2].isdecimal() and len(tokens[2]) < 19:
+            elements.append((tokens[1], int(tokens[2]), []))
+        elif tokens[0] == "property" and elements and (parsed := _property(tokens)):
+            name, _, properties = elements[-1]
+            if any(item.name == parsed.name for item in properties):
                 raise PlyError(
-                    f"its header names a property of {name} twice ({described.name}), which is not PLY: write it again"
+                    f"its header names a property of {name} twice ({parsed.name}), which is not PLY: write it again"
                 )
-            known.append(described)
+            properties.append(parsed)
         else:
             raise PlyError(f"its header has the line {line!r}, which is not PLY: it is damaged, write or copy it again")
     if not order:
         raise PlyError("its header does not say whether it is ascii or binary: it lacks a format line; write it again")
+    # The body begins right after the line of end_header, which may itself end in "\r\n".
     line_end = start.find(b"\n", end)
     size = line_end + 1 if line_end >= 0 else len(start)
-    described_elements = tuple(
-        PlyElement(name=name, count=count, properties=tuple(known)) for name, count, known in elements
+    parsed_elements = tuple(
+        PlyElement(name=name, count=count, properties=tuple(properties)) for name, count, properties in elements
     )
-    return order, described_elements, size
+    return order, parsed_elements, size
 
 
-def _property(words: Sequence[str]) -> PlyProperty | None:
+def _property(tokens: Sequence[str]) -> PlyProperty | None:
     """Return what a line of a header describes; None if that is no property."""
-    if len(words) == 3 and words[1] in _TYPES:
-        return PlyProperty(name=words[2], kind=_TYPES[words[1]])
-    if len(words) == 5 and words[1] == "list" and words[3] in _TYPES:
-        counted = _TYPES.get(words[2], "f")
-        return None if counted.startswith("f") else PlyProperty(name=words[4], kind=_TYPES[words[3]], counted=counted)
+    if len(tokens) == 3 and tokens[1] in _TYPES:
+        return PlyProperty(name=tokens[2], kind=_TYPES[tokens[1]])
+    if len(tokens) == 5 and tokens[1] == "list" and tokens[3] in _TYPES:
+        # An unknown or floating-point length type falls through to "f" and is refused below.
+        count_kind = _TYPES.get(tokens[2], "f")
+        return (
+            None
+            if count_kind.startswith("f")
+            else PlyProperty(name=tokens[4], kind=_TYPES[tokens[3]], count_kind=count_kind)
+        )
     return None
 
 
@@ -228,17 +237,17 @@ class _Body(Protocol):
         """Return the next rows and move on behind them."""
         ...
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return how many bytes or numbers follow."""
         ...
 
 
 def _body_of(file: BufferedIOBase, order: str, start: int) -> _Body:
     if order != "ascii":
-        return _Bytes(file, _ORDERS[order], start)
+        return _BinaryBody(file, _ORDERS[order], start)
     file.seek(start)
     try:
-        return _Words(np.array(file.read().split(), np.float64))
+        return _AsciiBody(np.array(file.read().split(), np.float64))
     except ValueError as error:
         raise PlyError(
             f"it says ascii, but holds something else than numbers ({error}): write or copy it again"
@@ -246,69 +255,72 @@ def _body_of(file: BufferedIOBase, order: str, start: int) -> _Body:
 
 
 @final
-class _Bytes:
+class _BinaryBody:
     """A binary body; only what is asked for is read."""
 
     def __init__(self, file: BufferedIOBase, order: str, start: int) -> None:
         self._file = file
         self._order = order
-        self._place = start
+        self._offset = start
+        # The file's size bounds every read, so that a huge count in the header allocates nothing.
         self._end = file.seek(0, 2)
 
     def peek(self, columns: Sequence[Column], count: int) -> Table:
         kind = np.dtype([(name, self._order + code, *size) for name, code, *size in columns])
-        if self.left() < kind.itemsize * count:
+        if self.remaining() < kind.itemsize * count:
             raise PlyError(
-                f"{count} rows of {kind.itemsize} bytes are due, {self.left()} bytes are left: "
+                f"{count} rows of {kind.itemsize} bytes are due, {self.remaining()} bytes are left: "
                 "it is cut short, copy it again"
             )
         table = np.empty(count, kind)
-        self._file.seek(self._place)
-        if self._file.readinto(_as_bytes(table).data) < table.nbytes:
+        self._file.seek(self._offset)
+        # readinto fills the table in place: no second copy of a large file.
+        if self._file.readinto(_bytes_of(table).data) < table.nbytes:
             raise PlyError("it became shorter while it was read: copy it again")
         return table
 
     def take(self, columns: Sequence[Column], count: int) -> Table:
         table = self.peek(columns, count)
-        self._place += table.nbytes
+        self._offset += table.nbytes
         return table
 
-    def left(self) -> int:
-        return max(self._end - self._place, 0)
+    def remaining(self) -> int:
+        return max(self._end - self._offset, 0)
 
 
 @final
-class _Words:
+class _AsciiBody:
     """An ASCII body: numbers, however they are spread over lines."""
 
     def __init__(self, numbers: NDArray[np.float64]) -> None:
         self._numbers = numbers
-        self._place = 0
+        self._offset = 0
 
     def peek(self, columns: Sequence[Column], count: int) -> Table:
         widths = [_width(column) for column in columns]
         row = sum(widths)
-        if self.left() < row * count:
+        if self.remaining() < row * count:
             raise PlyError(
-                f"{count} rows of {row} numbers are due, {self.left()} numbers are left: it is cut short, copy it again"
+                f"{count} rows of {row} numbers are due, {self.remaining()} numbers are left: it is cut short, "
+                "copy it again"
             )
-        block = self._numbers[self._place : self._place + row * count].reshape(count, row)
+        block = self._numbers[self._offset : self._offset + row * count].reshape(count, row)
         table = np.empty(count, np.dtype([(name, code, *size) for name, code, *size in columns]))
         start = 0
         for (name, code, *_), width in zip(columns, widths, strict=True):
             values = block[:, start : start + width]
-            _check_whole(name, code, values)
+            _check_integers(name, code, values)
             table[name] = values.reshape(table[name].shape)
             start += width
         return table
 
     def take(self, columns: Sequence[Column], count: int) -> Table:
         table = self.peek(columns, count)
-        self._place += count * sum(_width(column) for column in columns)
+        self._offset += count * sum(_width(column) for column in columns)
         return table
 
-    def left(self) -> int:
-        return len(self._numbers) - self._place
+    def remaining(self) -> int:
+        return len(self._numbers) - self._offset
 
 
 def _width(column: Column) -> int:
@@ -317,9 +329,10 @@ def _width(column: Column) -> int:
     return int(np.prod(size[0])) if size else 1
 
 
-def _check_whole(name: str, code: str, values: NDArray[np.float64]) -> None:
+def _check_integers(name: str, code: str, values: NDArray[np.float64]) -> None:
     if code.startswith("f"):
         return
+    # All numbers were parsed as float64; an integer column must hold what its type can hold.
     limits = np.iinfo(code)
     good = np.isfinite(values) & (values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)
     if not good.all():
@@ -331,12 +344,13 @@ def _check_whole(name: str, code: str, values: NDArray[np.float64]) -> None:
 def _next_columns(body: _Body, element: PlyElement) -> list[Column]:
     """Return the columns of the next row, its lists as long as they are there."""
     columns = list[Column]()
+    # The count of a list decides how long its next column is, so columns are found one by one.
     for item in element.properties:
-        if not item.counted:
+        if not item.count_kind:
             columns.append((item.name, item.kind))
             continue
         count_name = f"{item.name}{_COUNT}"
-        columns.append((count_name, item.counted))
+        columns.append((count_name, item.count_kind))
         length = int(body.peek(columns, 1)[count_name][0])
         if not 0 <= length <= _LONGEST_LIST:
             raise PlyError(
@@ -346,18 +360,19 @@ def _next_columns(body: _Body, element: PlyElement) -> list[Column]:
     return columns
 
 
-def _alike_rows(body: _Body, columns: Sequence[Column], element: PlyElement, left: int) -> int:
+def _uniform_row_count(body: _Body, columns: Sequence[Column], element: PlyElement, remaining: int) -> int:
     """Return how many of the next rows have lists as long as those of the first, found in growing strides."""
     body.peek(columns, 1)  # the first row is there, whole
-    alike = 1
-    tried = 1
+    uniform = 1
+    stride = 1
     counts = [f"{name}{_COUNT}" for name in element.lists]
-    while alike == tried < left:
-        tried = min(4 * tried, left)
+    while uniform == stride < remaining:
+        # Strides grow fourfold: files with lists of one length take few passes, mixed ones lose little.
+        stride = min(4 * stride, remaining)
         try:
-            table = body.peek(columns, tried)
+            table = body.peek(columns, stride)
         except PlyError:  # later rows are shorter, or missing: row by row, the next look says which
-            return alike
+            return uniform
         same = np.logical_and.reduce([table[name] == table[name][0] for name in counts])
-        alike = tried if same.all() else int(same.argmin())
-    return alike
+        uniform = stride if same.all() else int(same.argmin())
+    return uniform

@@ -3,10 +3,10 @@
 from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras
 from fieldwatch.recon.geometry.lenses import LENS_MODELS, Lens, LensError
 from fieldwatch.recon.geometry.neighbour_cache import cached_neighbours, neighbour_cache_folder
-from fieldwatch.recon.geometry.neighbour_refresh import Neighbours
+from fieldwatch.recon.geometry.neighbour_refresh import NeighbourRefresher
 from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbours
 from fieldwatch.recon.geometry.normals import normals_from_depth
-from fieldwatch.recon.geometry.paths import look_at, looked_at, ring, spiral, turntable
+from fieldwatch.recon.geometry.paths import focus_point, look_at, ring, spiral, turntable
 from fieldwatch.recon.geometry.rigid import inverse_rigid, rigid, transform_points
 from fieldwatch.recon.geometry.rotations import (
     exponential,
@@ -30,8 +30,8 @@ __all__ = [
     "Camera",
     "Lens",
     "LensError",
+    "NeighbourRefresher",
     "NeighbourTable",
-    "Neighbours",
     "Similarity",
     "align_points",
     "cached_neighbours",
@@ -40,12 +40,12 @@ __all__ = [
     "constant_to_colours",
     "exponential",
     "far_cameras",
+    "focus_point",
     "harmonic_colours",
     "harmonics",
     "harmonics_count",
     "inverse_rigid",
     "look_at",
-    "looked_at",
     "matrix_to_quaternion",
     "near_cameras",
     "nearest_neighbours",

@@ -116,16 +116,17 @@ class Camera:
 
         Points with a depth of 0 or less are behind the camera: their place in the picture means nothing.
         """
+        # Full perspective projection; points in the camera's plane get a harmless divisor.
         x, y, depth = transform_points(self.camera_from_world.to(points), points).unbind(-1)
         safe = torch.where(depth == 0, torch.ones_like(depth), depth)
         return torch.stack([self.fx * x / safe + self.cx, self.fy * y / safe + self.cy], -1), depth
 
 
-_FAR = 20.0
+_FAR_RATIO = 20.0
 """Times the median camera's distance from the middle, from which on a camera is taken for misplaced."""
-_FAR_SHARE = 0.1
+_MAX_FAR_SHARE = 0.1
 """Share of the cameras that may stand that far away: more of them are how the scene was photographed."""
-_FEWEST = 4
+_MIN_CAMERAS = 4
 
 
 def camera_extent(cameras: Sequence[Camera]) -> float:
@@ -150,15 +151,16 @@ def far_cameras(cameras: Sequence[Camera]) -> tuple[int, ...]:
     A camera is far when its distance from the middle (the median of each coordinate) is over 20 times the median of
     these distances. None is, where there are fewer than four cameras, or where more than a tenth of them would be.
     """
-    if len(cameras) < _FEWEST:
+    if len(cameras) < _MIN_CAMERAS:
         return ()
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
+    # Medians, so that the misplaced cameras do not shift the center they are measured from.
     distances = (positions - positions.quantile(0.5, dim=0)).norm(dim=-1)
-    far = (distances > _FAR * distances.quantile(0.5)).nonzero()[:, 0].tolist()
-    return tuple(far) if len(far) <= max(_FAR_SHARE * len(cameras), 1) else ()
+    far = (distances > _FAR_RATIO * distances.quantile(0.5)).nonzero()[:, 0].tolist()
+    return tuple(far) if len(far) <= max(_MAX_FAR_SHARE * len(cameras), 1) else ()
 
 
 def near_cameras(cameras: Sequence[Camera]) -> list[Camera]:
     """Return the cameras without those of `far_cameras`."""
     far = set(far_cameras(cameras))
-    return [camera for place, camera in enumerate(cameras) if place not in far]
+    return [camera for index, camera in enumerate(cameras) if index not in far]

@@ -43,8 +43,8 @@ LENS_MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 """COLMAP's number and the parameters, in its order, of every model that a pinhole camera can stand in for."""
 
-_STEPS = 4096  # radii at which a lens is checked for folding over
-_STRAIGHT = 1e-12  # of a squared radius: nearer to the axis no lens bends anything
+_RADIUS_STEPS = 4096  # radii at which a lens is checked for folding over
+_MIN_SQUARED_RADIUS = 1e-12  # of a squared radius: nearer to the axis no lens bends anything
 
 
 class LensError(InputError):
@@ -93,23 +93,24 @@ class Lens:
             msg = f"camera model {model} takes {len(names)} parameters ({' '.join(names)}), {len(parameters)} came"
             raise LensError(msg)
         values = dict(zip(names, map(float, parameters), strict=True))
+        # Models with one focal length call it f; the others have fx and fy.
         fx = values.pop("f", values.get("fx", 0.0))
         fy = values.pop("fy", 0.0)
         values.pop("fx", None)
         cx = values.pop("cx")
         cy = values.pop("cy")
-        fine = all(map(math.isfinite, parameters)) and fx > 0 and (fy or fx) > 0 and min(width, height) > 0
-        if not fine:
+        plausible = all(map(math.isfinite, parameters)) and fx > 0 and (fy or fx) > 0 and min(width, height) > 0
+        if not plausible:
             msg = (
                 f"a {model} camera of {width}x{height} pixels with {' '.join(names)} = {list(parameters)}: size and "
                 "focal lengths must be above 0 and all numbers finite; run the reconstruction again"
             )
             raise LensError(msg)
-        lens = {"fx": fx, "fy": fy or fx, "cx": cx, "cy": cy}
-        return cls(model=model, width=width, height=height, **lens, distortion=tuple(values.items()))
+        intrinsics = {"fx": fx, "fy": fy or fx, "cx": cx, "cy": cy}
+        return cls(model=model, width=width, height=height, **intrinsics, distortion=tuple(values.items()))
 
     @property
-    def bends(self) -> bool:
+    def distorts(self) -> bool:
         """Whether it sees anything else than a pinhole camera."""
         straight = self.model in {"SIMPLE_PINHOLE", "PINHOLE"}
         curved = self.model in _FISHEYE | {"FOV", "EUCM"}
@@ -119,8 +120,8 @@ class Lens:
         """Return the lens in front of another number of pixels."""
         across = width / self.width
         down = height / self.height
-        moved = {"fx": self.fx * across, "fy": self.fy * down, "cx": self.cx * across, "cy": self.cy * down}
-        return replace(self, width=width, height=height, **moved)
+        intrinsics = {"fx": self.fx * across, "fy": self.fy * down, "cx": self.cx * across, "cy": self.cy * down}
+        return replace(self, width=width, height=height, **intrinsics)
 
     def distort(self, points: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n 2"]:
         """Bend points of the plane at depth 1 (x / z, y / z)."""
@@ -128,22 +129,23 @@ class Lens:
         if self.model in _FISHEYE:
             points = _equidistant(points)
         squared = points.square().sum(-1, keepdim=True)
-        bent = points * self._radial(squared, k)
-        shifted = bent if self.model.startswith("RAD_TAN") else points
-        return bent + _tangential(shifted, k) + _prism(shifted, k)
+        distorted = points * self._radial(squared, k)
+        # RAD_TAN adds tangential and prism terms to the radially distorted point, the others to the plain one.
+        shifted = distorted if self.model.startswith("RAD_TAN") else points
+        return distorted + _tangential(shifted, k) + _prism(shifted, k)
 
     def project(self, points: Float[Tensor, "*n 2"]) -> tuple[Float[Tensor, "*n 2"], Bool[Tensor, "*n"]]:
         """Return where points of the plane at depth 1 fall in the picture, and whether they fall into it at all.
 
         Points beyond the radius at which the lens's formula folds over, where it no longer describes the glass, do not.
         """
-        bent = self.distort(points)
-        x = self.fx * bent[..., 0] + self.cx
-        y = self.fy * bent[..., 1] + self.cy
+        distorted = self.distort(points)
+        x = self.fx * distorted[..., 0] + self.cx
+        y = self.fy * distorted[..., 1] + self.cy
         inside = (x >= 0) & (x <= self.width) & (y >= 0) & (y <= self.height)
-        if self.bends and points.numel():
+        if self.distorts and points.numel():
             radius = points.detach().norm(dim=-1)
-            inside = inside & (radius <= self.seen_radius(float(radius.max())))
+            inside = inside & (radius <= self.valid_radius(float(radius.max())))
         return torch.stack([x, y], -1), inside
 
     def _radial(self, squared: Tensor, k: dict[str, float]) -> Tensor:
@@ -159,25 +161,27 @@ class Lens:
             return over / _polynomial(squared, (k["k4"], k["k5"], k["k6"]))
         return _polynomial(squared, [k.get(f"k{i}", 0.0) for i in range(1, 7)])
 
-    def seen_radius(self, reach: float) -> float:
-        """Return the distance from the axis at depth 1, at most `reach`, up to which the lens's formula holds.
+    def valid_radius(self, limit: float) -> float:
+        """Return the distance from the axis at depth 1, at most `limit`, up to which the lens's formula holds.
 
         Farther out it folds over: a point farther out would be seen nearer to the centre.
         """
-        radii = torch.linspace(0, reach, _STEPS, dtype=torch.float64)
+        radii = torch.linspace(0, limit, _RADIUS_STEPS, dtype=torch.float64)
         axis = torch.stack([radii, torch.zeros_like(radii)], -1)
+        # Tangential and prism terms are small and not radial: folding is judged without them.
         radial = tuple((name, value) for name, value in self.distortion if name[0] not in "ps")
-        plain = replace(self, distortion=radial)
-        seen = plain.distort(axis)[:, 0]
-        folds = torch.nonzero(~(seen.diff() > 0))[:, 0]
-        return float(radii[int(folds[0])]) if len(folds) else reach
+        radial_lens = replace(self, distortion=radial)
+        distorted = radial_lens.distort(axis)[:, 0]
+        # The first radius at which the distorted radius stops growing; NaN counts as folding, too.
+        folds = torch.nonzero(~(distorted.diff() > 0))[:, 0]
+        return float(radii[int(folds[0])]) if len(folds) else limit
 
 
 def _equidistant(points: Tensor) -> Tensor:
     """Bring points to the distance from the axis that is their angle to it."""
     squared = points.square().sum(-1, keepdim=True)
-    radius = squared.clamp_min(_STRAIGHT).sqrt()
-    return points * torch.where(squared > _STRAIGHT, torch.atan(radius) / radius, torch.ones_like(radius))
+    radius = squared.clamp_min(_MIN_SQUARED_RADIUS).sqrt()
+    return points * torch.where(squared > _MIN_SQUARED_RADIUS, torch.atan(radius) / radius, torch.ones_like(radius))
 
 
 def _polynomial(squared: Tensor, coefficients: Sequence[float]) -> Tensor:
@@ -190,12 +194,13 @@ def _polynomial(squared: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 def _field_of_view(squared: Tensor, omega: float) -> Tensor:
     """Devernay and Faugeras, Straight lines have to be straight, 2001."""
-    if abs(omega) < math.sqrt(_STRAIGHT):
+    # The limit omega -> 0 is the identity; the formula would divide 0 by 0.
+    if abs(omega) < math.sqrt(_MIN_SQUARED_RADIUS):
         return torch.ones_like(squared)
     stretch = 2 * math.tan(omega / 2)
-    radius = squared.clamp_min(_STRAIGHT).sqrt()
-    bent = torch.atan(radius * stretch) / (radius * omega)
-    return torch.where(squared > _STRAIGHT, bent, torch.full_like(bent, stretch / omega))
+    radius = squared.clamp_min(_MIN_SQUARED_RADIUS).sqrt()
+    scale = torch.atan(radius * stretch) / (radius * omega)
+    return torch.where(squared > _MIN_SQUARED_RADIUS, scale, torch.full_like(scale, stretch / omega))
 
 
 def _tangential(points: Tensor, k: dict[str, float]) -> Tensor:

@@ -56,15 +56,17 @@ def cached_neighbours(
 
 
 def _key(points: Tensor, count: int) -> str:
-    places = np.ascontiguousarray(points.detach().numpy(force=True))
-    digest = hashlib.blake2b(_FORMAT + f" {places.dtype.str} {places.shape} {count}".encode(), digest_size=20)
-    digest.update(places.data)
+    coordinates = np.ascontiguousarray(points.detach().numpy(force=True))
+    # Type, shape and count are part of the key, as equal bytes may mean other points.
+    digest = hashlib.blake2b(_FORMAT + f" {coordinates.dtype.str} {coordinates.shape} {count}".encode(), digest_size=20)
+    digest.update(coordinates.data)
     return digest.hexdigest()
 
 
 def _read(file: Path, points: int, count: int) -> NeighbourTable | None:
     """The table in a file, or None where there is no sound one."""
     try:
+        # The size limit keeps a damaged header from allocating more than the table takes.
         arrays = read_npz(file, ("indices", "squared"), largest=8 * points * count)
         indices = arrays["indices"]
         squared = arrays["squared"]
@@ -73,6 +75,7 @@ def _read(file: Path, points: int, count: int) -> NeighbourTable | None:
     shapes = indices.shape == squared.shape == (points, count)
     if not shapes or indices.dtype != np.int32 or squared.dtype != np.float32:
         return None
+    # A wrong index would read other rows silently, or crash much later.
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < points:
         return None
     return NeighbourTable(indices=torch.from_numpy(indices), squared=torch.from_numpy(squared))
@@ -81,14 +84,16 @@ def _read(file: Path, points: int, count: int) -> NeighbourTable | None:
 def _write(file: Path, table: NeighbourTable) -> None:
     """Write whole or not at all, whoever else writes the same."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    # On the same file system, so that the rename is atomic.
     with tempfile.TemporaryDirectory(dir=file.parent, prefix="writing-") as folder:
-        made = Path(folder) / file.name
-        np.savez(made, indices=table.indices.numpy(force=True), squared=table.squared.numpy(force=True))
-        made.replace(file)
+        draft = Path(folder) / file.name
+        np.savez(draft, indices=table.indices.numpy(force=True), squared=table.squared.numpy(force=True))
+        draft.replace(file)
 
 
 def _trim(folder: Path, limit: int, newest: Path) -> None:
     """Delete the oldest tables, but not the one just written, until the rest fits the limit."""
+    # Oldest first, by modification time.
     sizes = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob("*.npz"))
     total = sum(size for _, size, _ in sizes)
     for _, size, file in sizes:

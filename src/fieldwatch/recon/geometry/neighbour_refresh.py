@@ -13,19 +13,19 @@ from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbo
 
 
 @dataclass(kw_only=True, eq=False)
-class _Search:
+class _PendingSearch:
     """One search under way: for which points, on which device, and which of them are still wanted."""
 
     future: Future[NeighbourTable]
     points: Float[Tensor, "n 3"]
     device: torch.device
-    kept: Bool[Tensor, " n"]
+    keep: Bool[Tensor, " n"]
 
 
-class Neighbours:
+class NeighbourRefresher:
     """The current table of neighbours, and its refresh on a thread of its own (scipy searches without Python's lock).
 
-        neighbours = Neighbours(count=16)
+        neighbours = NeighbourRefresher(count=16)
         neighbours.start(means)          # at step 500
         ...                              # the old table serves
         table = neighbours.take()        # at step 510, say: always at the same step, so that a run repeats
@@ -38,7 +38,7 @@ class Neighbours:
         self.count = count
         self.table: NeighbourTable | None = None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="neighbours")
-        self._search: _Search | None = None
+        self._search: _PendingSearch | None = None
 
     @property
     def searching(self) -> bool:
@@ -59,13 +59,14 @@ class Neighbours:
             folder: of the tables on disk; None is the user's cache folder.
         """
         self.drop()
-        places = points.detach().to("cpu", copy=True)
+        # copy=True also on a CPU: the optimizer moves the points while the thread searches.
+        positions = points.detach().to("cpu", copy=True)
         if cached:
-            future = self._worker.submit(cached_neighbours, places, self.count, folder=folder)
+            future = self._worker.submit(cached_neighbours, positions, self.count, folder=folder)
         else:
-            future = self._worker.submit(nearest_neighbours, places, self.count)
-        kept = torch.ones(len(places), dtype=torch.bool)
-        self._search = _Search(future=future, points=places, device=points.device, kept=kept)
+            future = self._worker.submit(nearest_neighbours, positions, self.count)
+        keep = torch.ones(len(positions), dtype=torch.bool)
+        self._search = _PendingSearch(future=future, points=positions, device=points.device, keep=keep)
 
     def take(self) -> NeighbourTable:
         """Wait for the search that was started, make its table the current one and return it.
@@ -79,33 +80,36 @@ class Neighbours:
         if search is None:
             raise RuntimeError("there is no search of neighbours to take: call start(points) first, then take() once")
         table = search.future.result()
-        if not bool(search.kept.all()):
-            table = table.pruned(search.kept, search.points[search.kept])
+        if not bool(search.keep.all()):
+            # Points were removed while the search ran: renumber, and search the broken rows again.
+            table = table.pruned(search.keep, search.points[search.keep])
         self.table = table.to(search.device)
         return self.table
 
-    def prune(self, kept: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> None:
+    def prune(self, keep: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> None:
         """Let go of points: in the current table, and in the one being searched.
 
         Args:
-            kept: which of the points there were stay.
+            keep: which of the points there were stay.
             points: those that stay.
 
         Raises:
-            ValueError: see `NeighbourTable.pruned`; or `kept` is of another length than the points being searched.
+            ValueError: see `NeighbourTable.pruned`; or `keep` is of another length than the points being searched.
         """
         search = self._search
         if search is not None:
-            known = int(search.kept.sum())
-            if len(kept) != known:
+            searched = int(search.keep.sum())
+            if len(keep) != searched:
                 msg = (
-                    f"a prune of {len(kept)} points came while neighbours of {known} are searched: after points were "
+                    f"a prune of {len(keep)} points came while neighbours of {searched} are searched: after points "
+                    "were "
                     f"added, call start(points) again"
                 )
                 raise ValueError(msg)
-            search.kept[search.kept.nonzero()[:, 0]] = kept.to("cpu")
+            # The mask counts the points of the start; `keep` only those that are left since.
+            search.keep[search.keep.nonzero()[:, 0]] = keep.to("cpu")
         if self.table is not None:
-            self.table = self.table.pruned(kept, points)
+            self.table = self.table.pruned(keep, points)
 
     def drop(self) -> None:
         """Give up the search under way, if any; the current table stays."""

@@ -26,31 +26,33 @@ class NeighbourTable:
         """Return the table on another device."""
         return NeighbourTable(indices=self.indices.to(device), squared=self.squared.to(device))
 
-    def pruned(self, kept: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> "NeighbourTable":
+    def pruned(self, keep: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> "NeighbourTable":
         """Return the table of the points that are kept.
 
         A row that lost none of its neighbours is only renumbered; the others are searched anew.
 
         Args:
-            kept: the points that stay.
+            keep: the points that stay.
             points: those that stay, in their order.
 
         Raises:
-            ValueError: `points` are not as many as `kept` says, or there are points that are not finite.
+            ValueError: `points` are not as many as `keep` says, or there are points that are not finite.
         """
-        survivors = int(kept.sum())
+        survivors = int(keep.sum())
         if len(points) != survivors:
             msg = f"{survivors} points are kept, but {len(points)} were given: pass the points after the prune"
             raise ValueError(msg)
         device = self.indices.device
-        kept = kept.to(self.indices.device)
-        numbers = torch.cumsum(kept, 0, dtype=torch.int32) - 1
-        rows = self.indices[kept]
-        whole = kept[rows].all(-1) & (rows.shape[-1] <= survivors)
+        keep = keep.to(self.indices.device)
+        # Running count of survivors: the new row of every point that stays.
+        new_rows = torch.cumsum(keep, 0, dtype=torch.int32) - 1
+        rows = self.indices[keep]
+        # A row stays valid when all its neighbors survive: what was nearest still is.
+        intact = keep[rows].all(-1) & (rows.shape[-1] <= survivors)
         count = min(rows.shape[-1], survivors)
-        indices = numbers[rows][:, :count]
-        squared = self.squared[kept][:, :count]
-        broken = (~whole).nonzero()[:, 0]
+        indices = new_rows[rows][:, :count]
+        squared = self.squared[keep][:, :count]
+        broken = (~intact).nonzero()[:, 0]
         if len(broken):
             fresh = _searched(_checked(points), broken.numpy(force=True).astype(np.int32), count)
             indices[broken], squared[broken] = (torch.from_numpy(array).to(device) for array in fresh)
@@ -75,57 +77,61 @@ def nearest_neighbours(points: Float[Tensor, "n 3"], count: int = 16) -> Neighbo
     if count < 1:
         msg = f"{count} neighbours were asked for: every point has at least one, itself, so ask for 1 or more"
         raise ValueError(msg)
-    places = _checked(points)
-    found = _searched(places, np.arange(len(places), dtype=np.int32), min(count, len(places)))
-    indices, squared = (torch.from_numpy(array).to(points.device) for array in found)
+    coordinates = _checked(points)
+    arrays = _searched(coordinates, np.arange(len(coordinates), dtype=np.int32), min(count, len(coordinates)))
+    indices, squared = (torch.from_numpy(array).to(points.device) for array in arrays)
     return NeighbourTable(indices=indices, squared=squared)
 
 
 def _checked(points: Tensor) -> Float[ndarray, "n 3"]:
-    places = points.detach().numpy(force=True).astype(np.float64)
-    wrong = np.flatnonzero(~np.isfinite(places).all(-1))
+    coordinates = points.detach().numpy(force=True).astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(coordinates).all(-1))
     if len(wrong):
         msg = (
-            f"{len(wrong)} of {len(places)} points are not finite, the first is number {wrong[0]} at "
-            f"{tuple(places[wrong[0]].tolist())}: neighbours exist for finite points only, so prune these first"
+            f"{len(wrong)} of {len(coordinates)} points are not finite, the first is number {wrong[0]} at "
+            f"{tuple(coordinates[wrong[0]].tolist())}: neighbours exist for finite points only, so prune these first"
         )
         raise ValueError(msg)
-    return places
+    return coordinates
 
 
 def _searched(
-    places: Float[ndarray, "n 3"], asked: Int32[ndarray, " rows"], count: int
+    coordinates: Float[ndarray, "n 3"], query_rows: Int32[ndarray, " rows"], count: int
 ) -> tuple[Int32[ndarray, "rows k"], Float32[ndarray, "rows k"]]:
-    """Neighbours of the points `asked`, in that order; `count` is at most the number of points."""
-    if not len(asked):
+    """Neighbours of the points `query_rows`, in that order; `count` is at most the number of points."""
+    if not len(query_rows):
         return np.empty((0, count), np.int32), np.empty((0, count), np.float32)
-    tree = KDTree(places, balanced_tree=False)
+    # Median balancing costs build time and does not change the answers.
+    tree = KDTree(coordinates, balanced_tree=False)
     # in the tree's own order the search visits memory that it has just seen
     order = np.asarray(tree.indices, dtype=np.int32)
-    if len(asked) < len(places):
-        order = order[np.isin(order, asked, assume_unique=True)]
-    distances, found = tree.query(places[order], k=count)
-    into = np.searchsorted(asked, order)
-    indices = np.empty((len(asked), count), np.int32)
-    squared = np.empty((len(asked), count), np.float32)
+    if len(query_rows) < len(coordinates):
+        order = order[np.isin(order, query_rows, assume_unique=True)]
+    distances, neighbour_rows = tree.query(coordinates[order], k=count)
+    target_rows = np.searchsorted(query_rows, order)
+    indices = np.empty((len(query_rows), count), np.int32)
+    squared = np.empty((len(query_rows), count), np.float32)
     # one neighbour comes without its axis
-    indices[into], squared[into] = (np.reshape(array, (-1, count)) for array in (found, np.square(distances)))
-    _own_first(indices, squared, asked)
+    indices[target_rows], squared[target_rows] = (
+        np.reshape(array, (-1, count)) for array in (neighbour_rows, np.square(distances))
+    )
+    _self_first(indices, squared, query_rows)
     return indices, squared
 
 
-def _own_first(
-    indices: Int32[ndarray, "rows k"], squared: Float32[ndarray, "rows k"], own: Int32[ndarray, " rows"]
+def _self_first(
+    indices: Int32[ndarray, "rows k"], squared: Float32[ndarray, "rows k"], self_rows: Int32[ndarray, " rows"]
 ) -> None:
     """Put every point first in its row: among points at one place the tree may put another first, or leave it out."""
-    rows = np.flatnonzero(indices[:, 0] != own)
+    rows = np.flatnonzero(indices[:, 0] != self_rows)
     if not len(rows):
         return
-    there = indices[rows] == own[rows, None]
-    place = np.where(there.any(-1), there.argmax(-1), indices.shape[1] - 1)[:, None]
+    is_self = indices[rows] == self_rows[rows, None]
+    # Where the point is not in its own row, it replaces the farthest neighbor.
+    self_column = np.where(is_self.any(-1), is_self.argmax(-1), indices.shape[1] - 1)[:, None]
     columns = np.arange(indices.shape[1])[None]
-    source = np.where(columns == 0, place, np.where(columns <= place, columns - 1, columns))
+    source = np.where(columns == 0, self_column, np.where(columns <= self_column, columns - 1, columns))
     indices[rows] = np.take_along_axis(indices[rows], source, 1)
     squared[rows] = np.take_along_axis(squared[rows], source, 1)
-    indices[rows, 0] = own[rows]
+    indices[rows, 0] = self_rows[rows]
     squared[rows, 0] = 0.0

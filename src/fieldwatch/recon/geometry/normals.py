@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fieldwatch.recon.geometry.cameras import Camera
 
-_SMALLEST = 1e-20  # of a squared area, in squared world units to the fourth
+_MIN_SQUARED_AREA = 1e-20  # of a squared area, in squared world units to the fourth
 
 
 def normals_from_depth(
@@ -35,21 +35,23 @@ def normals_from_depth(
             f"{camera.width}x{camera.height}: bring them to one size, with camera.resized"
         )
         raise ValueError(msg)
-    seen = depth.detach() > 0
-    seen = seen if mask is None else seen & mask
-    valid = torch.zeros_like(seen)
-    valid[1:-1, 1:-1] = seen[1:-1, 1:-1] & seen[:-2, 1:-1] & seen[2:, 1:-1] & seen[1:-1, :-2] & seen[1:-1, 2:]
+    known = depth.detach() > 0
+    known = known if mask is None else known & mask
+    valid = torch.zeros_like(known)
+    valid[1:-1, 1:-1] = known[1:-1, 1:-1] & known[:-2, 1:-1] & known[2:, 1:-1] & known[1:-1, :-2] & known[1:-1, 2:]
     # relative to the camera, not the world's origin: differences of large numbers lose digits
     directions = camera.directions().to(depth)
     points = directions * depth[..., None]
     right = torch.zeros_like(points)
     down = torch.zeros_like(points)
+    # Central differences between the left and right (upper and lower) neighbors.
     right[1:-1, 1:-1] = points[1:-1, 2:] - points[1:-1, :-2]
     down[1:-1, 1:-1] = points[2:, 1:-1] - points[:-2, 1:-1]
     # with y down and z forward this order points back at the camera
     area = torch.linalg.cross(down, right)
     squared = area.square().sum(-1, keepdim=True)
-    valid = valid & (squared[..., 0].detach() > _SMALLEST)
+    valid = valid & (squared[..., 0].detach() > _MIN_SQUARED_AREA)
+    # 1 where invalid: rsqrt's infinite slope at 0 stays out of the graph.
     safe = torch.where(valid[..., None], squared, torch.ones_like(squared))
     unit = torch.where(valid[..., None], area, torch.zeros_like(area)) * safe.rsqrt()
     return unit @ camera.world_from_camera[:3, :3].T.to(depth), valid

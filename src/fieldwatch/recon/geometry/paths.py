@@ -13,7 +13,7 @@ from fieldwatch.recon.geometry.rigid import rigid
 
 Point = Sequence[float]
 
-_ALONG = 1e-6  # sine of the angle to `up` below which up says nothing
+_MIN_SINE = 1e-6  # sine of the angle to `up` below which up says nothing
 
 
 def look_at(position: Point, target: Point, up: Point = (0.0, 0.0, 1.0)) -> Float[Tensor, "4 4"]:
@@ -24,17 +24,18 @@ def look_at(position: Point, target: Point, up: Point = (0.0, 0.0, 1.0)) -> Floa
     Raises:
         ValueError: position and target are the same point.
     """
-    place = torch.tensor(list(position), dtype=torch.float64)
-    forward = torch.tensor(list(target), dtype=torch.float64) - place
+    origin = torch.tensor(list(position), dtype=torch.float64)
+    forward = torch.tensor(list(target), dtype=torch.float64) - origin
     if float(forward.norm()) == 0:
         msg = f"a camera at {tuple(position)} can not look at the point where it stands: move the camera or the target"
         raise ValueError(msg)
     forward = forward / forward.norm()
     right = torch.linalg.cross(forward, torch.tensor(list(up), dtype=torch.float64))
-    if float(right.norm()) < _ALONG * math.sqrt(sum(x * x for x in up)):
+    if float(right.norm()) < _MIN_SINE * math.sqrt(sum(x * x for x in up)):
+        # Any axis far from the view direction serves as a substitute for up.
         right = torch.linalg.cross(forward, torch.eye(3, dtype=torch.float64)[int(forward.abs().argmin())])
     right = right / right.norm()
-    return rigid(torch.stack([right, torch.linalg.cross(forward, right), forward], -1), place)
+    return rigid(torch.stack([right, torch.linalg.cross(forward, right), forward], -1), origin)
 
 
 def ring(
@@ -54,7 +55,7 @@ def ring(
         target: what they look at.
         start: share of the turn, 0 .. 1, by which the first one is turned from the x axis.
     """
-    return _circling([(radius, height, start + i / count) for i in range(count)], target)
+    return _orbit_poses([(radius, height, start + i / count) for i in range(count)], target)
 
 
 def spiral(  # noqa: PLR0913 - the numbers that make a spiral
@@ -72,10 +73,10 @@ def spiral(  # noqa: PLR0913 - the numbers that make a spiral
     """
     shares = [i / max(count - 1, 1) for i in range(count)]
     angles = [math.radians(lowest + (highest - lowest) * share) for share in shares]
-    places = [
+    orbit = [
         (radius * math.cos(a), radius * math.sin(a), turns * share) for a, share in zip(angles, shares, strict=True)
     ]
-    return _circling(places, target)
+    return _orbit_poses(orbit, target)
 
 
 def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
@@ -90,28 +91,30 @@ def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
     if not cameras:
         msg = "a turntable around what no cameras see was asked for: give the cameras of the photos"
         raise ValueError(msg)
-    target = looked_at(cameras)
+    target = focus_point(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
+    # Cameras have y down, so the mean of -y is up.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in cameras]).mean(0)
-    up = up / up.norm().clamp_min(_ALONG)
+    up = up / up.norm().clamp_min(_MIN_SINE)
+    # Split positions into height and horizontal part with respect to that direction.
     heights = positions @ up
     flat = positions - heights[:, None] * up
-    reach = float(flat.norm(dim=-1).median())
+    radius = float(flat.norm(dim=-1).median())
     height = float(heights.median())
     first = flat[int(flat.norm(dim=-1).argmax())]
-    first = first / first.norm().clamp_min(_ALONG)
+    first = first / first.norm().clamp_min(_MIN_SINE)
     second = torch.linalg.cross(up, first)
-    like = replace(cameras[0], cx=cameras[0].width / 2, cy=cameras[0].height / 2)
-    made: list[Camera] = []
+    template = replace(cameras[0], cx=cameras[0].width / 2, cy=cameras[0].height / 2)
+    orbit: list[Camera] = []
     for i in range(count):
         angle = 2 * math.pi * i / count
-        place = target + height * up + reach * (math.cos(angle) * first + math.sin(angle) * second)
-        pose = look_at(place.tolist(), target.tolist(), up.tolist()).to(like.world_from_camera)
-        made.append(replace(like, name=f"turntable_{i:04d}", world_from_camera=pose))
-    return made
+        position = target + height * up + radius * (math.cos(angle) * first + math.sin(angle) * second)
+        pose = look_at(position.tolist(), target.tolist(), up.tolist()).to(template.world_from_camera)
+        orbit.append(replace(template, name=f"turntable_{i:04d}", world_from_camera=pose))
+    return orbit
 
 
-def looked_at(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
+def focus_point(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
     """Return the point nearest to all optical axes, in the least squares sense (float64).
 
     Cameras that all look the same way have no such point: then it is their mean position plus their mean view. Cameras
@@ -120,18 +123,20 @@ def looked_at(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
     cameras = near_cameras(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
     forward = torch.stack([camera.forward.double().cpu() for camera in cameras])
+    # Projectors perpendicular to each axis: normal equations of the squared distances.
     across = torch.eye(3, dtype=torch.float64) - forward[:, :, None] * forward[:, None, :]
     matrix = across.sum(0)
     right = (across @ positions[..., None]).sum(0)[:, 0]
-    if float(torch.linalg.eigvalsh(matrix)[0]) < _ALONG * len(cameras):
+    # Parallel axes make the system singular.
+    if float(torch.linalg.eigvalsh(matrix)[0]) < _MIN_SINE * len(cameras):
         return positions.mean(0) + forward.mean(0)
     return torch.linalg.solve(matrix, right)
 
 
-def _circling(places: Sequence[tuple[float, float, float]], target: Point) -> Float[Tensor, "count 4 4"]:
+def _orbit_poses(orbit: Sequence[tuple[float, float, float]], target: Point) -> Float[Tensor, "count 4 4"]:
     """Poses at (radius, height, share of a turn) around a target."""
     poses: list[Tensor] = []
-    for radius, height, share in places:
+    for radius, height, share in orbit:
         angle = 2 * math.pi * share
         offset = (radius * math.cos(angle), radius * math.sin(angle), height)
         poses.append(look_at([t + o for t, o in zip(target, offset, strict=True)], target))

@@ -15,8 +15,8 @@ def rigid(rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*ba
 
 def inverse_rigid(motion: Float[Tensor, "*batch 4 4"]) -> Float[Tensor, "*batch 4 4"]:
     """Return the motion back; exact up to rounding where the upper left 3x3 part is a rotation."""
-    back = motion[..., :3, :3].mT
-    return rigid(back, -(back @ motion[..., :3, 3, None])[..., 0])
+    inverse_rotation = motion[..., :3, :3].mT
+    return rigid(inverse_rotation, -(inverse_rotation @ motion[..., :3, 3, None])[..., 0])
 
 
 def transform_points(motion: Float[Tensor, "4 4"], points: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:

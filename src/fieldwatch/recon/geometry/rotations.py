@@ -6,12 +6,12 @@ from torch import Tensor
 
 _SMALL_ANGLE = 1e-6
 """Squared radians below which the exponential is its series; what that leaves out is below 1e-14."""
-_SMALLEST = 1e-12  # of a squared length: below it a quaternion has no direction in float32
+_MIN_SQUARED_LENGTH = 1e-12  # of a squared length: below it a quaternion has no direction in float32
 
 
 def normalized_quaternions(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
     """Scale quaternions to length 1; one of length 0 stays 0, with a gradient that is finite."""
-    return quaternions * (quaternions.square().sum(-1, keepdim=True) + _SMALLEST**2).rsqrt()
+    return quaternions * (quaternions.square().sum(-1, keepdim=True) + _MIN_SQUARED_LENGTH**2).rsqrt()
 
 
 def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
@@ -44,6 +44,7 @@ def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor,
         yx - xy, xz + zx, yz + zy, one - xx - yy + zz,
     ]  # fmt: skip
     table = torch.stack(outer, -1).unflatten(-1, (4, 4))
+    # The largest diagonal entry avoids dividing by a component near 0 (Shepperd's method).
     best = table.diagonal(dim1=-2, dim2=-1).argmax(-1)
     row = table.take_along_dim(best[..., None, None], -2)[..., 0, :]
     quaternion = row / row.norm(dim=-1, keepdim=True)
@@ -57,6 +58,7 @@ def exponential(rotation_vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*
     gradient is right there, too, where poses begin to be learned.
     """
     squared = rotation_vectors.square().sum(-1)[..., None, None]
+    # Both branches are evaluated; the inner `where` keeps the unused one's gradient finite.
     small = squared < _SMALL_ANGLE
     angle = torch.where(small, 1, squared).sqrt()
     a = torch.where(small, 1 - squared / 6, angle.sin() / angle)

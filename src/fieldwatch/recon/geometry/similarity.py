@@ -38,8 +38,10 @@ class Similarity:
 
     def inverse(self) -> "Similarity":
         """Return the change back."""
-        back = self.rotation.T / self.scale
-        return Similarity(scale=1 / self.scale, rotation=self.rotation.T, translation=-back @ self.translation)
+        inverse_linear = self.rotation.T / self.scale
+        return Similarity(
+            scale=1 / self.scale, rotation=self.rotation.T, translation=-inverse_linear @ self.translation
+        )
 
 
 def align_points(
@@ -66,21 +68,23 @@ def align_points(
     weights = torch.ones(len(source)) if weights is None else weights
     share = weights.double() / weights.double().sum().clamp_min(torch.finfo(torch.float64).tiny)
     points = source.double()
-    goals = target.double()
-    middle = share @ points
-    goal = share @ goals
-    points = points - middle
-    goals = goals - goal
-    spread = float(share @ points.square().sum(-1))
-    if int((weights > 0).sum()) < 3 or spread <= _ROUNDING * float(middle.square().sum()):
+    target_points = target.double()
+    source_mean = share @ points
+    target_mean = share @ target_points
+    points = points - source_mean
+    target_points = target_points - target_mean
+    variance = float(share @ points.square().sum(-1))
+    if int((weights > 0).sum()) < 3 or variance <= _ROUNDING * float(source_mean.square().sum()):
         msg = (
-            f"{int((weights > 0).sum())} points of positive weight with a spread of {spread:.3g} do not fix a "
+            f"{int((weights > 0).sum())} points of positive weight with a spread of {variance:.3g} do not fix a "
             "similarity: give at least three points that are not all in one place"
         )
         raise InputError(msg)
-    left, stretch, right = torch.linalg.svd((share[:, None] * goals).T @ points)
-    mirror = torch.ones(3, dtype=torch.float64)
-    mirror[2] = torch.linalg.det(left @ right).sign()
-    rotation = left @ torch.diag(mirror) @ right
-    scale = float(stretch @ mirror) / spread if with_scale else 1.0
-    return Similarity(scale=scale, rotation=rotation, translation=goal - scale * rotation @ middle)
+    left, singular_values, right = torch.linalg.svd((share[:, None] * target_points).T @ points)
+    signs = torch.ones(3, dtype=torch.float64)
+    # Umeyama's S: flip the weakest axis where the best fit would be a reflection.
+    signs[2] = torch.linalg.det(left @ right).sign()
+    rotation = left @ torch.diag(signs) @ right
+    # Umeyama, eq. 42.
+    scale = float(singular_values @ signs) / variance if with_scale else 1.0
+    return Similarity(scale=scale, rotation=rotation, translation=target_mean - scale * rotation @ source_mean)

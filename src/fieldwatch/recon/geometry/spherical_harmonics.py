@@ -87,6 +87,7 @@ def harmonic_colours(
     """
     degree = math.isqrt(coefficients.shape[1]) - 1
     values = harmonics(directions, degree)
+    # Splat files store colors around mid-grey, hence the 0.5.
     return ((values[..., None] * coefficients).sum(1) + 0.5).clamp_min(0)
 
 

@@ -9,18 +9,10 @@ from fieldwatch.recon.losses.density_field import (
     ideal_density,
     sdf_from_density,
 )
-from fieldwatch.recon.losses.ellipsoids import (
-    Ellipsoids,
-    Samples,
-    flatness_error,
-    opacity_entropy,
-    sample_near,
-    smallest_axis_normals,
-)
-from fieldwatch.recon.losses.fusion import PIXEL_LOSSES, PixelLoss, frequency_error, pixel_loss
+from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, flatness_error, opacity_entropy, sample_near
+from fieldwatch.recon.losses.fusion import pixel_loss
 from fieldwatch.recon.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
 from fieldwatch.recon.losses.perceptual import Lpips, find_lpips
-from fieldwatch.recon.losses.pixel import l1, l2
 from fieldwatch.recon.losses.point_clouds import matched_error, surface_error
 from fieldwatch.recon.losses.rendered_surface import (
     depth_scale,
@@ -31,7 +23,7 @@ from fieldwatch.recon.losses.rendered_surface import (
 )
 from fieldwatch.recon.losses.semantic import cosine, cosine_error
 from fieldwatch.recon.losses.smoothing import smoothing_error
-from fieldwatch.recon.losses.structural import SCALE_WEIGHTS, ms_ssim, ms_ssim_window, ssim
+from fieldwatch.recon.losses.structural import ms_ssim, ssim
 from fieldwatch.recon.losses.surface import (
     better_normal_error,
     near_depth,
@@ -43,12 +35,9 @@ from fieldwatch.recon.losses.surface import (
 from fieldwatch.recon.losses.view_consistency import view_consistency_error
 
 __all__ = [
-    "PIXEL_LOSSES",
-    "SCALE_WEIGHTS",
     "BetaMode",
     "Ellipsoids",
     "Lpips",
-    "PixelLoss",
     "Samples",
     "beta",
     "better_normal_error",
@@ -63,14 +52,10 @@ __all__ = [
     "eikonal_error",
     "find_lpips",
     "flatness_error",
-    "frequency_error",
     "ideal_density",
-    "l1",
-    "l2",
     "mask_error",
     "matched_error",
     "ms_ssim",
-    "ms_ssim_window",
     "near_depth",
     "normal_consistency_error",
     "normal_error",
@@ -83,7 +68,6 @@ __all__ = [
     "sdf_error",
     "sdf_from_density",
     "sdf_from_depth",
-    "smallest_axis_normals",
     "smoothing_error",
     "ssim",
     "surface_error",

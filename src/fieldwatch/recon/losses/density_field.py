@@ -11,10 +11,10 @@ from fieldwatch.recon.losses.ellipsoids import Ellipsoids, gathered_columns
 BetaMode = Literal["average", "learnable", "weighted_average"]
 """Where the thickness of the surface at a sample comes from: see `beta`."""
 
-_FARTHEST = 1e8  # of a squared distance in standard deviations: exp(-0.5 * it) is 0 long before
+_MAX_SQUARED_DISTANCE = 1e8  # of a squared distance in standard deviations: exp(-0.5 * it) is 0 long before
 _SMALLEST_DENSITY = 1e-16
 _SMALLEST_BETA = 1e-8  # in world units
-_STRAIGHT = 1e-4  # of -2 ln(density): below it the square root goes on as a straight line, so its slope ends at 50
+_LINEAR_BELOW = 1e-4  # of -2 ln(density): below it the square root goes on as a straight line, so its slope ends at 50
 
 
 def contributions(
@@ -30,11 +30,12 @@ def contributions(
             neighbours.
         ellipsoids: all Gaussians.
     """
-    parts = [ellipsoids.means, ellipsoids.whitening.flatten(1), ellipsoids.opacities[:, None]]
-    columns = gathered_columns(torch.cat(parts, 1), neighbours)
+    attributes = [ellipsoids.means, ellipsoids.whitening.flatten(1), ellipsoids.opacities[:, None]]
+    columns = gathered_columns(torch.cat(attributes, 1), neighbours)
     offsets = points.T[:, :, None] - columns[:3]
+    # |diag(1/s) R^T (p - mu)|^2: the Mahalanobis distance.
     squared = (columns[3:12].unflatten(0, (3, 3)) * offsets).sum(1).square().sum(0)
-    return columns[12] * (-0.5 * squared.clamp_max(_FARTHEST)).exp()
+    return columns[12] * (-0.5 * squared.clamp_max(_MAX_SQUARED_DISTANCE)).exp()
 
 
 def density(contributed: Float[Tensor, "samples k"]) -> Float[Tensor, " samples"]:
@@ -71,6 +72,7 @@ def beta(
         raise ValueError("beta mode 'weighted_average' needs what the neighbours contribute: pass contributed=...")
     total = contributed.sum(-1)
     any_weight = total.detach() > _SMALLEST_DENSITY
+    # A denominator of 1 where there is no weight keeps the unused branch's gradient finite.
     safe = torch.where(any_weight, total, torch.ones_like(total))
     return torch.where(any_weight, (contributed * thickness).sum(-1) / safe, thickness.amax(-1))
 
@@ -84,8 +86,9 @@ def ideal_density(
         distance: to the surface, in world units, with either sign.
         thickness: `beta` at the samples.
     """
+    # Clamped below and above, so that a vanishing thickness gives 0 and not NaN.
     ratio = distance / thickness.clamp_min(_SMALLEST_BETA)
-    return (-0.5 * ratio.square().clamp_max(_FARTHEST)).exp()
+    return (-0.5 * ratio.square().clamp_max(_MAX_SQUARED_DISTANCE)).exp()
 
 
 def density_error(density: Float[Tensor, " samples"], ideal: Float[Tensor, " samples"]) -> Float[Tensor, ""]:
@@ -104,6 +107,7 @@ def sdf_from_density(
     # the density over itself is 1, with a slope
     relative = torch.where(density.detach() >= 1, density / density.detach().clamp_min(1), density)
     exponent = -2 * relative.clamp_min(_SMALLEST_DENSITY).log()
-    steep = exponent.detach() < _STRAIGHT
-    curved = torch.where(steep, torch.full_like(exponent, _STRAIGHT), exponent).sqrt()
-    return thickness * torch.where(steep, exponent / _STRAIGHT**0.5, curved)
+    near_surface = exponent.detach() < _LINEAR_BELOW
+    # The inner `where` keeps the square root's infinite slope at 0 out of the graph.
+    curved = torch.where(near_surface, torch.full_like(exponent, _LINEAR_BELOW), exponent).sqrt()
+    return thickness * torch.where(near_surface, exponent / _LINEAR_BELOW**0.5, curved)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
 _SMALLEST_SCALE = 1e-8  # in world units: thinner Gaussians count as this thick
-_INSIDE_LOG = 1e-10  # added inside the logarithms of the entropy, as the authors' code does
+_LOG_EPSILON = 1e-10  # added inside the logarithms of the entropy, as the authors' code does
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,9 +115,10 @@ def sample_near(
     device = ellipsoids.means.device
     candidates = torch.arange(len(ellipsoids.means), device=device) if visible is None else visible.nonzero()[:, 0]
     count = count if len(candidates) else 0
-    drawn = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
+    # Owner indices drawn uniformly; max(..., 1) because randint refuses an empty range.
+    picks = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
     # in order of their owners, gathering neighbours and summing their gradients visits memory just seen
-    owners = candidates[drawn.sort().values]
+    owners = candidates[picks.sort().values]
     means = ellipsoids.means.index_select(0, owners)
     scales = ellipsoids.scales.index_select(0, owners)
     noise = torch.randn(means.shape, generator=generator, device=device, dtype=means.dtype)
@@ -131,8 +132,9 @@ def opacity_entropy(opacities: Float[Tensor, " n"], visible: Bool[Tensor, " n"] 
 
     -o ln(o + 1e-10) - (1 - o) ln(1 - o + 1e-10), SuGaR section 5 and its code. The gradient stays below 24 in size.
     """
+    # Both logarithms are shifted inside, so that opacities of 0 and 1 stay finite.
     rest = 1 - opacities
-    entropy = -opacities * (opacities + _INSIDE_LOG).log() - rest * (rest + _INSIDE_LOG).log()
+    entropy = -opacities * (opacities + _LOG_EPSILON).log() - rest * (rest + _LOG_EPSILON).log()
     return weighted_mean(entropy, visible)
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from fieldwatch.recon.losses.ellipsoids import weighted_mean
 
-_SHORT = 1e-4  # of a squared length: a blended normal shorter than 0.01 is not stretched to 1
-_GRAZING = 1e-6  # of a squared z: where the slope of its square root ends, at 500
+_MIN_SQUARED_LENGTH = 1e-4  # of a squared length: a blended normal shorter than 0.01 is not stretched to 1
+_MIN_SQUARED_Z = 1e-6  # of a squared z: where the slope of its square root ends, at 500
 
 
 def depth_normal_error(
@@ -30,15 +30,15 @@ def depth_normal_error(
     return weighted_mean(1 - cosine, weights)
 
 
-def rederived_normals(splatted: Float[Tensor, "height width 3"]) -> Float[Tensor, "height width 3"]:
+def rederived_normals(blended: Float[Tensor, "height width 3"]) -> Float[Tensor, "height width 3"]:
     """Keep x and y of blended normals and set z = -sqrt(1 - x^2 - y^2): how SuGaR's public code reads a normal picture.
 
     In camera axes (x right, y down, z forward), so they face the camera; where nothing was drawn they are (0, 0, -1).
     The square under the root is kept above 1e-6: at grazing normals its slope would be infinite.
     """
-    x = splatted[..., 0]
-    y = splatted[..., 1]
-    return torch.stack([x, y, -(1 - x.square() - y.square()).clamp_min(_GRAZING).sqrt()], -1)
+    x = blended[..., 0]
+    y = blended[..., 1]
+    return torch.stack([x, y, -(1 - x.square() - y.square()).clamp_min(_MIN_SQUARED_Z).sqrt()], -1)
 
 
 def normal_consistency_error(
@@ -62,4 +62,4 @@ def normal_consistency_error(
 
 
 def _unit(vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3"]:
-    return vectors * vectors.square().sum(-1, keepdim=True).clamp_min(_SHORT).rsqrt()
+    return vectors * vectors.square().sum(-1, keepdim=True).clamp_min(_MIN_SQUARED_LENGTH).rsqrt()

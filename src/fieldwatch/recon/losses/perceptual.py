@@ -24,7 +24,7 @@ WEIGHTS_FILE = "vgg.pth"
 _STAGES = (((0, 64), (2, 64)), ((5, 128), (7, 128)), ((10, 256), (12, 256), (14, 256)))
 _STAGES += (((17, 512), (19, 512), (21, 512)), ((24, 512), (26, 512), (28, 512)))
 _WIDTHS = tuple(stage[-1][1] for stage in _STAGES)
-_LEAST = 16  # pixels: the last layer sees a sixteenth of each side
+_MIN_SIDE = 16  # pixels: the last layer sees a sixteenth of each side
 # ImageNet's statistics, of images in [-1, 1]
 _SHIFT = (-0.030, -0.088, -0.188)
 _SCALE = (0.458, 0.448, 0.450)
@@ -63,29 +63,33 @@ class Lpips(nn.Module):
         Raises:
             InputError: a side has fewer than 16 pixels.
         """
-        if min(image.shape[-2:]) < _LEAST:
+        if min(image.shape[-2:]) < _MIN_SIDE:
             raise InputError(
                 f"LPIPS of images of {image.shape[-1]}x{image.shape[-2]} pixels was asked for: VGG16 halves them four "
-                f"times, so each side needs {_LEAST} pixels or more; use larger images, or leave LPIPS out"
+                f"times, so each side needs {_MIN_SIDE} pixels or more; use larger images, or leave LPIPS out"
             )
         total = image.new_zeros(len(image))
-        for layer, (one, other) in enumerate(zip(self._layers(image), self._layers(photo), strict=True)):
-            difference = (_unit(one) - _unit(other)).square()
-            weighed = functional.conv2d(difference, self.get_buffer(_buffer(f"lin{layer}.model.1.weight")))
-            total = total + weighed.mean((1, 2, 3))
+        for layer, (image_features, photo_features) in enumerate(
+            zip(self._layers(image), self._layers(photo), strict=True)
+        ):
+            difference = (_unit(image_features) - _unit(photo_features)).square()
+            weighted = functional.conv2d(difference, self.get_buffer(_buffer(f"lin{layer}.model.1.weight")))
+            total = total + weighted.mean((1, 2, 3))
         return total
 
     def _layers(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Iterator[Float[Tensor, "batch channels rows columns"]]:
         """Yield what VGG16 sees after the last rectifier of each of its five stages."""
-        seen = (2 * images - 1 - self.get_buffer("shift")) / self.get_buffer("scale")
+        # LPIPS expects images in [-1, 1], normalized by ImageNet's statistics.
+        activations = (2 * images - 1 - self.get_buffer("shift")) / self.get_buffer("scale")
         for number, stage in enumerate(_STAGES):
-            seen = functional.max_pool2d(seen, 2) if number else seen
-            for place, _ in stage:
-                kernel, bias = (self.get_buffer(_buffer(f"features.{place}.{part}")) for part in ("weight", "bias"))
-                seen = functional.conv2d(seen, kernel, bias, padding=1).relu()
-            yield seen
+            # Pooling opens every stage but the first.
+            activations = functional.max_pool2d(activations, 2) if number else activations
+            for index, _ in stage:
+                kernel, bias = (self.get_buffer(_buffer(f"features.{index}.{part}")) for part in ("weight", "bias"))
+                activations = functional.conv2d(activations, kernel, bias, padding=1).relu()
+            yield activations
 
 
 class LpipsFiles(NamedTuple):
@@ -100,9 +104,9 @@ class LpipsFiles(NamedTuple):
         Raises:
             InputError: a file is damaged or holds something else; the message names it.
         """
-        parts = [_state(path) for path in self]
+        states = [_state(path) for path in self]
         try:
-            return Lpips(*parts).eval()
+            return Lpips(*states).eval()
         except ValueError as error:
             raise InputError(
                 f"{self.features} and {self.weights} are not LPIPS's weights ({error}): copy them again"
@@ -121,14 +125,14 @@ def find_lpips() -> tuple[Lpips | None, str]:
     Raises:
         ValueError: a file is damaged; the message names it.
     """
-    named = os.environ.get(FOLDER_VARIABLE, "")
-    places = [Path(named).expanduser()] if named else _hub_folders()
-    features = _first(places, FEATURES_FILE)
+    chosen_folder = os.environ.get(FOLDER_VARIABLE, "")
+    folders = [Path(chosen_folder).expanduser()] if chosen_folder else _hub_folders()
+    features = _first(folders, FEATURES_FILE)
     if features is None:
-        return None, f"no {FEATURES_FILE} in {' or '.join(map(str, places))} (${FOLDER_VARIABLE} may name a folder)"
-    weights = _first([Path(named).expanduser()] if named else _package_folders(), WEIGHTS_FILE)
+        return None, f"no {FEATURES_FILE} in {' or '.join(map(str, folders))} (${FOLDER_VARIABLE} may name a folder)"
+    weights = _first([Path(chosen_folder).expanduser()] if chosen_folder else _package_folders(), WEIGHTS_FILE)
     if weights is None:
-        where = named or "an installed lpips package"
+        where = chosen_folder or "an installed lpips package"
         return None, f"no {WEIGHTS_FILE} in {where} (${FOLDER_VARIABLE} may name a folder)"
     return LpipsFiles(features, weights).load(), f"{features}, {weights}"
 
@@ -143,6 +147,7 @@ def _hub_folders() -> list[Path]:
 def _package_folders() -> list[Path]:
     """Where an installed `lpips` package keeps its weights."""
     package = importlib.util.find_spec("lpips")
+    # Found without importing the package, which would import torchvision.
     roots = package.submodule_search_locations if package is not None else None
     return [Path(root) / "weights" / "v0.1" for root in roots or ()]
 
@@ -153,29 +158,29 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 def _state(path: Path) -> Mapping[str, Any]:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
         raise InputError(f"{path} cannot be read as saved weights ({error}): copy or download it again") from error
-    if not isinstance(found, Mapping):
-        kind = type(found).__name__
+    if not isinstance(state, Mapping):
+        kind = type(state).__name__
         raise InputError(f"{path} holds a {kind}, wanted are weights by name: copy it again")
-    return found
+    return state
 
 
 def _feature_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
     channels = 3
-    for place, width in (layer for stage in _STAGES for layer in stage):
-        yield f"features.{place}.weight", (width, channels, 3, 3)
-        yield f"features.{place}.bias", (width,)
+    for index, width in (layer for stage in _STAGES for layer in stage):
+        yield f"features.{index}.weight", (width, channels, 3, 3)
+        yield f"features.{index}.bias", (width,)
         channels = width
 
 
 def _checked(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
-    found = state.get(name)
-    if not isinstance(found, Tensor) or tuple(found.shape) != shape or not bool(found.isfinite().all()):
-        came = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else "missing"
-        raise InputError(f"{name} is {came}, wanted is a finite tensor of shape {shape}")
-    return found.detach().float().clone()
+    tensor = state.get(name)
+    if not isinstance(tensor, Tensor) or tuple(tensor.shape) != shape or not bool(tensor.isfinite().all()):
+        description = f"of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else "missing"
+        raise InputError(f"{name} is {description}, wanted is a finite tensor of shape {shape}")
+    return tensor.detach().float().clone()
 
 
 def _buffer(name: str) -> str:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fieldwatch.recon.losses.ellipsoids import weighted_mean
 
-_SHORT = 1e-24  # squared distance below which there is no direction to go
+_MIN_SQUARED_DISTANCE = 1e-24  # squared distance below which there is no direction to go
 
 
 def matched_error(
@@ -24,7 +24,8 @@ def matched_error(
         counted: pairs that count; None is all.
     """
     squared = (points - matches.detach()).square().sum(-1)
-    apart = squared > _SHORT
+    # The inner `where` keeps the square root's infinite slope at 0 out of the graph.
+    apart = squared > _MIN_SQUARED_DISTANCE
     return weighted_mean(torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0), counted)
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from fieldwatch.recon.losses.ellipsoids import weighted_mean
 
-_NO_DEPTH = 1e-10  # <z, z> below which a depth has no scale
-_SHORT = 1e-24  # squared length below which a gradient has no direction
+_MIN_SQUARED_DEPTH = 1e-10  # <z, z> below which a depth has no scale
+_MIN_SQUARED_LENGTH = 1e-24  # squared length below which a gradient has no direction
 
 
 def eikonal_error(
@@ -25,8 +25,8 @@ def eikonal_error(
         valid: samples that count; None is all.
     """
     squared = gradients.square().sum(-1)
-    there = squared > _SHORT
-    lengths = torch.where(there, torch.where(there, squared, 1).sqrt(), 0)
+    has_direction = squared > _MIN_SQUARED_LENGTH
+    lengths = torch.where(has_direction, torch.where(has_direction, squared, 1).sqrt(), 0)
     return weighted_mean((lengths - 1).square(), valid)
 
 
@@ -77,7 +77,9 @@ def mask_error(
     """
     if not 0 < floor < 0.5:
         raise ValueError(f"opacity is kept {floor} from 0 and 1: choose a floor above 0 and below 0.5, such as 1e-5")
+    # The squeezed opacity as a logit: logsigmoid is then exact at both ends.
     logits = torch.log(floor + (1 - 2 * floor) * opacity) - torch.log(floor + (1 - 2 * floor) * (1 - opacity))
+    # Boolean masks and shares of pixels alike.
     share = mask.to(logits.dtype)
     return -weighted_mean(share * functional.logsigmoid(logits) + (1 - share) * functional.logsigmoid(-logits), weights)
 
@@ -95,10 +97,13 @@ def depth_scale(
         rendered: z_r of the same kind (distance or z-depth).
         mask: rays that see the object.
     """
-    own = torch.where(mask, integrated, 0)
-    square = own.square().sum()
-    some = square >= _NO_DEPTH
-    return torch.where(some, (own * torch.where(mask, rendered, 0)).sum(), 0) / torch.where(some, square, 1)
+    # `where` and not a product: outside the mask depth may be NaN.
+    masked_depth = torch.where(mask, integrated, 0)
+    square = masked_depth.square().sum()
+    has_depth = square >= _MIN_SQUARED_DEPTH
+    return torch.where(has_depth, (masked_depth * torch.where(mask, rendered, 0)).sum(), 0) / torch.where(
+        has_depth, square, 1
+    )
 
 
 def depth_scale_error(
@@ -109,7 +114,7 @@ def depth_scale_error(
     One factor for the rays of one view: call it for each view by itself. Unchanged when the integrated depth is scaled;
     gradients flow through a. 0 where no ray is in the mask or nothing was integrated there. Arguments as `depth_scale`.
     """
-    own = torch.where(mask, integrated, 0)
-    some = own.square().sum() >= _NO_DEPTH
-    difference = depth_scale(integrated, rendered, mask) * own - torch.where(mask, rendered, 0)
-    return weighted_mean(difference.abs(), mask & some)
+    masked_depth = torch.where(mask, integrated, 0)
+    has_depth = masked_depth.square().sum() >= _MIN_SQUARED_DEPTH
+    difference = depth_scale(integrated, rendered, mask) * masked_depth - torch.where(mask, rendered, 0)
+    return weighted_mean(difference.abs(), mask & has_depth)

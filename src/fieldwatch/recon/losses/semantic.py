@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_TINY = 1e-24  # squared norm below which a vector has no direction
+_MIN_SQUARED_NORM = 1e-24  # squared norm below which a vector has no direction
 
 
 def _length(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """L2 norm, 1 for zero vectors; the inner `where` keeps the square root's infinite slope at 0 out of the graph."""
     squared = vectors.square().sum(-1)
-    return torch.where(squared > _TINY, squared, torch.ones_like(squared)).sqrt()
+    return torch.where(squared > _MIN_SQUARED_NORM, squared, torch.ones_like(squared)).sqrt()
 
 
 def cosine(a: Float[Tensor, "*batch dim"], b: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:

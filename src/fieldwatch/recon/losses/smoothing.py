@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fieldwatch.recon.losses.ellipsoids import Ellipsoids
 
-_UNIT = 10.0  # distances are told in tenths of the extent, as those of the samples
+_PER_EXTENT = 10.0  # distances are told in tenths of the extent, as those of the samples
 
 
 def smoothing_error(
@@ -36,4 +36,4 @@ def smoothing_error(
     middles = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)
     normals = ellipsoids.normals.index_select(0, owners)
     distances = ((ellipsoids.means.index_select(0, owners) - middles) * normals).sum(-1)
-    return distances.abs().sum() * _UNIT / (extent * max(len(owners), 1))
+    return distances.abs().sum() * _PER_EXTENT / (extent * max(len(owners), 1))

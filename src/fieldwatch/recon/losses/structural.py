@@ -18,10 +18,10 @@ SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 # (K1 L)^2 and (K2 L)^2 with the data range L = 1
 _C1 = 0.01**2
 _C2 = 0.03**2
-_FLOOR = 1e-4  # a scale's contrast term is at least this: below 0 its fractional power is undefined
+_MIN_FACTOR = 1e-4  # a scale's contrast term is at least this: below 0 its fractional power is undefined
 
 
-class _Similarity(NamedTuple):
+class _ScaleSimilarity(NamedTuple):
     """Per image and channel, averaged over the windows: the whole index, and its contrast-structure factor alone."""
 
     ssim: Float[Tensor, "batch channels"]
@@ -42,7 +42,7 @@ def _exponents(levels: int, device: torch.device, dtype: torch.dtype) -> Float[T
     return torch.tensor([weight / sum(weights) for weight in weights], device=device, dtype=dtype).view(-1, 1, 1)
 
 
-def _blurred(maps: Float[Tensor, "maps h w"], taps: Float[Tensor, " taps"]) -> Float[Tensor, "maps h2 w2"]:
+def _windowed_mean(maps: Float[Tensor, "maps h w"], taps: Float[Tensor, " taps"]) -> Float[Tensor, "maps h2 w2"]:
     """Means over all windows wholly inside: two one-dimensional convolutions, the maps being channels of one image.
 
     (As a batch of one-channel images the same convolution is 90 times slower on a CPU.)
@@ -52,12 +52,12 @@ def _blurred(maps: Float[Tensor, "maps h w"], taps: Float[Tensor, " taps"]) -> F
     return functional.conv2d(across, taps.view(1, 1, -1, 1).expand(count, 1, -1, 1), groups=count)[0]
 
 
-class _Blur(torch.autograd.Function):
-    """`_blurred` with its exact gradient: the window is symmetric, so that is the blur of the padded gradient."""
+class _WindowedMean(torch.autograd.Function):
+    """`_windowed_mean` with its exact gradient: the window is symmetric, so that is the blur of the padded gradient."""
 
     @staticmethod
     def forward(maps: Tensor, taps: Tensor) -> Tensor:
-        return _blurred(maps, taps)
+        return _windowed_mean(maps, taps)
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -68,12 +68,12 @@ class _Blur(torch.autograd.Function):
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
         (taps,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue] - torch does not declare it
         border = len(taps) - 1
-        return _Blur.apply(functional.pad(gradients[0], (border, border, border, border)), taps), None
+        return _WindowedMean.apply(functional.pad(gradients[0], (border, border, border, border)), taps), None
 
 
 def _similarity(
     a: Float[Tensor, "batch channels h w"], b: Float[Tensor, "batch channels h w"], window: int, sigma: float
-) -> _Similarity:
+) -> _ScaleSimilarity:
     """SSIM from the means of a + b, a - b and their squares: four blurred maps where the textbook form needs five.
 
     With s = a + b and d = a - b: 2 mean(a) mean(b) = (mean(s)^2 - mean(d)^2) / 2, mean(a)^2 + mean(b)^2 =
@@ -82,7 +82,8 @@ def _similarity(
     total = a + b
     difference = a - b
     maps = torch.stack([total, difference, total.square(), difference.square()])
-    flat = _Blur.apply(maps.flatten(0, 2), _gaussian(window, sigma, a.device, a.dtype))
+    # One convolution for all four maps.
+    flat = _WindowedMean.apply(maps.flatten(0, 2), _gaussian(window, sigma, a.device, a.dtype))
     mean_s, mean_d, square_s, square_d = flat.view(4, *a.shape[:2], *flat.shape[1:]).unbind()
     mean_s = mean_s.square()
     mean_d = mean_d.square()
@@ -90,7 +91,7 @@ def _similarity(
     var_d = square_d - mean_d
     contrast = ((var_s - var_d) / 2 + _C2) / ((var_s + var_d) / 2 + _C2)
     luminance = ((mean_s - mean_d) / 2 + _C1) / ((mean_s + mean_d) / 2 + _C1)
-    return _Similarity((luminance * contrast).mean((-2, -1)), contrast.mean((-2, -1)))
+    return _ScaleSimilarity((luminance * contrast).mean((-2, -1)), contrast.mean((-2, -1)))
 
 
 def ssim(
@@ -177,9 +178,10 @@ def _scale_factors(
     for level in range(levels):
         similarity = _similarity(a, b, window, 1.5 * window / 11)
         factors.append(similarity.ssim if level == levels - 1 else similarity.contrast)
+        # Odd sides are padded, so that the last row and column count, too.
         odd = (a.shape[-2] % 2, a.shape[-1] % 2)
         a, b = (functional.avg_pool2d(x, 2, padding=odd) for x in (a, b))
-    return torch.stack(factors).clamp_min(_FLOOR)
+    return torch.stack(factors).clamp_min(_MIN_FACTOR)
 
 
 def _size(images: Tensor) -> str:

@@ -8,9 +8,9 @@ from torch.nn import functional
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, gathered_columns, weighted_mean
 
-_UNIT = 10.0  # distances are told in tenths of the extent, and end at ten times the extent
+_PER_EXTENT = 10.0  # distances are told in tenths of the extent, and end at ten times the extent
 _SMALLEST_THICKNESS = 1e-6  # in world units, in the weights of neighbouring normals
-_NO_WEIGHT = 1e-6
+_MIN_TOTAL_WEIGHT = 1e-6
 
 
 def projected_distance(samples: Samples, ellipsoids: Ellipsoids) -> Float[Tensor, " samples"]:
@@ -49,14 +49,16 @@ def sdf_from_depth(
         )
         raise ValueError(msg)
     valid = camera.project(points.detach())[1] > near
+    # Points behind the camera are replaced by one in front: no division by 0 in the projection.
     ahead = (camera.position + camera.forward).to(points)
-    places, own = camera.project(torch.where(valid[:, None], points, ahead))
+    pixels, point_depth = camera.project(torch.where(valid[:, None], points, ahead))
     size = torch.tensor([camera.width, camera.height], dtype=points.dtype, device=points.device)
-    grid = (2 * places / size - 1)[None, None]
-    seen = functional.grid_sample(
+    # grid_sample takes positions in [-1, 1] with the corners at the picture's borders.
+    grid = (2 * pixels / size - 1)[None, None]
+    surface_depth = functional.grid_sample(
         depth[None, None], grid.to(depth.dtype), mode="bilinear", padding_mode="border", align_corners=False
     )[0, 0, 0]
-    return torch.where(valid, seen - own, torch.zeros_like(own)), valid
+    return torch.where(valid, surface_depth - point_depth, torch.zeros_like(point_depth)), valid
 
 
 def near_depth(
@@ -128,18 +130,19 @@ def better_normal_error(
         contributed: o_j g_j(p), of `contributions`.
         ellipsoids: all Gaussians.
     """
-    own = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
-    others = gathered_columns(ellipsoids.normals, neighbours)
+    normal = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
+    neighbour_normals = gathered_columns(ellipsoids.normals, neighbours)
     with torch.no_grad():
-        side = torch.where((others * own).sum(0) < 0, -1.0, 1.0).to(others)
-        places = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
-        columns = gathered_columns(places, neighbours)
+        # An ellipsoid's normal has no sign: turn each neighbor's to this one's side.
+        side = torch.where((neighbour_normals * normal).sum(0) < 0, -1.0, 1.0).to(neighbour_normals)
+        attributes = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
+        columns = gathered_columns(attributes, neighbours)
         offsets = samples.points.T[:, :, None] - columns[:3]
         thickness = columns[3].clamp_min(_SMALLEST_THICKNESS)
-        weights = contributed * (offsets * others).sum(0).abs() / thickness.square()
-        weights = weights / weights.sum(-1, keepdim=True).clamp_min(_NO_WEIGHT)
+        weights = contributed * (offsets * neighbour_normals).sum(0).abs() / thickness.square()
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(_MIN_TOTAL_WEIGHT)
     # n_g times the sum of the weights, which is 1 but where nothing contributes: there is no error to speak of
-    difference = weights.sum(-1) * own[..., 0] - (weights * side * others).sum(-1)
+    difference = weights.sum(-1) * normal[..., 0] - (weights * side * neighbour_normals).sum(-1)
     return difference.square().sum() / max(len(samples.owners), 1)
 
 
@@ -149,4 +152,5 @@ def _distance_error(
     if not extent > 0:
         msg = f"distances are told in tenths of the cameras' extent, which is {extent}: it must be above 0"
         raise ValueError(msg)
-    return weighted_mean((distance * _UNIT / extent).clamp_max(_UNIT * extent), valid)
+    # The cap keeps samples far from any surface from dominating the mean.
+    return weighted_mean((distance * _PER_EXTENT / extent).clamp_max(_PER_EXTENT * extent), valid)

@@ -8,22 +8,22 @@ import numpy as np
 from jaxtyping import Bool, Float16, Float32, Float64, Int64
 
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.filling import filled_picture, from_seen_nearby
-from fieldwatch.recon.mesh.seen_texels import PhotoOfMesh, SeenPhoto
+from fieldwatch.recon.mesh.filling import fill_unseen, pad_texture
+from fieldwatch.recon.mesh.photo_sampler import PhotoSampler, TexturePhoto
 from fieldwatch.recon.mesh.texels import Texels, find_texels
 from fieldwatch.recon.mesh.triangles import Triangles
 
 Blend = Literal["mean", "best"]
-MOST_VIEWS = 64
+MAX_VIEWS = 64
 _BLOCK = 1 << 18  # texels that are looked at together
-_SPREAD = 3 * 1.4826
+_OUTLIER_DEVIATIONS = 3 * 1.4826
 """Median absolute deviations that a colour may lie from the median: three standard deviations of a normal law."""
-_NOISE = 12.0
+_MIN_DEVIATION = 12.0
 """Levels of 255 that it may in any case: photos are never equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baking:
+class BakingOptions:
     """How photos become a texture.
 
     Attributes:
@@ -43,16 +43,16 @@ class Baking:
     margin: float = 4.0
 
     def __post_init__(self) -> None:
-        if not (1 <= self.views <= MOST_VIEWS and 0 <= self.power < np.inf and 0 <= self.margin < np.inf):
+        if not (1 <= self.views <= MAX_VIEWS and 0 <= self.power < np.inf and 0 <= self.margin < np.inf):
             msg = (
                 f"views, power and margin are {self.views}, {self.power:g} and {self.margin:g}: wanted are 1 to "
-                f"{MOST_VIEWS} views, and finite numbers not below 0"
+                f"{MAX_VIEWS} views, and finite numbers not below 0"
             )
             raise MeshError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Baked:
+class BakedTexture:
     """A textured mesh, and what is known about its texture.
 
     Attributes:
@@ -72,12 +72,12 @@ class Baked:
 
 def bake_texture(
     mesh: Triangles,
-    photos: Iterable[SeenPhoto],
+    photos: Iterable[TexturePhoto],
     *,
     size: int = 2048,
-    how: Baking | None = None,
+    options: BakingOptions | None = None,
     on_photo: Callable[[], None] | None = None,
-) -> Baked:
+) -> BakedTexture:
     """Bake photos into the texture of a mesh that has been laid out.
 
     Texel by texel, not pixel by pixel as SuGaR does: each texel's place on the surface is looked up in every photo that
@@ -93,20 +93,20 @@ def bake_texture(
         mesh: with `uvs`; its faces turned outwards.
         photos: gone through once.
         size: texels along a side of the picture.
-        how: colours are chosen and blended; None stands for `Baking()`.
+        options: colours are chosen and blended; None stands for `BakingOptions()`.
         on_photo: called after each photo.
 
     Raises:
         MeshError: no texture coordinates, no photos, or none that shows the mesh.
     """
-    how = how or Baking()
+    options = options or BakingOptions()
     texels = find_texels(mesh, size)
-    kept = _Kept(len(texels), 1 if how.blend == "best" else how.views)
+    best = _BestColours(len(texels), 1 if options.blend == "best" else options.views)
     count = blank = 0
     for photo in photos:
-        shown = _take(mesh, texels, PhotoOfMesh(mesh, photo, margin=how.margin), kept, how.power)
+        texel_count = _add_photo(mesh, texels, PhotoSampler(mesh, photo, margin=options.margin), best, options.power)
         count = count + 1
-        blank = blank + (not shown)
+        blank = blank + (not texel_count)
         if on_photo is not None:
             on_photo()
     if count == blank:
@@ -115,31 +115,31 @@ def bake_texture(
             f"the mesh cannot be baked from photos: {why}; do mesh and cameras belong together, does it face outwards?"
         )
         raise MeshError(msg)
-    seen = kept.seen
-    colours = from_seen_nearby(mesh, texels, kept.blended(), seen)
-    inside = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
-    return Baked(
-        mesh=replace(mesh, texture=filled_picture(texels, colours)),
-        seen=float(seen[inside].mean()),
-        views=float(kept.number[inside].mean()),
+    is_seen = best.seen
+    colours = fill_unseen(mesh, texels, best.blended(), is_seen)
+    counted = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
+    return BakedTexture(
+        mesh=replace(mesh, texture=pad_texture(texels, colours)),
+        seen=float(is_seen[counted].mean()),
+        views=float(best.number[counted].mean()),
         photos=count,
         blank=blank,
     )
 
 
-def _take(mesh: Triangles, texels: Texels, camera: PhotoOfMesh, kept: "_Kept", power: float) -> int:
+def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_BestColours", power: float) -> int:
     """Take what a photo shows of the texels; returns of how many it shows something."""
     candidates = np.flatnonzero(camera.facing(mesh)[texels.faces])
-    shown = 0
+    total = 0
     for start in range(0, len(candidates), _BLOCK):
         rows = candidates[start : start + _BLOCK]
-        sight = camera.of(texels.points(mesh, rows), mesh.normals[texels.faces[rows]], power=power)
-        kept.add(rows[sight.rows], sight.colours, sight.worth)
-        shown += len(sight.rows)
-    return shown
+        samples = camera.sample(texels.points(mesh, rows), mesh.normals[texels.faces[rows]], power=power)
+        best.add(rows[samples.rows], samples.colours, samples.worth)
+        total += len(samples.rows)
+    return total
 
 
-class _Kept:
+class _BestColours:
     """The worthiest colours of each texel.
 
     Args:
@@ -149,18 +149,20 @@ class _Kept:
 
     def __init__(self, texels: int, views: int) -> None:
         self._worth: Float32[np.ndarray, "t v"] = np.zeros((texels, views), np.float32)
+        # Half precision: the largest array here, and exact to an eighth of a level.
         self._colours: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
 
     def add(
         self, rows: Int64[np.ndarray, "k"], colours: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
     ) -> None:
         """Take colours of different texels, in place of each one's least worthy."""
-        place = self._worth[rows].argmin(1)
-        better = worth > self._worth[rows, place]
+        # Replace the least worthy color kept so far, if this one is worthier.
+        slot = self._worth[rows].argmin(1)
+        better = worth > self._worth[rows, slot]
         rows = rows[better]
-        place = place[better]
-        self._worth[rows, place] = worth[better]
-        self._colours[rows, place] = colours[better]
+        slot = slot[better]
+        self._worth[rows, slot] = worth[better]
+        self._colours[rows, slot] = colours[better]
 
     @property
     def seen(self) -> Bool[np.ndarray, "t"]:
@@ -174,11 +176,13 @@ class _Kept:
 
     def blended(self) -> Float32[np.ndarray, "t 3"]:
         """Return one colour for each texel; 0 where there is none."""
-        made = np.zeros((len(self._worth), 3), np.float32)
-        for start in range(0, len(made), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            made[part] = blended_colours(self._colours[part].astype(np.float64), self._worth[part].astype(np.float64))
-        return made
+        colours = np.zeros((len(self._worth), 3), np.float32)
+        for start in range(0, len(colours), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            colours[rows] = blended_colours(
+                self._colours[rows].astype(np.float64), self._worth[rows].astype(np.float64)
+            )
+        return colours
 
 
 def blended_colours(
@@ -195,13 +199,14 @@ def blended_colours(
     """
     votes = np.sqrt(worth)  # one near photo shall not outvote several that are farther away
     middle = _weighted_median(colours, votes)
+    # Median absolute deviation per channel: robust against a minority of occluded photos.
     off = np.abs(colours - middle[:, None])
-    allowed = np.maximum(_SPREAD * _weighted_median(off, votes), _NOISE)
-    near = worth * (off <= allowed[:, None]).all(2)
-    lost = near.sum(1) == 0  # medians of channels may be of no colour at all
-    near[lost] = worth[lost]
-    total = near.sum(1)[:, None]
-    mean = (near[..., None] * colours).sum(1)
+    allowed = np.maximum(_OUTLIER_DEVIATIONS * _weighted_median(off, votes), _MIN_DEVIATION)
+    near_worth = worth * (off <= allowed[:, None]).all(2)
+    all_dropped = near_worth.sum(1) == 0  # medians of channels may be of no colour at all
+    near_worth[all_dropped] = worth[all_dropped]
+    total = near_worth.sum(1)[:, None]
+    mean = (near_worth[..., None] * colours).sum(1)
     return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0).astype(np.float32)
 
 

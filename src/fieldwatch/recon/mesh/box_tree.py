@@ -50,6 +50,7 @@ class BoxTree:
     def around(cls, corners: Float64[np.ndarray, "m 3 3"]) -> Self:
         """Return the tree of some triangles."""
         depth = 0
+        # Levels of a four-way tree that give every triangle a leaf of its own.
         while _WAYS**depth < len(corners):
             depth += 1
         order = np.arange(len(corners))
@@ -73,17 +74,18 @@ class BoxTree:
         Returns:
             Rows of `points`, numbers of triangles, and squares of the least distance that the boxes leave open.
         """
-        first = len(self.starts[0]) - 1
-        rows = np.repeat(np.arange(len(points)), first)
-        boxes = np.tile(np.arange(first), len(points))
+        root_count = len(self.starts[0]) - 1
+        rows = np.repeat(np.arange(len(points)), root_count)
+        boxes = np.tile(np.arange(root_count), len(points))
         bounds = np.zeros(len(rows))
         for number, (level, starts) in enumerate(zip(self.levels, self.starts, strict=True)):
+            # Prune: a box farther away than the bound cannot hold the nearest triangle.
             bounds = level.bounds(points[rows], boxes)
             # empty boxes: there are fewer triangles than leaves
-            kept = (bounds <= squares[rows]) & (starts[boxes] < starts[boxes + 1])
-            rows = rows[kept]
-            boxes = boxes[kept]
-            bounds = bounds[kept]
+            keep = (bounds <= squares[rows]) & (starts[boxes] < starts[boxes + 1])
+            rows = rows[keep]
+            boxes = boxes[keep]
+            bounds = bounds[keep]
             if number + 1 < len(self.levels):
                 rows = np.repeat(rows, _WAYS)
                 boxes = (_WAYS * boxes[:, None] + np.arange(_WAYS)).reshape(-1)
@@ -94,32 +96,34 @@ def _cut(centres: np.ndarray, order: np.ndarray, starts: np.ndarray) -> tuple[np
     """Sort each range of the order along its longest extent, and cut it in half."""
     sizes = np.diff(starts)
     full = np.flatnonzero(sizes > 0)
-    placed = centres[order]
+    positions = centres[order]
     longest = np.zeros(len(sizes), np.int64)
-    low = np.minimum.reduceat(placed, starts[full], axis=0)
-    high = np.maximum.reduceat(placed, starts[full], axis=0)
+    low = np.minimum.reduceat(positions, starts[full], axis=0)
+    high = np.maximum.reduceat(positions, starts[full], axis=0)
     longest[full] = (high - low).argmax(1)
-    part = np.repeat(np.arange(len(sizes)), sizes)
-    along = placed[np.arange(len(order)), longest[part]]
+    range_number = np.repeat(np.arange(len(sizes)), sizes)
+    along = positions[np.arange(len(order)), longest[range_number]]
     cuts = np.empty(2 * len(sizes) + 1, np.int64)
     cuts[::2] = starts
     cuts[1::2] = starts[:-1] + (sizes + 1) // 2
-    return order[np.lexsort((along, part))], cuts
+    return order[np.lexsort((along, range_number))], cuts
 
 
 def _boxes(corners: Float64[np.ndarray, "m 3 3"], starts: np.ndarray) -> _Level:
     """The box around each range of triangles; empty ranges have a box of their own without meaning."""
     sizes = np.diff(starts)
     full = np.flatnonzero(sizes > 0)
+    # reduceat needs ranges that are not empty.
     begins = starts[full]
-    part = np.repeat(np.arange(len(full)), sizes[full])
+    range_number = np.repeat(np.arange(len(full)), sizes[full])
     means = np.add.reduceat(corners.mean(1), begins, axis=0) / sizes[full, None]
-    offsets = corners - means[part, None]
+    offsets = corners - means[range_number, None]
     spreads = np.add.reduceat(np.einsum("mci,mcj->mij", offsets, offsets), begins, axis=0)
+    # Eigenvectors of the second moments: boxes turned along the surface.
     axes = np.linalg.eigh(spreads)[1].transpose(0, 2, 1)
-    within = np.einsum("mij,mcj->mci", axes[part], offsets)
-    low = np.minimum.reduceat(within.min(1), begins, axis=0)
-    high = np.maximum.reduceat(within.max(1), begins, axis=0)
+    local = np.einsum("mij,mcj->mci", axes[range_number], offsets)
+    low = np.minimum.reduceat(local.min(1), begins, axis=0)
+    high = np.maximum.reduceat(local.max(1), begins, axis=0)
     # rounding must not leave a corner outside
     slack = 1e-12 * (np.abs(low).max(1) + np.abs(high).max(1) + np.abs(means).max(1))
     middles = means + np.einsum("bij,bi->bj", axes, (low + high) / 2)

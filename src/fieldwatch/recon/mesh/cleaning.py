@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from fieldwatch.recon.mesh.edges import Edges
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_APART = 1e-3  # of the way to the middle of its faces: how far a vertex is put that stood at another's place
+_SEPARATION = 1e-3  # of the way to the middle of its faces: how far a vertex is put that stood at another's place
 
 
 def cleaned(mesh: Triangles) -> Triangles:
@@ -25,21 +25,22 @@ def cleaned(mesh: Triangles) -> Triangles:
     Args:
         mesh: any; texture coordinates stay with their faces, and then no sides are flipped.
     """
-    whole = mesh.welded()
-    a, b, c = whole.faces.T
-    whole = whole.chosen((a != b) & (b != c) & (c != a))
-    whole = whole.chosen(_single(whole.faces))
-    if whole.uvs is None:
-        whole = _flipped(whole)
-    while (loose := _loose(whole)).any():
-        whole = whole.chosen(~loose)
-    apart = _split(whole)
-    while len(apart.edges.non_manifold):  # faces that meet in tangles no pairing resolves
-        apart = apart.chosen(~_smallest_crowded(apart))
-    return _split(apart)
+    welded = mesh.welded()
+    a, b, c = welded.faces.T
+    welded = welded.chosen((a != b) & (b != c) & (c != a))
+    welded = welded.chosen(_keep_one_of_copies(welded.faces))
+    if welded.uvs is None:
+        welded = _flip_flat_faces(welded)
+    # Removing a flap may leave another one with a rim: repeat until none hangs.
+    while (hanging := _hanging_faces(welded)).any():
+        welded = welded.chosen(~hanging)
+    split = _split_fans(welded)
+    while len(split.edges.non_manifold):  # faces that meet in tangles no pairing resolves
+        split = split.chosen(~_smallest_at_crowded_edges(split))
+    return _split_fans(split)
 
 
-def _smallest_crowded(mesh: Triangles) -> Bool[np.ndarray, "m"]:
+def _smallest_at_crowded_edges(mesh: Triangles) -> Bool[np.ndarray, "m"]:
     """Return of each edge of three faces or more the smallest of these."""
     half = np.flatnonzero(mesh.edges.uses[mesh.edges.edge] > 2)
     half = half[np.lexsort((mesh.areas[mesh.edges.face[half]], mesh.edges.edge[half]))]
@@ -49,7 +50,7 @@ def _smallest_crowded(mesh: Triangles) -> Bool[np.ndarray, "m"]:
     return chosen
 
 
-def _loose(mesh: Triangles) -> Bool[np.ndarray, "m"]:
+def _hanging_faces(mesh: Triangles) -> Bool[np.ndarray, "m"]:
     """Return faces with a rim that hang on an edge of three faces or more."""
     uses = mesh.edges.uses[mesh.edges.edge]
     rim = np.bincount(mesh.edges.face, uses == 1, minlength=len(mesh.faces)) > 0
@@ -57,48 +58,51 @@ def _loose(mesh: Triangles) -> Bool[np.ndarray, "m"]:
     return rim & crowded
 
 
-def _single(faces: Int64[np.ndarray, "m 3"]) -> Bool[np.ndarray, "m"]:
+def _keep_one_of_copies(faces: Int64[np.ndarray, "m 3"]) -> Bool[np.ndarray, "m"]:
     """Return which faces to keep of those with the same corners: one, or none where as many face each way."""
     if not len(faces):
         return np.ones(0, np.bool_)
     order = np.sort(faces, axis=1)
-    _, number = np.unique(order, axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    first = faces.argmin(1)
+    _, group = np.unique(order, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    lowest_corner = faces.argmin(1)
     rows = np.arange(len(faces))
-    way = np.where(faces[rows, (first + 1) % 3] < faces[rows, (first + 2) % 3], 1, -1)
-    balance = np.bincount(number, way)[number]
-    fits = np.sign(balance) == way
-    kept = np.zeros(len(faces), np.bool_)
-    chosen = np.flatnonzero(fits)
-    _, position = np.unique(number[chosen], return_index=True)
-    kept[chosen[position]] = True
-    return kept
+    # Which way round the three vertices run, independent of where the face starts.
+    orientation = np.where(faces[rows, (lowest_corner + 1) % 3] < faces[rows, (lowest_corner + 2) % 3], 1, -1)
+    balance = np.bincount(group, orientation)[group]
+    majority = np.sign(balance) == orientation
+    keep = np.zeros(len(faces), np.bool_)
+    chosen = np.flatnonzero(majority)
+    _, position = np.unique(group[chosen], return_index=True)
+    keep[chosen[position]] = True
+    return keep
 
 
-def _flipped(mesh: Triangles) -> Triangles:
+def _flip_flat_faces(mesh: Triangles) -> Triangles:
     """Return a mesh whose faces without area, though with three corners, share their longest side no more."""
+    # Relative to the longest side, so that the scale of the scene does not matter.
     flat = np.flatnonzero(mesh.areas <= 1e-12 * np.square(mesh.side_lengths).max(1, initial=0))
     if not len(flat):
         return mesh
     faces = mesh.faces.copy()
-    beside = _faces_of_edges(mesh.edges)
-    known = {tuple(pair) for pair in mesh.edges.ends.tolist()}
+    faces_of_edge = _faces_of_edges(mesh.edges)
+    edges = {tuple(pair) for pair in mesh.edges.ends.tolist()}
     touched: set[int] = set()
     for face in flat.tolist():
         side = int(mesh.side_lengths[face].argmax())
         a, b, c = np.roll(faces[face], -side).tolist()
-        others = [other for other in beside.get((min(a, b), max(a, b)), []) if other != face]
-        if len(others) != 1 or {face, others[0]} & touched:
+        neighbours = [other for other in faces_of_edge.get((min(a, b), max(a, b)), []) if other != face]
+        if len(neighbours) != 1 or {face, neighbours[0]} & touched:
             continue
-        apex = int(next(v for v in faces[others[0]].tolist() if v not in (a, b)))
-        joined = (min(c, apex), max(c, apex))
-        if apex == c or joined in known:
+        apex = int(next(v for v in faces[neighbours[0]].tolist() if v not in (a, b)))
+        new_edge = (min(c, apex), max(c, apex))
+        # Never create an edge that exists already: the mesh would stop being manifold.
+        if apex == c or new_edge in edges:
             continue
         faces[face] = (a, apex, c)
-        faces[others[0]] = (apex, b, c)
-        known.add(joined)
-        touched |= {face, others[0]}
+        faces[neighbours[0]] = (apex, b, c)
+        edges.add(new_edge)
+        touched |= {face, neighbours[0]}
     return replace(mesh, faces=faces)
 
 
@@ -109,7 +113,7 @@ def _faces_of_edges(edges: Edges) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _split(mesh: Triangles) -> Triangles:
+def _split_fans(mesh: Triangles) -> Triangles:
     """Return a mesh in which each fan of faces around a vertex has a vertex of its own."""
     if not len(mesh.faces):
         return mesh
@@ -118,23 +122,24 @@ def _split(mesh: Triangles) -> Triangles:
     start = corner[pairs[:, 0]].reshape(-1)
     end = corner[pairs[:, 1]].reshape(-1)
     count = 3 * len(mesh.faces)
+    # Corners joined across shared edges form the fans around each vertex.
     _, fan = connected_components(coo_array((np.ones(len(start)), (start, end)), (count, count)), directed=False)
     vertex = mesh.faces.reshape(-1)
     _, first = np.unique(fan, return_index=True)
     owner = vertex[first]  # of each fan, the vertex
-    _, own = np.unique(owner, return_index=True)
-    if len(own) == len(owner):
+    _, first_fan = np.unique(owner, return_index=True)
+    if len(first_fan) == len(owner):
         return mesh
-    again = np.ones(len(owner), np.bool_)
-    again[own] = False
+    is_extra = np.ones(len(owner), np.bool_)
+    is_extra[first_fan] = False
     middles = mesh.corners.mean(1).repeat(3, axis=0)
     sizes = np.bincount(fan)
-    middle = np.stack([np.bincount(fan, middles[:, axis]) for axis in range(3)], axis=1) / sizes[:, None]
-    places = mesh.vertices[owner]
-    places = np.where(again[:, None], places + _APART * (middle - places), places)
+    fan_centre = np.stack([np.bincount(fan, middles[:, axis]) for axis in range(3)], axis=1) / sizes[:, None]
+    positions = mesh.vertices[owner]
+    positions = np.where(is_extra[:, None], positions + _SEPARATION * (fan_centre - positions), positions)
     colours = None if mesh.colours is None else mesh.colours[owner]
     faces = fan.reshape(-1, 3).astype(np.int64)
-    return replace(mesh, vertices=places, faces=faces, colours=colours)
+    return replace(mesh, vertices=positions, faces=faces, colours=colours)
 
 
 def _corners_of_sides(mesh: Triangles) -> Int64[np.ndarray, "h 2"]:
@@ -157,8 +162,8 @@ def _crowded_pairs(mesh: Triangles) -> Int64[np.ndarray, "k 2"]:
     chosen = np.flatnonzero(edges.uses[edges.edge] > 2)
     chosen = chosen[np.argsort(edges.edge[chosen], kind="stable")]
     groups = np.split(chosen, np.flatnonzero(np.diff(edges.edge[chosen])) + 1) if len(chosen) else []
-    found = [pair for group in groups for pair in _wedges(mesh, group)]
-    return np.array(found, np.int64).reshape(-1, 2)
+    pairs = [pair for group in groups for pair in _wedges(mesh, group)]
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _wedges(mesh: Triangles, group: Int64[np.ndarray, "g"]) -> list[tuple[int, int]]:
@@ -173,6 +178,7 @@ def _wedges(mesh: Triangles, group: Int64[np.ndarray, "g"]) -> list[tuple[int, i
     ring = group[np.argsort(angle, kind="stable")].tolist()
     pairs: list[tuple[int, int]] = []
     waiting: list[int] = []
+    # Twice around the circle, as brackets may match across the start.
     for half in ring + ring:
         if any(half in pair for pair in pairs):
             continue

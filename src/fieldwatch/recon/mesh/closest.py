@@ -16,16 +16,16 @@ _PAIRS = 1 << 17  # of points and triangles measured at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Closest:
+class ClosestPoints:
     """The nearest place of a surface for each point.
 
     Attributes:
-        places: on the surface.
+        points: on the surface.
         distances: from the points, in units of the scene.
         faces: that the places lie on.
     """
 
-    places: Float64[np.ndarray, "n 3"]
+    points: Float64[np.ndarray, "n 3"]
     distances: Float64[np.ndarray, "n"]
     faces: Int64[np.ndarray, "n"]
 
@@ -49,10 +49,11 @@ class SurfaceSearch:
         self._corners = mesh.corners
         self._boxes = BoxTree.around(mesh.corners)
         used, first = np.unique(mesh.faces, return_index=True)
-        self._marks = KDTree(np.concatenate([mesh.corners.mean(1), mesh.vertices[used]]))
-        self._mark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
+        # Face centers and vertices: one of them is always near, which gives a tight first bound.
+        self._landmarks = KDTree(np.concatenate([mesh.corners.mean(1), mesh.vertices[used]]))
+        self._landmark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
 
-    def closest(self, points: Float64[np.ndarray, "n 3"]) -> Closest:
+    def closest(self, points: Float64[np.ndarray, "n 3"]) -> ClosestPoints:
         """Return the nearest place of the surface for each point.
 
         Raises:
@@ -64,50 +65,51 @@ class SurfaceSearch:
                 f"{int(wrong.sum())} of {len(points)} points are not finite, the first is row {int(wrong.argmax())}: "
                 "remove them, or look at what made them"
             )
-        places = np.empty_like(points)
+        nearest = np.empty_like(points)
         faces = np.empty(len(points), np.int64)
         for start in range(0, len(points), _POINTS):
             rows = slice(start, start + _POINTS)
-            places[rows], faces[rows] = self._closest(points[rows])
-        return Closest(places=places, distances=np.linalg.norm(points - places, axis=1), faces=faces)
+            nearest[rows], faces[rows] = self._closest(points[rows])
+        return ClosestPoints(points=nearest, distances=np.linalg.norm(points - nearest, axis=1), faces=faces)
 
     def _closest(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        faces = self._mark_faces[self._marks.query(points)[1]]
-        places = nearest_on_triangles(points, self._corners[faces])
-        squares = np.square(points - places).sum(1)
-        rows, others, bounds = self._boxes.within(points, squares)
+        faces = self._landmark_faces[self._landmarks.query(points)[1]]
+        nearest = nearest_on_triangles(points, self._corners[faces])
+        squares = np.square(points - nearest).sum(1)
+        rows, candidates, bounds = self._boxes.within(points, squares)
         order = np.lexsort((bounds, rows))  # of each point the most promising first: it spares most of the rest
         rows = rows[order]
-        others = others[order]
+        candidates = candidates[order]
         bounds = bounds[order]
-        leading = np.ones(len(rows), np.bool_)
-        leading[1:] = rows[1:] != rows[:-1]
-        for which in (leading, ~leading):
-            self._measure(points, (rows[which], others[which], bounds[which]), (places, squares, faces))
-        return places, faces
+        is_first = np.ones(len(rows), np.bool_)
+        is_first[1:] = rows[1:] != rows[:-1]
+        # The best candidate of each point first: its distance discards most of the others.
+        for which in (is_first, ~is_first):
+            self._measure(points, (rows[which], candidates[which], bounds[which]), (nearest, squares, faces))
+        return nearest, faces
 
     def _measure(
         self,
         points: np.ndarray,
         pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
-        found: tuple[np.ndarray, np.ndarray, np.ndarray],
+        best: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
         """Measure pairs of points and faces; what is nearer than what was found takes its place."""
-        places, squares, faces = found
-        open_ = pairs[2] <= squares[pairs[0]]
-        rows = pairs[0][open_]
-        others = pairs[1][open_]
+        nearest, squares, faces = best
+        promising = pairs[2] <= squares[pairs[0]]
+        rows = pairs[0][promising]
+        candidates = pairs[1][promising]
         for start in range(0, len(rows), _PAIRS):
             row = rows[start : start + _PAIRS]
-            other = others[start : start + _PAIRS]
-            place = nearest_on_triangles(points[row], self._corners[other])
-            squared = np.square(points[row] - place).sum(1)
+            face = candidates[start : start + _PAIRS]
+            point = nearest_on_triangles(points[row], self._corners[face])
+            squared = np.square(points[row] - point).sum(1)
             nearer = np.flatnonzero(squared < squares[row])
             nearer = nearer[np.lexsort((-squared[nearer], row[nearer]))]  # of each point the nearest last: it stays
             row = row[nearer]
-            places[row] = place[nearer]
+            nearest[row] = point[nearer]
             squares[row] = squared[nearer]
-            faces[row] = other[nearer]
+            faces[row] = face[nearer]
 
 
 def closest_points(
@@ -121,5 +123,5 @@ def closest_points(
     Raises:
         MeshError: the mesh has no faces, or a point is not finite.
     """
-    found = SurfaceSearch(mesh).closest(points)
-    return found.places, found.distances, found.faces
+    result = SurfaceSearch(mesh).closest(points)
+    return result.points, result.distances, result.faces

@@ -5,11 +5,11 @@ import numpy as np
 
 from fieldwatch.recon.mesh.cleaning import cleaned
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import nearest, search_tree
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_ROUNDS = 12
-_NEAR = 0.9  # of the number asked for, at the least
+_MAX_ROUNDS = 12
+_MIN_REACHED_SHARE = 0.9  # of the number asked for, at the least
 _AGGRESSION = 5.0
 
 
@@ -37,17 +37,19 @@ def decimated(mesh: Triangles, *, triangles: int | None = None, vertices: int | 
     low = 0
     high = len(mesh.faces)
     best: Triangles | None = None
-    for number in range(_ROUNDS):
-        found = _collapsed(mesh, target, _AGGRESSION + number // 4)
-        size = _size(found, triangles)
-        if size <= goal and len(found.faces):
-            best = found if best is None or size > _size(best, triangles) else best
-            if size >= _NEAR * goal:
+    for round_number in range(_MAX_ROUNDS):
+        # Later rounds simplify more aggressively, which reaches smaller sizes.
+        simplified = _collapsed(mesh, target, _AGGRESSION + round_number // 4)
+        size = _size(simplified, triangles)
+        if size <= goal and len(simplified.faces):
+            best = simplified if best is None or size > _size(best, triangles) else best
+            if size >= _MIN_REACHED_SHARE * goal:
                 break
             low = max(low, target)
         else:
             high = min(high, target)
         guess = int(target * goal / max(size, 1)) if size else target
+        # A proportional guess where it stays inside the bracket, else bisection.
         target = guess if low < guess < high else (low + high) // 2
         if target in (low, high) or target < 1:
             break
@@ -78,16 +80,16 @@ def _collapsed(mesh: Triangles, target: int, aggression: float) -> Triangles:
     # scaled to about 1: the library's thresholds are absolute
     middle = mesh.vertices.mean(0)
     scale = float(np.abs(mesh.vertices - middle).max()) or 1.0
-    places = np.ascontiguousarray((mesh.vertices - middle) / scale)
+    normalised = np.ascontiguousarray((mesh.vertices - middle) / scale)
     try:
-        simpler = fast_simplification.simplify(places, mesh.faces, target_count=target, agg=aggression)
+        simpler = fast_simplification.simplify(normalised, mesh.faces, target_count=target, agg=aggression)
     except MemoryError as error:
         raise MeshError(
             f"simplifying {len(mesh.faces)} faces takes more memory than there is: extract the mesh at a lower "
             "resolution, or free memory"
         ) from error
-    found = Triangles(vertices=simpler[0].astype(np.float64) * scale + middle, faces=simpler[1].astype(np.int64))
-    return cleaned(found)
+    result = Triangles(vertices=simpler[0].astype(np.float64) * scale + middle, faces=simpler[1].astype(np.int64))
+    return cleaned(result)
 
 
 def _with_colours(found: Triangles, source: Triangles) -> Triangles:

@@ -76,6 +76,7 @@ def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
     low = np.minimum(start, end)
     high = np.maximum(start, end)
     reach = int(high.max(initial=0)) + 1
+    # One integer per undirected edge: sorting integers is far faster than sorting pairs.
     keys, edge, uses = np.unique(low * reach + high, return_inverse=True, return_counts=True)
     return Edges(
         ends=np.stack([keys // reach, keys % reach], axis=1),
@@ -90,15 +91,17 @@ def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
 def pieces(edges: Edges) -> Int64[np.ndarray, "m"]:
     """Return for each face the number of its piece; faces that share an edge are of one. 0 is the largest piece."""
     count = edges.face_count + len(edges)
+    # A graph of faces and edges together: faces of one piece are connected through their edges.
     links = coo_array((np.ones(len(edges.face)), (edges.face, edges.edge + edges.face_count)), (count, count))
-    _, found = connected_components(links, directed=False)
-    _, labels, sizes = np.unique(found[: edges.face_count], return_inverse=True, return_counts=True)
+    _, components = connected_components(links, directed=False)
+    _, labels, sizes = np.unique(components[: edges.face_count], return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), np.int64)
+    # Largest piece first; the stable sort keeps the numbering deterministic.
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     return rank[labels.reshape(-1)]
 
 
-def misturned(edges: Edges) -> Bool[np.ndarray, "m"]:
+def misoriented(edges: Edges) -> Bool[np.ndarray, "m"]:
     """Return which faces to turn so that neighbours agree, of each piece the fewer.
 
     A piece that no turning brings to agree (a Möbius strip) names the faces beside its disagreeing edges.
@@ -107,14 +110,19 @@ def misturned(edges: Edges) -> Bool[np.ndarray, "m"]:
     """
     count = edges.face_count
     pair = edges.neighbours
+    # An edge between misoriented neighbors links a face to its neighbor's flipped copy.
     crossed = np.where(edges.opposed, count, 0)
     rows = np.concatenate([pair[:, 0], pair[:, 0] + count])
     columns = np.concatenate([pair[:, 1] + crossed, pair[:, 1] + (count - crossed)])
-    _, side = connected_components(coo_array((np.ones(len(rows)), (rows, columns)), (2 * count, 2 * count)), False)
-    plain = side[:count]
-    turned = side[count:]
-    sizes = np.bincount(plain, minlength=2 * count + 1)
-    fewer = (sizes[plain] < sizes[turned]) | ((sizes[plain] == sizes[turned]) & (plain > turned))
-    beside = np.zeros(count, np.bool_)
-    beside[pair[edges.opposed].reshape(-1)] = True
-    return np.where(plain == turned, beside, fewer)
+    _, components = connected_components(
+        coo_array((np.ones(len(rows)), (rows, columns)), (2 * count, 2 * count)), False
+    )
+    component = components[:count]
+    flipped_component = components[count:]
+    sizes = np.bincount(component, minlength=2 * count + 1)
+    in_minority = (sizes[component] < sizes[flipped_component]) | (
+        (sizes[component] == sizes[flipped_component]) & (component > flipped_component)
+    )
+    at_conflict = np.zeros(count, np.bool_)
+    at_conflict[pair[edges.opposed].reshape(-1)] = True
+    return np.where(component == flipped_component, at_conflict, in_minority)

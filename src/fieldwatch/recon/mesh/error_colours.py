@@ -33,6 +33,7 @@ def error_ramp(shares: Float64[np.ndarray, "*n"]) -> UInt8[np.ndarray, "*n 3"]:
     hue = np.deg2rad(290 - 184 * share**0.9)
     lab = np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1)
     linear = np.clip((lab @ _ROOTS.T) ** 3 @ _LINEAR.T, 0, 1)
+    # The sRGB transfer function (IEC 61966-2-1).
     encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return np.rint(255 * encoded).astype(np.uint8)
 

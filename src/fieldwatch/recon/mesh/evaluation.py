@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from fieldwatch.recon.geometry import Camera, Similarity
-from fieldwatch.recon.mesh.alignment import Align, align_mesh, moved
+from fieldwatch.recon.mesh.alignment import AlignMethod, align_mesh, moved
 from fieldwatch.recon.mesh.closest import SurfaceSearch
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.evaluation_styles import (
-    Gaps,
-    Style,
+    EvaluationStyle,
     StyleLengths,
-    gaps_to_points,
-    gaps_to_surface,
+    SurfaceDistances,
+    distances_to_points,
+    distances_to_surface,
     style_lengths,
     thinned_for,
 )
@@ -75,8 +75,8 @@ class MeshEvaluation:
         vertex_errors: exact distances of all vertices of the mesh from the truth.
     """
 
-    style: Style
-    align: Align
+    style: EvaluationStyle
+    align: AlignMethod
     alignment: Similarity
     aligned: Triangles
     diameter: float
@@ -130,9 +130,9 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
     mesh: Triangles,
     truth: Triangles,
     *,
-    align: Align = "none",
+    align: AlignMethod = "none",
     thresholds: Sequence[float] | None = None,
-    style: Style = "plain",
+    style: EvaluationStyle = "plain",
     cameras: Sequence[Camera] | None = None,
     masks: Masks | None = None,
     samples: int = 100_000,
@@ -142,7 +142,7 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
     """Compare a mesh with the true surface.
 
     Points are spread over both surfaces by area; with cameras, they are what these see (first hits), thinned so that
-    they are even again. What is measured depends on the style, see :data:`fieldwatch.recon.mesh.Style`.
+    they are even again. What is measured depends on the style, see :data:`fieldwatch.recon.mesh.EvaluationStyle`.
 
     Args:
         mesh: to be judged.
@@ -161,58 +161,65 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
             cameras see nothing.
     """
     diameter = _diameter(truth)
-    limits = _limits(thresholds, diameter)
+    thresholds_used = _limits(thresholds, diameter)
     if style == "diligent" and not cameras:
         raise MeshError("style diligent measures what cameras see, and there are none: give cameras, or another style")
-    chosen = style_lengths(style, diameter=diameter, threshold=limits[0], given=lengths or StyleLengths())
-    change = align_mesh(mesh, truth, method=align, seed=seed)
-    aligned = mesh if align == "none" else moved(mesh, change)
+    used_lengths = style_lengths(
+        style, diameter=diameter, threshold=thresholds_used[0], given=lengths or StyleLengths()
+    )
+    alignment = align_mesh(mesh, truth, method=align, seed=seed)
+    aligned = mesh if align == "none" else moved(mesh, alignment)
     clouds = [
-        thinned_for(_points(each, samples, (style, cameras, masks), seed + number), chosen, whose)
-        for number, (each, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
+        thinned_for(_points(surface, samples, (style, cameras, masks), seed + number), used_lengths, whose)
+        for number, (surface, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
     ]
+    # Built once: point distances and vertex errors both need it.
     search = SurfaceSearch(truth)
-    there, back = _gaps(style, clouds, (aligned, truth), search)
+    to_truth, to_mesh = _distances(style, clouds, (aligned, truth), search)
     return MeshEvaluation(
         style=style,
         align=align,
-        alignment=change,
+        alignment=alignment,
         aligned=aligned,
         diameter=diameter,
-        **_summary(there, back, chosen, diameter),
-        scores=tuple(_score(there, back, limit) for limit in limits),
-        lengths=chosen,
-        to_truth=there.distances,
-        to_mesh=back.distances,
+        **_summary(to_truth, to_mesh, used_lengths, diameter),
+        scores=tuple(_score(to_truth, to_mesh, limit) for limit in thresholds_used),
+        lengths=used_lengths,
+        to_truth=to_truth.distances,
+        to_mesh=to_mesh.distances,
         vertex_errors=search.closest(aligned.vertices).distances,
     )
 
 
-def _gaps(
-    style: Style, clouds: list[SurfaceSamples], meshes: tuple[Triangles, Triangles], search: SurfaceSearch
-) -> tuple[Gaps, Gaps]:
+def _distances(
+    style: EvaluationStyle, clouds: list[SurfaceSamples], meshes: tuple[Triangles, Triangles], search: SurfaceSearch
+) -> tuple[SurfaceDistances, SurfaceDistances]:
     """From the mesh's points to the truth, and back."""
     if style != "plain":
-        return gaps_to_points(*clouds), gaps_to_points(*reversed(clouds))
+        return distances_to_points(*clouds), distances_to_points(*reversed(clouds))
     aligned, truth = meshes
-    return gaps_to_surface(clouds[0], truth, search), gaps_to_surface(clouds[1], aligned, SurfaceSearch(aligned))
+    return distances_to_surface(clouds[0], truth, search), distances_to_surface(
+        clouds[1], aligned, SurfaceSearch(aligned)
+    )
 
 
-def _summary(there: Gaps, back: Gaps, chosen: StyleLengths, diameter: float) -> dict[str, float]:
+def _summary(
+    to_truth: SurfaceDistances, to_mesh: SurfaceDistances, lengths: StyleLengths, diameter: float
+) -> dict[str, float]:
     """The figures that are means or extremes over the points of both surfaces."""
-    accuracy = _mean(there, chosen)
-    completeness = _mean(back, chosen)
-    cosines = [np.abs(there.cosines), np.abs(back.cosines)]
+    accuracy = _mean(to_truth, lengths)
+    completeness = _mean(to_mesh, lengths)
+    cosines = [np.abs(to_truth.cosines), np.abs(to_mesh.cosines)]
     return {
         "accuracy": accuracy,
         "completeness": completeness,
         "chamfer": (accuracy + completeness) / 2,
         "chamfer_percent": 50 * (accuracy + completeness) / diameter,
-        "chamfer_squared": float(np.square(there.distances).mean() + np.square(back.distances).mean()),
-        "worst_accuracy": float(there.distances.max()),
-        "worst_completeness": float(back.distances.max()),
+        "chamfer_squared": float(np.square(to_truth.distances).mean() + np.square(to_mesh.distances).mean()),
+        "worst_accuracy": float(to_truth.distances.max()),
+        "worst_completeness": float(to_mesh.distances.max()),
         "normal_consistency": float(sum(each.mean() for each in cosines) / 2),
-        "facing_alike": float(((there.cosines > 0).mean() + (back.cosines > 0).mean()) / 2),
+        "facing_alike": float(((to_truth.cosines > 0).mean() + (to_mesh.cosines > 0).mean()) / 2),
     }
 
 
@@ -230,32 +237,33 @@ def _limits(thresholds: Sequence[float] | None, diameter: float) -> tuple[float,
 
 
 def _points(
-    mesh: Triangles, samples: int, seeing: tuple[Style, Sequence[Camera] | None, Masks | None], seed: int
+    mesh: Triangles, samples: int, protocol: tuple[EvaluationStyle, Sequence[Camera] | None, Masks | None], seed: int
 ) -> SurfaceSamples:
-    style, cameras, masks = seeing
+    style, cameras, masks = protocol
     if not cameras:
         return sample_surface(mesh, samples, seed=seed)
-    seen = visible_points(mesh, cameras, masks=masks)
-    if style == "diligent" or not len(seen):
-        return seen
+    visible = visible_points(mesh, cameras, masks=masks)
+    if style == "diligent" or not len(visible):
+        return visible
     # even over the surface: cubes of such a side hold about one point each of that many over the whole surface
-    return thinned(seen, float(np.sqrt(mesh.areas.sum() / samples)))
+    return thinned(visible, float(np.sqrt(mesh.areas.sum() / samples)))
 
 
-def _mean(gaps: Gaps, lengths: StyleLengths) -> float:
+def _mean(measured: SurfaceDistances, lengths: StyleLengths) -> float:
     if lengths.cap is None:
-        return float(gaps.distances.mean())
-    near = gaps.distances[gaps.distances <= lengths.cap]
+        return float(measured.distances.mean())
+    near = measured.distances[measured.distances <= lengths.cap]
     if not len(near):
         raise MeshError(
-            f"all of {len(gaps.distances)} points are farther than the cap of {lengths.cap:g} from the other surface: "
+            f"all of {len(measured.distances)} points are farther than the cap of {lengths.cap:g} from the other "
+            "surface: "
             "the meshes do not lie in the same place; align them (sim3), or raise the cap"
         )
     return float(near.mean())
 
 
-def _score(there: Gaps, back: Gaps, limit: float) -> ThresholdScore:
-    precision, recall = (float((gaps.distances <= limit).mean()) for gaps in (there, back))
+def _score(to_truth: SurfaceDistances, to_mesh: SurfaceDistances, limit: float) -> ThresholdScore:
+    precision, recall = (float((measured.distances <= limit).mean()) for measured in (to_truth, to_mesh))
     total = precision + recall
     f_score = 2 * precision * recall / total if total > 0 else 0.0
     return ThresholdScore(threshold=limit, precision=precision, recall=recall, f_score=f_score)

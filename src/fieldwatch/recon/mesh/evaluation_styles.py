@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.spatial import KDTree
 
-from fieldwatch.recon.mesh.closest import Closest, SurfaceSearch
+from fieldwatch.recon.mesh.closest import ClosestPoints, SurfaceSearch
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.sampling import SurfaceSamples, thinned
 from fieldwatch.recon.mesh.triangles import Triangles
 
-Style = Literal["plain", "dtu", "tanks", "diligent"]
+EvaluationStyle = Literal["plain", "dtu", "tanks", "diligent"]
 """Protocols.
 
 - "plain": from the points to the other surface's triangles, exact. With cameras, from what they see of one surface to
@@ -25,8 +25,8 @@ Style = Literal["plain", "dtu", "tanks", "diligent"]
 From cloud to cloud, equal surfaces are about half a spacing apart: that is the floor of the last three.
 """
 
-_SPACING = 0.001  # of the diameter: DTU's 0.2 mm on objects of some 20 cm
-_CAP = 100.0  # spacings: DTU's 20 mm
+_DTU_SPACING = 0.001  # of the diameter: DTU's 0.2 mm on objects of some 20 cm
+_DTU_CAP = 100.0  # spacings: DTU's 20 mm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class StyleLengths:
     cap: float | None = None
 
 
-def style_lengths(style: Style, *, diameter: float, threshold: float, given: StyleLengths) -> StyleLengths:
+def style_lengths(style: EvaluationStyle, *, diameter: float, threshold: float, given: StyleLengths) -> StyleLengths:
     """Return the lengths of a protocol; those that are given win.
 
     DTU (Jensen et al., Large scale multi-view stereopsis evaluation, CVPR 2014, and the evaluation code that goes with
@@ -54,13 +54,13 @@ def style_lengths(style: Style, *, diameter: float, threshold: float, given: Sty
     if style == "tanks":
         spacing = threshold / 2 if spacing is None else spacing
     if style == "dtu":
-        spacing = _SPACING * diameter if spacing is None else spacing
-        cap = _CAP * spacing if cap is None else cap
+        spacing = _DTU_SPACING * diameter if spacing is None else spacing
+        cap = _DTU_CAP * spacing if cap is None else cap
     return StyleLengths(spacing=spacing, cap=cap)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Gaps:
+class SurfaceDistances:
     """From the points of one surface to another surface.
 
     Attributes:
@@ -72,16 +72,16 @@ class Gaps:
     cosines: Float64[np.ndarray, "n"]
 
 
-def gaps_to_surface(points: SurfaceSamples, mesh: Triangles, search: SurfaceSearch) -> Gaps:
+def distances_to_surface(points: SurfaceSamples, mesh: Triangles, search: SurfaceSearch) -> SurfaceDistances:
     """Measure exact distances from points to the triangles of a mesh."""
-    found: Closest = search.closest(points.points)
-    return Gaps(distances=found.distances, cosines=_cosines(points.normals, mesh.normals[found.faces]))
+    closest: ClosestPoints = search.closest(points.points)
+    return SurfaceDistances(distances=closest.distances, cosines=_cosines(points.normals, mesh.normals[closest.faces]))
 
 
-def gaps_to_points(points: SurfaceSamples, others: SurfaceSamples) -> Gaps:
+def distances_to_points(points: SurfaceSamples, others: SurfaceSamples) -> SurfaceDistances:
     """Measure distances from points to the nearest of other points, as protocols for clouds do."""
     distances, nearest = KDTree(others.points).query(points.points)
-    return Gaps(distances=distances, cosines=_cosines(points.normals, others.normals[nearest]))
+    return SurfaceDistances(distances=distances, cosines=_cosines(points.normals, others.normals[nearest]))
 
 
 def thinned_for(points: SurfaceSamples, lengths: StyleLengths, whose: str) -> SurfaceSamples:

@@ -9,13 +9,13 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.marching import Block, march
+from fieldwatch.recon.mesh.marching import GridBlock, march_blocks
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _TRUNCATION = 4.0  # cells
 _BYTES_A_NODE = 180  # the sums, the values, and what comes and goes for one view
-_EDGE = 1.0  # truncations by which four neighbouring depths may differ and still be interpolated
-_FAR = np.float32(4.0)  # truncations: the value of what no surface is near
+_MAX_DEPTH_STEP = 1.0  # truncations by which four neighbouring depths may differ and still be interpolated
+_OUTSIDE_VALUE = np.float32(4.0)  # truncations: the value of what no surface is near
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,9 +97,9 @@ class _Slab:
         ticks = [self.volume.low[axis] + self.volume.cell * np.arange(self.volume.shape[axis]) for axis in (1, 2)]
         for layer in range(len(self.weight)):
             x = self.volume.low[0] + self.volume.cell * (self.first + layer)
-            off = [np.float64(x) - pose.centre[0], ticks[0][:, None] - pose.centre[1], ticks[1] - pose.centre[2]]
+            offset = [np.float64(x) - pose.centre[0], ticks[0][:, None] - pose.centre[1], ticks[1] - pose.centre[2]]
             # term by term: a matrix product may round otherwise in pieces of another size
-            across, down, depth = (sum(pose.turn[row, axis] * off[axis] for axis in range(3)) for row in range(3))
+            across, down, depth = (sum(pose.turn[row, axis] * offset[axis] for axis in range(3)) for row in range(3))
             self._add_layer(layer, view, np.asarray(across), np.asarray(down), np.asarray(depth))
 
     def _add_layer(
@@ -111,28 +111,30 @@ class _Slab:
         depth: Float64[np.ndarray, "y z"],
     ) -> None:
         camera = view.camera
+        # Points behind the camera project to the principal point and are masked below.
         front = np.where(depth > 0, depth, np.inf)
         column = camera.fx * across / front + camera.cx
         row = camera.fy * down / front + camera.cy
         seen = (depth > 0) & (column >= 0) & (column < camera.width) & (row >= 0) & (row < camera.height)
         if not seen.any():
             return
-        found = _depth_at(view.depth, column[seen], row[seen], _EDGE * self.volume.truncation)
-        ahead = (found - depth[seen]) / self.volume.truncation
-        valid = (found > 0) & (ahead >= -1)
+        measured = _depth_at(view.depth, column[seen], row[seen], _MAX_DEPTH_STEP * self.volume.truncation)
+        distance = (measured - depth[seen]) / self.volume.truncation
+        # Curless and Levoy: nothing is known more than a truncation behind a surface.
+        valid = (measured > 0) & (distance >= -1)
         seen[seen] = valid
-        ahead = np.minimum(ahead[valid], 1).astype(np.float32)
-        self.distance[layer][seen] += ahead
+        distance = np.minimum(distance[valid], 1).astype(np.float32)
+        self.distance[layer][seen] += distance
         self.weight[layer][seen] += 1
         if view.colours is None:
             return
-        near = ahead < 1
+        near = distance < 1
         seen[seen] = near
         pixels = view.colours[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
         self.colour[layer][seen] += pixels
         self.colour_weight[layer][seen] += 1
 
-    def block(self, *, close: bool) -> Block:
+    def block(self, *, close: bool) -> GridBlock:
         """Return the mean distances, and which cells have been seen at all corners."""
         known = self.weight > 0
         values = np.full(known.shape, -1, np.float32)
@@ -142,11 +144,11 @@ class _Slab:
             for axis, size in enumerate(self.volume.shape):
                 layers = np.moveaxis(values, axis, 0)
                 number = np.arange(len(layers)) + start[axis]
-                layers[(number == 0) | (number == size - 1)] = _FAR
-            return Block(start=start, values=values)
+                layers[(number == 0) | (number == size - 1)] = _OUTSIDE_VALUE
+            return GridBlock(start=start, values=values)
         cells = known[:-1] & known[1:]
         cells = cells[:, :-1] & cells[:, 1:]
-        return Block(start=start, values=values, cells=cells[:, :, :-1] & cells[:, :, 1:])
+        return GridBlock(start=start, values=values, cells=cells[:, :, :-1] & cells[:, :, 1:])
 
     def colours(self) -> tuple[Int64[np.ndarray, "n"], Float32[np.ndarray, "n 3"]]:
         """Return the nodes with colours within half a truncation of the surface, and their mean colours."""
@@ -191,17 +193,18 @@ def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default
     """
     volume = _volume(low, high, resolution, truncation)
     layers = _layers(volume, memory)
+    # An iterator returns itself: it could not be gone through again.
     if layers < volume.shape[0] and iter(views) is views:
         raise MeshError(
             f"{volume.shape[0]} layers of the grid need several passes of {layers} within {memory} bytes, and the "
             "views can be gone through only once: give a list, or allow more memory"
         )
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
-    blocks = _fused(volume, layers, views, close, on_view, kept)
-    mesh = march(blocks, shape=volume.shape, low=volume.low, cell=volume.cell, level=0.0)
-    if not any(len(nodes) for nodes, _ in kept):
+    node_colours: list[tuple[np.ndarray, np.ndarray]] = []
+    blocks = _fused(volume, layers, views, close, on_view, node_colours)
+    mesh = march_blocks(blocks, shape=volume.shape, low=volume.low, cell=volume.cell, level=0.0)
+    if not any(len(nodes) for nodes, _ in node_colours):
         return mesh
-    return replace(mesh, colours=_interpolated(mesh, volume, kept))
+    return replace(mesh, colours=_interpolated(mesh, volume, node_colours))
 
 
 def _volume(low: np.ndarray, high: np.ndarray, resolution: int, truncation: float | None) -> _Volume:
@@ -235,9 +238,10 @@ def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that f
     views: Iterable[DepthView],
     close: bool,  # noqa: FBT001  passed on by its place, as all of them are
     on_view: Callable[[int], None] | None,
-    kept: list[tuple[np.ndarray, np.ndarray]],
-) -> Iterator[Block]:
+    node_colours: list[tuple[np.ndarray, np.ndarray]],
+) -> Iterator[GridBlock]:
     done = 0
+    # Slabs share one layer of nodes, so that no cell is lost between them.
     for first in range(0, volume.shape[0] - 1, max(layers - 1, 1)):
         slab = _Slab.empty(volume, first, min(layers, volume.shape[0] - first))
         before = done
@@ -248,7 +252,7 @@ def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that f
                 on_view(done)
         if done == before:
             raise MeshError("there are no depth maps to fuse: give one view or more, in a list if there are passes")
-        kept.append(slab.colours())
+        node_colours.append(slab.colours())
         yield slab.block(close=close)
 
 
@@ -256,7 +260,7 @@ def _depth_at(
     depth: Float32[np.ndarray, "h w"], column: Float64[np.ndarray, "n"], row: Float64[np.ndarray, "n"], edge: float
 ) -> Float64[np.ndarray, "n"]:
     """Return depths at places of a picture: bilinear between four pixels of one surface, else the pixel's own."""
-    own = depth[np.floor(row).astype(int), np.floor(column).astype(int)].astype(np.float64)
+    pixel_depth = depth[np.floor(row).astype(int), np.floor(column).astype(int)].astype(np.float64)
     x = column - 0.5
     y = row - 0.5
     left = np.clip(np.floor(x).astype(int), 0, max(depth.shape[1] - 2, 0))
@@ -267,27 +271,28 @@ def _depth_at(
     u = np.clip(x - left, 0, 1)
     v = np.clip(y - top, 0, 1)
     mean = around[0] * (1 - u) * (1 - v) + around[1] * u * (1 - v) + around[2] * (1 - u) * v + around[3] * u * v
-    smooth = (around.min(0) > 0) & (np.ptp(around, axis=0) < edge) & (own > 0)
-    return np.where(smooth, mean, own)
+    smooth = (around.min(0) > 0) & (np.ptp(around, axis=0) < edge) & (pixel_depth > 0)
+    return np.where(smooth, mean, pixel_depth)
 
 
 def _interpolated(
-    mesh: Triangles, volume: _Volume, kept: list[tuple[np.ndarray, np.ndarray]]
+    mesh: Triangles, volume: _Volume, node_colours: list[tuple[np.ndarray, np.ndarray]]
 ) -> UInt8[np.ndarray, "n 3"]:
     """Return colours of the vertices, between those of the nodes around them; grey where none of these has one."""
-    node, first = np.unique(np.concatenate([nodes for nodes, _ in kept]), return_index=True)
-    colours = np.concatenate([found for _, found in kept])[first]
+    node, first = np.unique(np.concatenate([nodes for nodes, _ in node_colours]), return_index=True)
+    colours = np.concatenate([values for _, values in node_colours])[first]
     cells = (mesh.vertices - volume.low) / volume.cell
+    # Trilinear weights over the colored nodes only, renormalized.
     base = np.clip(np.floor(cells).astype(np.int64), 0, np.array(volume.shape) - 2)
-    part = cells - base
+    fraction = cells - base
     total = np.zeros((len(cells), 3))
     weight = np.zeros(len(cells))
     for offset in np.ndindex(2, 2, 2):
-        share = np.prod([part[:, a] if offset[a] else 1 - part[:, a] for a in range(3)], axis=0)
+        share = np.prod([fraction[:, a] if offset[a] else 1 - fraction[:, a] for a in range(3)], axis=0)
         wanted = np.ravel_multi_index(tuple((base + offset).T), volume.shape)
-        place = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
-        share = np.where(node[place] == wanted, np.maximum(share, 1e-9), 0)
-        total += share[:, None] * colours[place]
+        index = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
+        share = np.where(node[index] == wanted, np.maximum(share, 1e-9), 0)
+        total += share[:, None] * colours[index]
         weight += share
     known = weight > 0
     mean = np.where(known[:, None], total / np.where(known, weight, 1)[:, None], 128)

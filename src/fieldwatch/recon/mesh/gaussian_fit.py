@@ -22,6 +22,7 @@ def gaussian_fit(mesh: Triangles, centres: Float64[np.ndarray, "n 3"]) -> dict[s
     if not len(centres):
         raise MeshError("the fit of a mesh to no Gaussians was asked for: give the centres of at least one Gaussian")
     _, distances, _ = closest_points(mesh, centres)
+    # An open mesh has no inside: None is honest where 0 would look like a bad fit.
     coverage = float(points_inside(mesh, centres).mean()) if encloses(mesh) else None
     return {
         "Mesh/GaussianFit/coverage": coverage,

@@ -25,12 +25,12 @@ BINARY_CHUNK = 0x004E4942
 FLOAT = 5126
 UNSIGNED_INT = 5125
 UNSIGNED_SHORT = 5123
-_VERTICES = 34962
-_INDICES = 34963
-_CLAMPED = 33071
-_REPEATED = 10497
+_ARRAY_BUFFER = 34962
+_ELEMENT_ARRAY_BUFFER = 34963
+_CLAMP_TO_EDGE = 33071
+_REPEAT = 10497
 _LINEAR = 9729
-_CLAY = (0.75, 0.75, 0.75, 1.0)
+_GREY = (0.75, 0.75, 0.75, 1.0)
 
 
 @dataclass
@@ -41,18 +41,19 @@ class _Binary:
     views: list[dict[str, int]] = field(default_factory=list)
     accessors: list[dict[str, Any]] = field(default_factory=list)
 
-    def view(self, data: bytes, **more: int) -> int:
+    def view(self, data: bytes, **extra: int) -> int:
         """Append bytes; returns the number of their buffer view."""
-        self.views.append({"buffer": 0, "byteOffset": len(self.data), "byteLength": len(data), **more})
+        self.views.append({"buffer": 0, "byteOffset": len(self.data), "byteLength": len(data), **extra})
+        # glTF wants every buffer view to start at a multiple of 4 bytes.
         self.data += data + bytes(-len(data) % 4)
         return len(self.views) - 1
 
-    def accessor(self, values: np.ndarray, kind: int, target: int, **more: Any) -> int:
+    def accessor(self, values: np.ndarray, kind: int, target: int, **extra: Any) -> int:
         """Append numbers, a row each; returns the number of their accessor."""
         shape = "SCALAR" if values.ndim == 1 else f"VEC{values.shape[1]}"
         view = self.view(values.tobytes(), target=target)
         about = {"bufferView": view, "componentType": kind, "count": len(values), "type": shape}
-        self.accessors.append(about | more)
+        self.accessors.append(about | extra)
         return len(self.accessors) - 1
 
 
@@ -75,28 +76,31 @@ def write_glb(mesh: Triangles, *, up: Sequence[float] = (0.0, 1.0, 0.0)) -> byte
     """
     if not len(mesh.faces):
         raise MeshError("the mesh has no faces: a GLB file cannot hold it; what made it found no surface")
-    rows, places, faces = _split_at_seams(mesh)
+    rows, uvs, faces = _split_at_seams(mesh)
     if (farthest := np.abs(mesh.vertices).max()) > np.finfo(np.float32).max:
         msg = f"places run up to {farthest:g}: GLB holds up to 3e38; scale the mesh down"
         raise MeshError(msg)
     positions = mesh.vertices[rows].astype("<f4")
     binary = _Binary()
+    # glTF requires the bounds of positions, so that viewers can frame the mesh.
     limits = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
     attributes = {
-        "POSITION": binary.accessor(positions, FLOAT, _VERTICES, **limits),
-        "NORMAL": binary.accessor(vertex_normals(mesh)[rows].astype("<f4"), FLOAT, _VERTICES),
+        "POSITION": binary.accessor(positions, FLOAT, _ARRAY_BUFFER, **limits),
+        "NORMAL": binary.accessor(vertex_normals(mesh)[rows].astype("<f4"), FLOAT, _ARRAY_BUFFER),
     }
     if mesh.texture is not None:
-        attributes["TEXCOORD_0"] = binary.accessor(places.astype("<f4"), FLOAT, _VERTICES)
+        attributes["TEXCOORD_0"] = binary.accessor(uvs.astype("<f4"), FLOAT, _ARRAY_BUFFER)
     elif mesh.colours is not None:
         colours = linear_colours(mesh.colours[rows])
-        attributes["COLOR_0"] = binary.accessor(colours, UNSIGNED_SHORT, _VERTICES, normalized=True)
-    indices = binary.accessor(faces.reshape(-1).astype("<u4"), UNSIGNED_INT, _INDICES)
+        attributes["COLOR_0"] = binary.accessor(colours, UNSIGNED_SHORT, _ARRAY_BUFFER, normalized=True)
+    indices = binary.accessor(faces.reshape(-1).astype("<u4"), UNSIGNED_INT, _ELEMENT_ARRAY_BUFFER)
     primitive = {"attributes": attributes, "indices": indices, "material": 0, "mode": 4}
-    turn = _upright(up)
-    node = {"mesh": 0} if np.array_equal(turn, np.eye(4)) else {"mesh": 0, "matrix": turn.T.reshape(-1).tolist()}
-    head = {"scene": 0, "scenes": [{"nodes": [0]}], "nodes": [node], "meshes": [{"primitives": [primitive]}]}
-    return _file(head | _material(mesh, binary), binary)
+    rotation = _upright(up)
+    node = (
+        {"mesh": 0} if np.array_equal(rotation, np.eye(4)) else {"mesh": 0, "matrix": rotation.T.reshape(-1).tolist()}
+    )
+    scene_chunks = {"scene": 0, "scenes": [{"nodes": [0]}], "nodes": [node], "meshes": [{"primitives": [primitive]}]}
+    return _file(scene_chunks | _material(mesh, binary), binary)
 
 
 def vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
@@ -128,6 +132,7 @@ def _split_at_seams(
         return np.arange(len(mesh.vertices)), np.zeros((len(mesh.vertices), 2)), mesh.faces
     corner = mesh.faces.reshape(-1)
     u, v = mesh.uvs.reshape(-1, 2).T
+    # Equal (vertex, u, v) triples become neighbors; each run is one output vertex.
     order = np.lexsort((v, u, corner))
     changed = np.ones(len(order), np.bool_)
     changed[1:] = (np.diff(corner[order]) != 0) | (np.diff(u[order]) != 0) | (np.diff(v[order]) != 0)
@@ -143,49 +148,51 @@ def _upright(up: Sequence[float]) -> Float64[np.ndarray, "4 4"]:
     if len(up) != 3 or not 0 < length < math.inf:
         raise InputError(f"up is {tuple(up)}: wanted are three finite numbers that are not all 0, as in 0 0 1")
     x, y, z = (value / length for value in up)
-    off = x * x + z * z
-    if y < 0 and off == 0:
+    squared_sine = x * x + z * z
+    # Exactly -y: the axis is not unique, so turn about x by 180 degrees.
+    if y < 0 and squared_sine == 0:
         return np.diag([1.0, -1.0, -1.0, 1.0])
     cross = np.array([[0, -x, 0], [x, 0, z], [0, -z, 0]])  # of the axis, up x (0, 1, 0) = (-z, 0, x)
-    turn = np.eye(4)
-    turn[:3, :3] += cross + cross @ cross * (1 / (1 + y) if y > 0 or off == 0 else (1 - y) / off)
-    return turn
+    rotation = np.eye(4)
+    rotation[:3, :3] += cross + cross @ cross * (1 / (1 + y) if y > 0 or squared_sine == 0 else (1 - y) / squared_sine)
+    return rotation
 
 
 def _material(mesh: Triangles, binary: _Binary) -> dict[str, Any]:
     surface: dict[str, Any] = {"metallicFactor": 0.0, "roughnessFactor": 1.0}
     material: dict[str, Any] = {"pbrMetallicRoughness": surface, "doubleSided": True}
-    made: dict[str, Any] = {"materials": [material]}
+    document: dict[str, Any] = {"materials": [material]}
     if mesh.texture is None and mesh.colours is None:
-        surface["baseColorFactor"] = list(_CLAY)
-        return made
+        surface["baseColorFactor"] = list(_GREY)
+        return document
     material["extensions"] = {"KHR_materials_unlit": {}}
-    made["extensionsUsed"] = ["KHR_materials_unlit"]
+    document["extensionsUsed"] = ["KHR_materials_unlit"]
     if mesh.texture is not None and mesh.uvs is not None:
         inside = mesh.uvs.min() >= 0 and mesh.uvs.max() <= 1
         surface["baseColorTexture"] = {"index": 0}
-        made["images"] = [{"bufferView": binary.view(png_bytes(mesh.texture)), "mimeType": "image/png"}]
+        document["images"] = [{"bufferView": binary.view(png_bytes(mesh.texture)), "mimeType": "image/png"}]
         # no smaller copies: in them faces that lie side by side in the picture, and nowhere else, would mix
         smooth = dict.fromkeys(("magFilter", "minFilter"), _LINEAR)
-        made["samplers"] = [smooth | dict.fromkeys(("wrapS", "wrapT"), _CLAMPED if inside else _REPEATED)]
-        made["textures"] = [{"source": 0, "sampler": 0}]
-    return made
+        document["samplers"] = [smooth | dict.fromkeys(("wrapS", "wrapT"), _CLAMP_TO_EDGE if inside else _REPEAT)]
+        document["textures"] = [{"source": 0, "sampler": 0}]
+    return document
 
 
-def _file(about: dict[str, Any], binary: _Binary) -> bytes:
-    about = {
+def _file(document: dict[str, Any], binary: _Binary) -> bytes:
+    document = {
         "asset": {"version": "2.0", "generator": "fieldwatch"},
-        **about,
+        **document,
         "buffers": [{"byteLength": len(binary.data)}],
         "bufferViews": binary.views,
         "accessors": binary.accessors,
     }
-    text = orjson.dumps(about)
+    text = orjson.dumps(document)
+    # JSON chunks are padded with spaces, binary ones with zeros.
     text += b" " * (-len(text) % 4)
     total = 12 + 8 + len(text) + 8 + len(binary.data)
     if total >= 1 << 32:
         msg = f"the mesh takes {total} bytes as GLB, whose limit is 4 GiB: decimate it, or write .ply"
         raise MeshError(msg)
-    head = struct.pack("<4sII", MAGIC, VERSION, total)
+    header = struct.pack("<4sII", MAGIC, VERSION, total)
     chunk = struct.pack("<II", len(text), JSON_CHUNK) + text
-    return b"".join([head, chunk, struct.pack("<II", len(binary.data), BINARY_CHUNK), bytes(binary.data)])
+    return b"".join([header, chunk, struct.pack("<II", len(binary.data), BINARY_CHUNK), bytes(binary.data)])

@@ -19,19 +19,19 @@ from fieldwatch.recon.mesh.triangles import Triangles
 
 _TYPES = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4}
-_MOST_ROWS = 1 << 27
-_KNOWN = {"KHR_materials_unlit", "KHR_mesh_quantization", "KHR_materials_specular", "KHR_materials_ior"}
+_MAX_ROWS = 1 << 27
+_SUPPORTED_EXTENSIONS = {"KHR_materials_unlit", "KHR_mesh_quantization", "KHR_materials_specular", "KHR_materials_ior"}
 _DAMAGED = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
 @dataclass(frozen=True)
-class _Content:
-    about: Mapping[str, Any]
+class _GlbContent:
+    document: Mapping[str, Any]
     binary: bytes
 
     def item(self, kind: str, number: int) -> Mapping[str, Any]:
         """Return one entry of a list of the JSON chunk; raises MeshError if it is not there."""
-        entries = self.about.get(kind, [])
+        entries = self.document.get(kind, [])
         if not 0 <= number < len(entries):
             msg = f"it names {kind} {number} of {len(entries)}: it is damaged, export it again"
             raise MeshError(msg)
@@ -64,8 +64,10 @@ class _Content:
         if count < 1 or start < 0 or stride < row or start + (count - 1) * stride + row > len(data):
             msg = f"{count} rows of {row} bytes are named, {len(data)} bytes are there: it is damaged, export it again"
             raise MeshError(msg)
+        # A strided view of the bytes: interleaved attributes need no loop.
         values = np.ndarray((count, width), kind, data, start, (stride, kind.itemsize))
         if accessor.get("normalized", False):
+            # glTF 2.0: the most negative integer also stands for -1.
             return np.maximum(values.astype(np.float64) / np.iinfo(kind).max, -1)
         return values
 
@@ -84,7 +86,7 @@ def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
         MeshError: the bytes are no GLB, cut short, damaged, without triangles, compressed, or with several pictures.
     """
     content = _content(data)
-    unknown = sorted(set(content.about.get("extensionsRequired", [])) - _KNOWN)
+    unknown = sorted(set(content.document.get("extensionsRequired", [])) - _SUPPORTED_EXTENSIONS)
     if unknown:
         msg = f"it needs {', '.join(unknown)}, which is not read: export it without compression and extensions"
         raise MeshError(msg)
@@ -100,7 +102,7 @@ def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
     return _as_one(parts).welded()
 
 
-def _content(data: bytes) -> _Content:
+def _content(data: bytes) -> _GlbContent:
     if len(data) < 20 or not data.startswith(MAGIC):
         msg = f"it is no GLB file (it begins with {data[:12]!r}): give a mesh in a .glb, .ply or .obj file"
         raise MeshError(msg)
@@ -112,57 +114,61 @@ def _content(data: bytes) -> _Content:
         msg = f"it promises {total} bytes and has {len(data)}: it is cut short, copy it again"
         raise MeshError(msg)
     chunks: dict[int, bytes] = {}
-    place = 12
-    while place + 8 <= total:
-        length, kind = struct.unpack_from("<II", data, place)
-        chunks.setdefault(kind, data[place + 8 : place + 8 + length])
-        place += 8 + length
+    offset = 12
+    # Unknown chunks are skipped, as the specification asks.
+    while offset + 8 <= total:
+        length, kind = struct.unpack_from("<II", data, offset)
+        chunks.setdefault(kind, data[offset + 8 : offset + 8 + length])
+        offset += 8 + length
     try:
-        about = orjson.loads(chunks.get(JSON_CHUNK, b""))
+        document = orjson.loads(chunks.get(JSON_CHUNK, b""))
     except orjson.JSONDecodeError as error:
         msg = f"its description is not JSON ({error}): it is damaged, export it again"
         raise MeshError(msg) from error
-    if not isinstance(about, dict):
+    if not isinstance(document, dict):
         raise MeshError("its description is not a JSON object: it is damaged, export it again")
-    return _Content(about, chunks.get(BINARY_CHUNK, b""))
+    return _GlbContent(document, chunks.get(BINARY_CHUNK, b""))
 
 
-def _parts(content: _Content, *, texture: bool) -> list[Triangles]:
+def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
     """Return the parts that the scene shows, in its coordinates."""
-    nodes = content.about.get("nodes", [])
-    if content.about.get("scenes"):
-        roots = content.item("scenes", content.about.get("scene", 0)).get("nodes", [])
+    nodes = content.document.get("nodes", [])
+    if content.document.get("scenes"):
+        roots = content.item("scenes", content.document.get("scene", 0)).get("nodes", [])
     else:
+        # Without scenes every node that nobody names as a child is a root.
         below = {child for node in nodes for child in node.get("children", [])}
         roots = [number for number in range(len(nodes)) if number not in below]
     parts: list[Triangles] = []
-    waiting = deque((number, np.eye(4)) for number in roots)
-    seen: set[int] = set()
+    queue = deque((number, np.eye(4)) for number in roots)
+    visited: set[int] = set()
     size = 0
-    while waiting:
-        number, outer = waiting.popleft()
+    while queue:
+        number, parent_transform = queue.popleft()
         node = content.item("nodes", number)
-        if number in seen:  # the format wants a tree: else a few nodes stand for 2 ** depth, or for a ring without end
+        if (
+            number in visited
+        ):  # the format wants a tree: else a few nodes stand for 2 ** depth, or for a ring without end
             msg = f"node {number} is named twice, and a scene is a tree: it is damaged, export it again"
             raise MeshError(msg)
-        seen.add(number)
-        placed = outer @ _transform(node)
-        waiting += [(child, placed) for child in node.get("children", [])]
+        visited.add(number)
+        transform = parent_transform @ _transform(node)
+        queue += [(child, transform) for child in node.get("children", [])]
         if "mesh" in node:
-            shapes = content.item("meshes", node["mesh"])["primitives"]
-            shapes = [shape for shape in shapes if shape.get("mode", 4) == 4]
-            size += sum(_rows(content, shape) for shape in shapes)
-            if size > _MOST_ROWS:
-                msg = f"it shows more than {_MOST_ROWS:,} vertices and corners, repeated ones included: thin it out"
+            primitives = content.item("meshes", node["mesh"])["primitives"]
+            primitives = [primitive for primitive in primitives if primitive.get("mode", 4) == 4]
+            size += sum(_rows(content, primitive) for primitive in primitives)
+            if size > _MAX_ROWS:
+                msg = f"it shows more than {_MAX_ROWS:,} vertices and corners, repeated ones included: thin it out"
                 raise MeshError(msg)
-            parts += [_part(content, shape, placed, texture=texture) for shape in shapes]
+            parts += [_part(content, primitive, transform, texture=texture) for primitive in primitives]
     return parts
 
 
-def _rows(content: _Content, shape: Mapping[str, Any]) -> int:
+def _rows(content: _GlbContent, primitive: Mapping[str, Any]) -> int:
     """Return how many vertices and corners a shape names: a mesh may be shown many times, at a few bytes each."""
-    named = [shape["attributes"]["POSITION"], *([shape["indices"]] if "indices" in shape else [])]
-    return sum(int(content.item("accessors", number)["count"]) for number in named)
+    accessors = [primitive["attributes"]["POSITION"], *([primitive["indices"]] if "indices" in primitive else [])]
+    return sum(int(content.item("accessors", number)["count"]) for number in accessors)
 
 
 def _transform(node: Mapping[str, Any]) -> Float64[np.ndarray, "4 4"]:
@@ -184,44 +190,47 @@ def _transform(node: Mapping[str, Any]) -> Float64[np.ndarray, "4 4"]:
 
 
 def _part(
-    content: _Content, shape: Mapping[str, Any], matrix: Float64[np.ndarray, "4 4"], *, texture: bool
+    content: _GlbContent, primitive: Mapping[str, Any], matrix: Float64[np.ndarray, "4 4"], *, texture: bool
 ) -> Triangles:
-    named = shape["attributes"]
-    places = content.numbers(named["POSITION"]).astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
-    rows = content.numbers(shape["indices"])[:, 0] if "indices" in shape else np.arange(len(places))
+    attributes = primitive["attributes"]
+    positions = content.numbers(attributes["POSITION"]).astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
+    rows = content.numbers(primitive["indices"])[:, 0] if "indices" in primitive else np.arange(len(positions))
     if len(rows) % 3:
         msg = f"{len(rows)} corners do not make triangles: it is damaged, export it again"
         raise MeshError(msg)
     faces = rows.astype(np.int64).reshape(-1, 3)
     mesh = Triangles(
-        vertices=places,
+        vertices=positions,
         faces=faces,
-        colours=_srgb(content.numbers(named["COLOR_0"])[:, :3]) if "COLOR_0" in named else None,
+        colours=_srgb(content.numbers(attributes["COLOR_0"])[:, :3]) if "COLOR_0" in attributes else None,
     )
-    picture, channel = _picture(content, shape) if texture else (None, 0)
-    if f"TEXCOORD_{channel}" in named:
-        uvs = content.numbers(named[f"TEXCOORD_{channel}"]).astype(np.float64)
+    picture, channel = _picture(content, primitive) if texture else (None, 0)
+    if f"TEXCOORD_{channel}" in attributes:
+        uvs = content.numbers(attributes[f"TEXCOORD_{channel}"]).astype(np.float64)
+        # glTF's v runs downwards.
         uvs[:, 1] = 1 - uvs[:, 1]
         mesh = replace(mesh, uvs=uvs[faces], texture=picture)
     mirrored = np.linalg.det(matrix[:3, :3]) < 0  # the format asks for this: such faces are wound the other way
     return mesh.turned() if mirrored else mesh
 
 
-def _picture(content: _Content, shape: Mapping[str, Any]) -> tuple[UInt8[np.ndarray, "height width 3"] | None, int]:
+def _picture(
+    content: _GlbContent, primitive: Mapping[str, Any]
+) -> tuple[UInt8[np.ndarray, "height width 3"] | None, int]:
     """Return the base colour's picture, if there is one, and the number of its texture coordinates."""
-    if "material" not in shape:
+    if "material" not in primitive:
         return None, 0
-    surface = content.item("materials", shape["material"]).get("pbrMetallicRoughness", {})
-    used = surface.get("baseColorTexture")
-    if used is None:
+    surface = content.item("materials", primitive["material"]).get("pbrMetallicRoughness", {})
+    texture_info = surface.get("baseColorTexture")
+    if texture_info is None:
         return None, 0
-    number = content.item("textures", used["index"]).get("source", -1)
+    number = content.item("textures", texture_info["index"]).get("source", -1)
     image = content.item("images", number)
     if "bufferView" in image:
         data, _ = content.view(image["bufferView"])
     else:
         data = _inline(image["uri"])
-    return read_picture(data, f"number {number} inside it"), used.get("texCoord", 0)
+    return read_picture(data, f"number {number} inside it"), texture_info.get("texCoord", 0)
 
 
 def _inline(uri: str) -> bytes:

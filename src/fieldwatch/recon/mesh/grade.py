@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fieldwatch.recon.mesh.quality import MeshQuality
 
-_WORDS = ((90, "EXCELLENT"), (75, "GOOD"), (60, "FAIR"), (0, "POOR"))
+_GRADE_WORDS = ((90, "EXCELLENT"), (75, "GOOD"), (60, "FAIR"), (0, "POOR"))
 _CLOSEDNESS = 30  # points for being watertight and without a rim
 
 
@@ -24,9 +24,9 @@ class MeshGrade:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Criterion:
     points: int
-    good: bool
+    met: bool
     reason: str
 
 
@@ -42,43 +42,47 @@ def grade_mesh(quality: MeshQuality, *, should_close: bool = True) -> MeshGrade:
         should_close: False for a surface that is open by nature (seen from one side, or cut by a box): the 30 points
             of closedness are left out, and the others scaled to 100.
     """
-    parts = [*(_closedness(quality) if should_close else ()), *_triangles(quality), *_directions(quality)]
-    full = sum(part.points for part in parts)
-    score = 100 * sum(part.points for part in parts if part.good) / full
-    lacking = sorted((part for part in parts if not part.good), key=lambda part: -part.points)
-    word = next(word for least, word in _WORDS if score >= least)
-    reasons = tuple(f"-{100 * part.points / full:.0f}: {part.reason}" for part in lacking)
+    criteria = [*(_closedness(quality) if should_close else ()), *_triangles(quality), *_directions(quality)]
+    total = sum(criterion.points for criterion in criteria)
+    score = 100 * sum(criterion.points for criterion in criteria if criterion.met) / total
+    unmet = sorted((criterion for criterion in criteria if not criterion.met), key=lambda criterion: -criterion.points)
+    word = next(word for least_score, word in _GRADE_WORDS if score >= least_score)
+    reasons = tuple(f"-{100 * criterion.points / total:.0f}: {criterion.reason}" for criterion in unmet)
     return MeshGrade(score=score, word=word, reasons=reasons)
 
 
-def _closedness(quality: MeshQuality) -> list[_Part]:
+def _closedness(quality: MeshQuality) -> list[_Criterion]:
     rim = quality.n_boundary_edges
     crowded = quality.n_non_manifold_edges
     holes = f"not watertight: {rim} edges have one face, {crowded} have three or more"
     return [
-        _Part(20, quality.is_watertight, holes),
-        _Part(10, rim == 0, f"{rim} of {quality.n_edges} edges are a rim: fill the holes, or trim less"),
+        _Criterion(20, quality.is_watertight, holes),
+        _Criterion(10, rim == 0, f"{rim} of {quality.n_edges} edges are a rim: fill the holes, or trim less"),
     ]
 
 
-def _triangles(quality: MeshQuality) -> list[_Part]:
+def _triangles(quality: MeshQuality) -> list[_Criterion]:
     slivers = quality.n_degenerate_triangles
     ratio = quality.avg_aspect_ratio
     evenness = quality.edge_length_uniformity
     return [
-        _Part(20, ratio > 0.6, f"triangles are thin: mean aspect ratio {ratio:.3f}, wanted above 0.6"),
-        _Part(10, slivers == 0, f"{slivers} of {quality.n_faces} triangles have next to no area: collapse their edges"),
-        _Part(10, evenness > 0.7, f"edges differ in length: uniformity {evenness:.3f}, wanted above 0.7"),
+        _Criterion(20, ratio > 0.6, f"triangles are thin: mean aspect ratio {ratio:.3f}, wanted above 0.6"),
+        _Criterion(
+            10, slivers == 0, f"{slivers} of {quality.n_faces} triangles have next to no area: collapse their edges"
+        ),
+        _Criterion(10, evenness > 0.7, f"edges differ in length: uniformity {evenness:.3f}, wanted above 0.7"),
     ]
 
 
-def _directions(quality: MeshQuality) -> list[_Part]:
+def _directions(quality: MeshQuality) -> list[_Criterion]:
     flipped = quality.n_flipped_normals
     agreement = quality.avg_normal_consistency
     turned = f"{flipped} of {quality.n_faces} faces are wound against their neighbours: turn them"
     if flipped == 0:
         turned = "it faces inwards: turn all faces"
     return [
-        _Part(20, agreement > 0.8, f"the surface is rough: mean normal consistency {agreement:.3f}, wanted above 0.8"),
-        _Part(10, flipped == 0 and quality.faces_outward is not False, turned),
+        _Criterion(
+            20, agreement > 0.8, f"the surface is rough: mean normal consistency {agreement:.3f}, wanted above 0.8"
+        ),
+        _Criterion(10, flipped == 0 and quality.faces_outward is not False, turned),
     ]

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from fieldwatch.recon.mesh.error_colours import error_ramp
 from fieldwatch.recon.mesh.evaluation import MeshEvaluation
 
-_FINER = 2  # drawn so many times as large, then made smaller: smooth edges
+_OVERSAMPLING = 2  # drawn so many times as large, then made smaller: smooth edges
 _WIDTH = 960
 _HEIGHT = 660
 _LEFT = 70
@@ -17,9 +17,9 @@ _RIGHT = 930
 _PANELS = ((110, 290), (390, 570))  # top and bottom of each
 _BINS = 86
 _INK = (32, 36, 44)
-_QUIET = (110, 116, 128)
-_LINE = (222, 225, 231)
-_CURVE = (196, 64, 54)
+_GREY = (110, 116, 128)
+_GRID_COLOUR = (222, 225, 231)
+_CURVE_COLOUR = (196, 64, 54)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,22 +37,24 @@ class _Pen:
         colour: tuple[int, int, int] = _INK,
         anchor: str = "ls",
     ) -> None:
-        font = ImageFont.load_default(size * _FINER)
-        self.draw.text((place[0] * _FINER, place[1] * _FINER), text, fill=colour, font=font, anchor=anchor)
+        font = ImageFont.load_default(size * _OVERSAMPLING)
+        self.draw.text(
+            (place[0] * _OVERSAMPLING, place[1] * _OVERSAMPLING), text, fill=colour, font=font, anchor=anchor
+        )
 
     def line(
-        self, places: list[tuple[float, float]], *, colour: tuple[int, int, int] = _LINE, width: float = 1
+        self, places: list[tuple[float, float]], *, colour: tuple[int, int, int] = _GRID_COLOUR, width: float = 1
     ) -> None:
-        scaled = [(x * _FINER, y * _FINER) for x, y in places]
-        self.draw.line(scaled, fill=colour, width=round(width * _FINER), joint="curve")
+        scaled = [(x * _OVERSAMPLING, y * _OVERSAMPLING) for x, y in places]
+        self.draw.line(scaled, fill=colour, width=round(width * _OVERSAMPLING), joint="curve")
 
     def box(self, low: tuple[float, float], high: tuple[float, float], colour: tuple[int, ...]) -> None:
-        corners = (low[0] * _FINER, low[1] * _FINER, high[0] * _FINER, high[1] * _FINER)
+        corners = (low[0] * _OVERSAMPLING, low[1] * _OVERSAMPLING, high[0] * _OVERSAMPLING, high[1] * _OVERSAMPLING)
         self.draw.rectangle(corners, fill=colour)
 
 
 def error_histogram(
-    found: MeshEvaluation, *, title: str = "mesh against truth", scale: float | None = None
+    evaluation: MeshEvaluation, *, title: str = "mesh against truth", scale: float | None = None
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Draw the distances of an evaluation, from the mesh to the truth above, from the truth to the mesh below.
 
@@ -60,53 +62,56 @@ def error_histogram(
     the share of points within a distance, from 0 to 100 %; upright lines are the thresholds, with their shares.
 
     Args:
-        found: what an evaluation found.
+        evaluation: what an evaluation found.
         title: over the picture.
         scale: the distance of the last colour, at the right end; None: 1.25 times the largest threshold.
     """
-    limit = scale or error_scale(found)
-    image = Image.new("RGB", (_WIDTH * _FINER, _HEIGHT * _FINER), (255, 255, 255))
+    limit = scale or error_scale(evaluation)
+    image = Image.new("RGB", (_WIDTH * _OVERSAMPLING, _HEIGHT * _OVERSAMPLING), (255, 255, 255))
     pen = _Pen(draw=ImageDraw.Draw(image))
     pen.text((_LEFT, 36), title, size=19)
-    about = (
-        f"Chamfer {found.chamfer:.4g} ({found.chamfer_percent:.3g} % of the diameter {found.diameter:.4g})    "
-        f"normal consistency {found.normal_consistency:.4f}    style {found.style}, alignment {found.align}"
+    subtitle = (
+        f"Chamfer {evaluation.chamfer:.4g} ({evaluation.chamfer_percent:.3g} % of the diameter "
+        f"{evaluation.diameter:.4g})    "
+        f"normal consistency {evaluation.normal_consistency:.4f}    style {evaluation.style}, alignment "
+        f"{evaluation.align}"
     )
-    pen.text((_LEFT, 60), about, colour=_QUIET)
+    pen.text((_LEFT, 60), subtitle, colour=_GREY)
     names = ("accuracy: from the mesh to the truth", "completeness: from the truth to the mesh")
-    means = (found.accuracy, found.completeness)
-    shares = ([s.precision for s in found.scores], [s.recall for s in found.scores])
-    marks = [s.threshold for s in found.scores]
-    for panel, (name, distances) in enumerate(zip(names, (found.to_truth, found.to_mesh), strict=True)):
+    means = (evaluation.accuracy, evaluation.completeness)
+    shares = ([s.precision for s in evaluation.scores], [s.recall for s in evaluation.scores])
+    marks = [s.threshold for s in evaluation.scores]
+    for panel, (name, distances) in enumerate(zip(names, (evaluation.to_truth, evaluation.to_mesh), strict=True)):
         top, bottom = _PANELS[panel]
         heading = f"{name}    mean {means[panel]:.4g}, median {np.median(distances):.4g}, largest {distances.max():.4g}"
         pen.text((_LEFT, top - 22), heading, size=14)
         _draw_panel(pen, (top, bottom), distances, limit)
         _draw_marks(pen, (top, bottom), list(zip(marks, shares[panel], strict=True)), limit)
-    _draw_legend(pen, limit, found.lengths.cap)
+    _draw_legend(pen, limit, evaluation.lengths.cap)
     return np.asarray(image.resize((_WIDTH, _HEIGHT), Image.Resampling.LANCZOS))
 
 
-def error_scale(found: MeshEvaluation) -> float:
+def error_scale(evaluation: MeshEvaluation) -> float:
     """The distance that gets the last colour unless another is asked for: 1.25 times the largest threshold."""
-    return 1.25 * max(score.threshold for score in found.scores)
+    return 1.25 * max(score.threshold for score in evaluation.scores)
 
 
-def _place(value: float, limit: float) -> float:
+def _x_of(value: float, limit: float) -> float:
     return _LEFT + (_RIGHT - _LEFT) * value / limit
 
 
 def _draw_panel(pen: _Pen, span: tuple[int, int], distances: Float64[np.ndarray, "n"], limit: float) -> None:
     """Bars, the curve of shares within, and the two axes."""
     top, bottom = span
+    # The last bin collects everything beyond the limit.
     bins = np.minimum((distances / limit * _BINS).astype(np.int64), _BINS - 1)
     counts = np.bincount(bins, minlength=_BINS) / len(distances)
     highest = max(float(counts.max()), 1e-12)
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = bottom - share * (bottom - top)
         pen.line([(_LEFT, y), (_RIGHT, y)])
-        pen.text((_LEFT - 8, y), f"{100 * highest * share:.3g} %", size=11, colour=_QUIET, anchor="rm")
-        pen.text((_RIGHT + 6, y), f"{100 * share:.0f}", size=10, colour=_CURVE, anchor="lm")
+        pen.text((_LEFT - 8, y), f"{100 * highest * share:.3g} %", size=11, colour=_GREY, anchor="rm")
+        pen.text((_RIGHT + 6, y), f"{100 * share:.0f}", size=10, colour=_CURVE_COLOUR, anchor="lm")
     colours = error_ramp((np.arange(_BINS) + 0.5) / _BINS)
     width = (_RIGHT - _LEFT) / _BINS
     for number in np.flatnonzero(counts):
@@ -116,31 +121,31 @@ def _draw_panel(pen: _Pen, span: tuple[int, int], distances: Float64[np.ndarray,
     steps = np.linspace(0, limit, 200)
     within = np.searchsorted(ordered, steps, side="right") / len(ordered)
     pen.line(
-        [(_place(x, limit), bottom - y * (bottom - top)) for x, y in zip(steps, within, strict=True)],
-        colour=_CURVE,
+        [(_x_of(x, limit), bottom - y * (bottom - top)) for x, y in zip(steps, within, strict=True)],
+        colour=_CURVE_COLOUR,
         width=1.5,
     )
-    pen.line([(_LEFT, bottom), (_RIGHT, bottom)], colour=_QUIET)
+    pen.line([(_LEFT, bottom), (_RIGHT, bottom)], colour=_GREY)
     for tick in np.linspace(0, limit, 6):
         end = tick == limit
-        pen.text((_place(tick, limit), bottom + 18), f"{tick:.3g}{' and more' if end else ''}", size=11, colour=_QUIET,
+        pen.text((_x_of(tick, limit), bottom + 18), f"{tick:.3g}{' and more' if end else ''}", size=11, colour=_GREY,
                  anchor="rs" if end else "ms")  # fmt: skip
 
 
 def _draw_marks(pen: _Pen, span: tuple[int, int], marks: list[tuple[float, float]], limit: float) -> None:
     """Upright lines at the thresholds, with the share of points within; labels that would overlap go lower."""
     top, bottom = span
-    free: list[float] = []  # where each row of labels ends
+    row_ends: list[float] = []  # where each row of labels ends
     for threshold, share in sorted(marks):
         if threshold > limit:
             continue
-        x = _place(threshold, limit)
+        x = _x_of(threshold, limit)
         for y in range(top - 8, bottom, 7):
             pen.line([(x, y), (x, min(y + 4, bottom))], colour=_INK)
         label = f"{threshold:.3g}: {100 * share:.1f} %"
         width = 7.0 * len(label)
-        row = next((i for i, end in enumerate(free) if x + 4 >= end), len(free))
-        free[row : row + 1] = [x + 4 + width]
+        row = next((i for i, end in enumerate(row_ends) if x + 4 >= end), len(row_ends))
+        row_ends[row : row + 1] = [x + 4 + width]
         base = top + 24 + 17 * row
         pen.box((x + 3, base - 12), (x + 3 + width, base + 4), (255, 255, 255))
         pen.text((x + 5, base), label, size=12)
@@ -153,13 +158,13 @@ def _draw_legend(pen: _Pen, limit: float, cap: float | None) -> None:
     width = 220
     for step, colour in enumerate(error_ramp(np.linspace(0, 1, width))):
         pen.box((x + step, y), (x + step + 1, y + 12), tuple(colour.tolist()))
-    pen.text((x, y + 28), "0", size=11, colour=_QUIET)
-    pen.text((x + width, y + 28), f"{limit:.3g} and more", size=11, colour=_QUIET, anchor="ms")
+    pen.text((x, y + 28), "0", size=11, colour=_GREY)
+    pen.text((x + width, y + 28), f"{limit:.3g} and more", size=11, colour=_GREY, anchor="ms")
     pen.text((x + width + 24, y + 11), "colour of the error", size=12)
-    pen.line([(480, y + 7), (510, y + 7)], colour=_CURVE, width=1.5)
+    pen.line([(480, y + 7), (510, y + 7)], colour=_CURVE_COLOUR, width=1.5)
     pen.text((518, y + 11), "share of points within (right axis, %)", size=12)
     for start in range(0, 14, 7):
         pen.line([(770, y + start), (770, y + start + 4)], colour=_INK)
     pen.text((780, y + 11), "threshold: share within", size=12)
     if cap is not None:
-        pen.text((480, y + 28), f"means leave out what is above the cap of {cap:.3g}", size=11, colour=_QUIET)
+        pen.text((480, y + 28), f"means leave out what is above the cap of {cap:.3g}", size=11, colour=_GREY)

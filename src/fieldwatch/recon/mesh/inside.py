@@ -10,19 +10,19 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
 # three views along no axis of anything people model, so that rays do not run along edges
-_VIEWS = (
+_RAY_ROTATIONS = (
     Rotation.from_rotvec([0.3183, 1.1287, -0.6439]).as_matrix(),
     Rotation.from_rotvec([-0.9211, 0.4347, 0.7713]).as_matrix(),
     Rotation.from_rotvec([0.5519, -0.3271, 1.7937]).as_matrix(),
 )
-_ENTRIES = 1 << 22  # at most so many pairs of a face and a column of the grid
-_PAIRS = 1 << 18  # of points and faces tested at once
+_MAX_GRID_ENTRIES = 1 << 22  # at most so many pairs of a face and a column of the grid
+_MAX_PAIRS = 1 << 18  # of points and faces tested at once
 
 
 def encloses(mesh: Triangles) -> bool:
     """Whether a mesh has an inside: after welding every edge has two faces, and these can be wound alike."""
-    whole = mesh.welded()
-    return whole.closed and whole.turned(whole.misturned).wound_alike
+    welded = mesh.welded()
+    return welded.closed and welded.turned(welded.misoriented).consistently_wound
 
 
 def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
@@ -35,19 +35,20 @@ def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[n
     Raises:
         MeshError: the mesh is not closed, or cannot be wound alike: it has no inside.
     """
-    whole = mesh.welded()
-    whole = whole.turned(whole.misturned)
-    if not (whole.closed and whole.wound_alike):
-        rim = len(whole.edges.boundary)
-        crowded = len(whole.edges.non_manifold)
+    welded = mesh.welded()
+    welded = welded.turned(welded.misoriented)
+    if not (welded.closed and welded.consistently_wound):
+        rim = len(welded.edges.boundary)
+        crowded = len(welded.edges.non_manifold)
         raise MeshError(
             f"inside an open mesh was asked for: {rim} edges have one face, {crowded} have three or more: "
             "close it first"
         )
-    first, second = (_winding(whole.corners, points, view) != 0 for view in _VIEWS[:2])
+    # Two skew directions: a ray through an edge or vertex is counted wrongly in one of them only.
+    first, second = (_winding(welded.corners, points, view) != 0 for view in _RAY_ROTATIONS[:2])
     unsure = np.flatnonzero(first != second)
     if len(unsure):
-        first[unsure] = _winding(whole.corners, points[unsure], _VIEWS[2]) != 0
+        first[unsure] = _winding(welded.corners, points[unsure], _RAY_ROTATIONS[2]) != 0
     return first
 
 
@@ -60,28 +61,32 @@ def _winding(
     low = corners.min((0, 1))
     high = corners.max((0, 1))
     size = max(1, int(np.sqrt(len(corners))))
+    # A grid over the projection limits each point to the faces above its cell.
     columns, faces, size = _columns(corners, low, high, size)
+    # Winding number: +1 and -1 for every face crossed by the ray upwards.
     total = np.zeros(len(points), np.int64)
-    near = np.flatnonzero(((points[:, :2] >= low[:2]) & (points[:, :2] <= high[:2])).all(1) & (points[:, 2] <= high[2]))
-    cell = _cells(points[near, :2], low, high, size) @ (size, 1)
+    candidates = np.flatnonzero(
+        ((points[:, :2] >= low[:2]) & (points[:, :2] <= high[:2])).all(1) & (points[:, 2] <= high[2])
+    )
+    cell = _cells(points[candidates, :2], low, high, size) @ (size, 1)
     begin = np.searchsorted(columns, cell)
     end = np.searchsorted(columns, cell, side="right")
-    for rows in _shares(end - begin):
+    for rows in _pair_ranges(end - begin):
         counts = (end - begin)[rows]
-        owner = np.repeat(near[rows], counts)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin[rows], counts)
-        np.add.at(total, owner, _crossings(corners[faces[place]], points[owner]))
+        owner = np.repeat(candidates[rows], counts)
+        entry = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin[rows], counts)
+        np.add.at(total, owner, _crossings(corners[faces[entry]], points[owner]))
     return total
 
 
-def _shares(counts: np.ndarray) -> list[slice]:
-    """Cut rows into ranges of at most `_PAIRS` pairs, or one row."""
+def _pair_ranges(counts: np.ndarray) -> list[slice]:
+    """Cut rows into ranges of at most `_MAX_PAIRS` pairs, or one row."""
     ends = np.cumsum(counts)
     cuts = [0]
     start = 0
     while start < len(counts):
         before = int(ends[start - 1]) if start else 0
-        start = max(int(np.searchsorted(ends, before + _PAIRS, side="right")), start + 1)
+        start = max(int(np.searchsorted(ends, before + _MAX_PAIRS, side="right")), start + 1)
         cuts.append(start)
     return [slice(one, other) for one, other in pairwise(cuts)]
 
@@ -94,16 +99,16 @@ def _cells(places: np.ndarray, low: np.ndarray, high: np.ndarray, size: int) -> 
 def _columns(corners: np.ndarray, low: np.ndarray, high: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Columns of a grid and the faces over them, sorted by column; the grid is made coarser until it fits."""
     while True:
-        least = _cells(corners[..., :2].min(1), low, high, size)
-        spans = _cells(corners[..., :2].max(1), low, high, size) - least + 1
+        first_cell = _cells(corners[..., :2].min(1), low, high, size)
+        spans = _cells(corners[..., :2].max(1), low, high, size) - first_cell + 1
         counts = spans.prod(1)
-        if size == 1 or counts.sum() <= max(_ENTRIES, 16 * len(corners)):
+        if size == 1 or counts.sum() <= max(_MAX_GRID_ENTRIES, 16 * len(corners)):
             break
         size = max(1, size // 2)
     faces = np.repeat(np.arange(len(corners)), counts)
-    place = np.arange(len(faces)) - np.repeat(np.cumsum(counts) - counts, counts)
-    across = least[faces, 0] + place // spans[faces, 1]
-    down = least[faces, 1] + place % spans[faces, 1]
+    cell_number = np.arange(len(faces)) - np.repeat(np.cumsum(counts) - counts, counts)
+    across = first_cell[faces, 0] + cell_number // spans[faces, 1]
+    down = first_cell[faces, 1] + cell_number % spans[faces, 1]
     columns = across * size + down
     order = np.argsort(columns, kind="stable")
     return columns[order], faces[order], size
@@ -113,11 +118,12 @@ def _crossings(corners: Float64[np.ndarray, "k 3 3"], points: Float64[np.ndarray
     """1 or -1 where the ray upwards from a point meets the face, by the way that it faces; else 0."""
     offsets = corners - points[:, None]
     sides = np.stack([_side(offsets[:, i], offsets[:, (i + 1) % 3]) for i in range(3)], axis=1)
-    way = (sides > 0).all(1).astype(np.int64) - (sides < 0).all(1).astype(np.int64)
+    # The point's projection is inside the face when all edge functions have one sign.
+    facing = (sides > 0).all(1).astype(np.int64) - (sides < 0).all(1).astype(np.int64)
     total = sides.sum(1)
     # the opposite corner of side i is corner i + 2
     height = np.einsum("ki,ki->k", sides, np.roll(offsets[..., 2], -2, axis=1))
-    return np.where(height * np.sign(total) > 0, way, 0)
+    return np.where(height * np.sign(total) > 0, facing, 0)
 
 
 def _side(start: Float64[np.ndarray, "k 3"], end: Float64[np.ndarray, "k 3"]) -> Float64[np.ndarray, "k"]:

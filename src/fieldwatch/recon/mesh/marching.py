@@ -13,9 +13,9 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _LAYERS = 32  # of nodes that are looked at together: bounds the memory beside the values
-_NEAREST = 1e-4  # of a cell: no vertex comes closer to a node, so that none coincide
-_TINIEST = np.float32(1e-30)
-_FAR = np.float32(1e4)  # times the largest value: what lies around a grid that is to be closed
+_MIN_NODE_DISTANCE = 1e-4  # of a cell: no vertex comes closer to a node, so that none coincide
+_MIN_MAGNITUDE = np.float32(1e-30)
+_OUTSIDE_RATIO = np.float32(1e4)  # times the largest value: what lies around a grid that is to be closed
 
 Shape = tuple[int, int, int]
 
@@ -26,13 +26,13 @@ class _Patch(NamedTuple):
     Vertices have a number that every patch gives them alike, so that patches join without comparing places.
     """
 
-    names: Int64[np.ndarray, "n"]
-    places: Float64[np.ndarray, "n 3"]
+    ids: Int64[np.ndarray, "n"]
+    positions: Float64[np.ndarray, "n 3"]
     faces: Int64[np.ndarray, "m 3"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Block:
+class GridBlock:
     """Values at some nodes of a larger grid.
 
     Attributes:
@@ -77,10 +77,12 @@ def marching_cubes(
         count = int(values.size - np.isfinite(values).sum())
         raise MeshError(f"{count} of {values.size} values of the grid are not finite: look at what made them")
     ring = int(closed)
-    shape = _grown(values.shape, ring)
-    around = np.float32(level) + _FAR * max(np.float32(np.abs(values).max()), np.float32(1e-20), np.float32(abs(level)))
-    blocks = (Block(start=(first, 0, 0), values=part) for first, part in _slabs(values, ring, around))
-    return march(blocks, shape=shape, low=low - ring * cell, cell=cell, level=level)
+    shape = _padded_shape(values.shape, ring)
+    around = np.float32(level) + _OUTSIDE_RATIO * max(
+        np.float32(np.abs(values).max()), np.float32(1e-20), np.float32(abs(level))
+    )
+    blocks = (GridBlock(start=(first, 0, 0), values=part) for first, part in _slabs(values, ring, around))
+    return march_blocks(blocks, shape=shape, low=low - ring * cell, cell=cell, level=level)
 
 
 def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its default)
@@ -116,42 +118,43 @@ def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its 
         )
     cell = float(extent.max()) / resolution
     nodes = np.ceil(extent / cell - 1e-9).astype(int) + 1
-    shape = _grown((int(nodes[0]), int(nodes[1]), int(nodes[2])), 1)
+    shape = _padded_shape((int(nodes[0]), int(nodes[1]), int(nodes[2])), 1)
     x, y, z = (range(0, size - 1, block) for size in shape)
     starts = list(product(x, y, z))
     first = low - cell
 
-    def sampled() -> Iterable[Block]:
+    def sampled() -> Iterable[GridBlock]:
         for number, start in enumerate(starts):
-            yield Block(start=start, values=_asked(distance, start, shape, block, first, cell))
+            yield GridBlock(start=start, values=_sample_block(distance, start, shape, block, first, cell))
             if on_block is not None:
                 on_block(number + 1, len(starts))
 
-    return march(sampled(), shape=shape, low=first, cell=cell, level=0.0)
+    return march_blocks(sampled(), shape=shape, low=first, cell=cell, level=0.0)
 
 
-def march(
-    blocks: Iterable[Block], *, shape: Shape, low: Float64[np.ndarray, "3"], cell: float, level: float
+def march_blocks(
+    blocks: Iterable[GridBlock], *, shape: Shape, low: Float64[np.ndarray, "3"], cell: float, level: float
 ) -> Triangles:
     """Return the surface in blocks that share their border nodes (with equal values there); no vertex stands twice."""
-    inner = 3 * int(np.prod(shape))  # names of vertices inside a cell begin here
+    next_id = 3 * int(np.prod(shape))  # names of vertices inside a cell begin here
     patches: list[_Patch] = []
-    for part in blocks:
-        patch = _marched(part, shape, level, inner)
+    for block in blocks:
+        patch = _march_block(block, shape, level, next_id)
         if patch is not None:
             patches.append(patch)
-            inner += len(patch.names)
+            next_id += len(patch.ids)
     if not patches:
         return Triangles(vertices=np.empty((0, 3)), faces=np.empty((0, 3), np.int64))
-    names = np.concatenate([patch.names for patch in patches])
-    ends = np.cumsum([0, *(len(patch.names) for patch in patches)])
-    faces = np.concatenate([patch.faces + end for patch, end in zip(patches, ends[:-1], strict=True)])
-    _, first, number = np.unique(names, return_index=True, return_inverse=True)
-    places = np.concatenate([patch.places for patch in patches])[first]
-    return Triangles(vertices=low + places * cell, faces=number.reshape(-1)[faces].astype(np.int64))
+    ids = np.concatenate([patch.ids for patch in patches])
+    starts = np.cumsum([0, *(len(patch.ids) for patch in patches)])
+    faces = np.concatenate([patch.faces + end for patch, end in zip(patches, starts[:-1], strict=True)])
+    # Vertices of equal id are one: blocks share them along their borders.
+    _, first, number = np.unique(ids, return_index=True, return_inverse=True)
+    positions = np.concatenate([patch.positions for patch in patches])[first]
+    return Triangles(vertices=low + positions * cell, faces=number.reshape(-1)[faces].astype(np.int64))
 
 
-def _grown(shape: tuple[int, ...], ring: int) -> Shape:
+def _padded_shape(shape: tuple[int, ...], ring: int) -> Shape:
     x, y, z = (size + 2 * ring for size in shape)
     return x, y, z
 
@@ -166,33 +169,34 @@ def _slabs(
         if not ring:
             yield first, values[first:last]
             continue
-        slab = np.full((last - first, *_grown(values.shape, 1)[1:]), around, np.float32)
+        slab = np.full((last - first, *_padded_shape(values.shape, 1)[1:]), around, np.float32)
         inside = slice(max(first - 1, 0), min(last - 1, len(values)))
         slab[inside.start + 1 - first : inside.stop + 1 - first, 1:-1, 1:-1] = values[inside]
         yield first, slab
 
 
-def _asked(  # noqa: PLR0913, PLR0917 (where a block lies takes that many numbers)
+def _sample_block(  # noqa: PLR0913, PLR0917 (where a block lies takes that many numbers)
     distance: Callable[[np.ndarray], np.ndarray], start: Shape, shape: Shape, block: int, low: np.ndarray, cell: float
 ) -> Float32[np.ndarray, "x y z"]:
     """Return the function at the nodes of a block; the outermost nodes of the grid are outside."""
     spans = [np.arange(first, min(first + block + 1, size)) for first, size in zip(start, shape, strict=True)]
     ticks = [low[axis] + cell * span for axis, span in enumerate(spans)]
     points = np.stack(np.meshgrid(*ticks, indexing="ij"), axis=-1)
-    found = distance(points.reshape(-1, 3)).reshape(points.shape[:3])
-    if not np.isfinite(found).all():
-        where = points[~np.isfinite(found)][0].tolist()
+    distances = distance(points.reshape(-1, 3)).reshape(points.shape[:3])
+    if not np.isfinite(distances).all():
+        where = points[~np.isfinite(distances)][0].tolist()
         raise MeshError(f"the function of the surface is not finite at {where}: look at what made it")
-    values = found.astype(np.float32)
+    values = distances.astype(np.float32)
+    # The outermost nodes count as outside, which closes the surface at the box.
     for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
         rim = np.moveaxis(values, axis, 0)
-        rim[(span == 0) | (span == size - 1)] = _FAR * np.float32(cell * max(shape))
+        rim[(span == 0) | (span == size - 1)] = _OUTSIDE_RATIO * np.float32(cell * max(shape))
     return values
 
 
-def _marched(block: Block, shape: Shape, level: float, inner: int) -> _Patch | None:
+def _march_block(block: GridBlock, shape: Shape, level: float, first_interior_id: int) -> _Patch | None:
     """Return the surface in one block, in cells of the whole grid; None if there is none."""
-    compressed = _compressed(block.values, level)
+    compressed = _compress_magnitudes(block.values, level)
     if not (compressed.min() < 0 < compressed.max()) or (block.cells is not None and not block.cells.any()):
         return None
     mask = None
@@ -200,20 +204,22 @@ def _marched(block: Block, shape: Shape, level: float, inner: int) -> _Patch | N
         mask = np.zeros(block.values.shape, np.bool_)
         mask[1:, 1:, 1:] = block.cells  # scikit-image: a cell is governed by its last corner
     try:
-        places, faces, _, _ = lewiner_cubes(compressed, 0.0, gradient_direction="descent", mask=mask)
+        positions, faces, _, _ = lewiner_cubes(compressed, 0.0, gradient_direction="descent", mask=mask)
     except RuntimeError:  # the cells that are masked out had it all
         return None
-    places = places.astype(np.float64)
-    node, axis, on_edge = _edges_of(places)
-    places[on_edge] = _interpolated(block.values, level, node[on_edge], axis[on_edge])
+    positions = positions.astype(np.float64)
+    node, axis, on_edge = _edges_of(positions)
+    positions[on_edge] = _interpolated(block.values, level, node[on_edge], axis[on_edge])
     faces = faces.astype(np.int64)
-    _centre(places, faces, ~on_edge)
+    _centre_interior_vertices(positions, faces, ~on_edge)
     corner = node + np.array(block.start)
-    names = np.where(on_edge, 3 * np.ravel_multi_index(tuple(corner.T), shape) + axis, inner + np.arange(len(node)))
-    return _Patch(names, places + np.array(block.start), faces)
+    ids = np.where(
+        on_edge, 3 * np.ravel_multi_index(tuple(corner.T), shape) + axis, first_interior_id + np.arange(len(node))
+    )
+    return _Patch(ids, positions + np.array(block.start), faces)
 
 
-def _compressed(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[np.ndarray, "x y z"]:
+def _compress_magnitudes(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[np.ndarray, "x y z"]:
     """Return values of the same signs whose sizes are alike (their eighth roots), 0 counted as outside.
 
     They decide how vertices are connected. A vertex that fell on a node would belong to several edges, and which was
@@ -221,7 +227,8 @@ def _compressed(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[n
     """
     result = values - np.float32(level)
     inside = result < 0
-    np.maximum(np.abs(result, out=result), _TINIEST, out=result)
+    np.maximum(np.abs(result, out=result), _MIN_MAGNITUDE, out=result)
+    # Three square roots: the eighth root makes magnitudes alike, so that no vertex falls onto a node.
     for _ in range(3):
         np.sqrt(result, out=result)
     np.negative(result, out=result, where=inside)
@@ -229,15 +236,15 @@ def _compressed(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[n
 
 
 def _edges_of(
-    places: Float64[np.ndarray, "n 3"],
+    positions: Float64[np.ndarray, "n 3"],
 ) -> tuple[Int64[np.ndarray, "n 3"], Int64[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
     """Return of each vertex the lower node of the edge it lies on, the edge's axis, and False for one inside a cell."""
-    off = np.abs(places - np.rint(places)) > 1e-6
-    axis = off.argmax(1)
-    node = np.rint(places).astype(np.int64)
-    rows = np.arange(len(places))
-    node[rows, axis] = np.floor(places[rows, axis]).astype(np.int64)
-    return node, axis, off.sum(1) == 1
+    is_fractional = np.abs(positions - np.rint(positions)) > 1e-6
+    axis = is_fractional.argmax(1)
+    node = np.rint(positions).astype(np.int64)
+    rows = np.arange(len(positions))
+    node[rows, axis] = np.floor(positions[rows, axis]).astype(np.int64)
+    return node, axis, is_fractional.sum(1) == 1
 
 
 def _interpolated(
@@ -246,21 +253,24 @@ def _interpolated(
     step = np.eye(3, dtype=np.int64)[axis]
     first = values[tuple(node.T)].astype(np.float64)
     second = values[tuple((node + step).T)].astype(np.float64)
-    share = np.clip((level - first) / (second - first), _NEAREST, 1 - _NEAREST)
+    # Linear interpolation, kept off the nodes so that no two vertices coincide.
+    share = np.clip((level - first) / (second - first), _MIN_NODE_DISTANCE, 1 - _MIN_NODE_DISTANCE)
     return node + share[:, None] * step
 
 
-def _centre(places: Float64[np.ndarray, "n 3"], faces: Int64[np.ndarray, "m 3"], which: Bool[np.ndarray, "n"]) -> None:
+def _centre_interior_vertices(
+    positions: Float64[np.ndarray, "n 3"], faces: Int64[np.ndarray, "m 3"], is_interior: Bool[np.ndarray, "n"]
+) -> None:
     """Put vertices inside a cell into the middle of those that they are joined to."""
-    if not which.any():
+    if not is_interior.any():
         return
-    touched = faces[which[faces].any(1)]
-    start = np.concatenate([touched, touched[:, ::-1]]).reshape(-1)
-    end = np.concatenate([np.roll(touched, -1, axis=1), np.roll(touched[:, ::-1], -1, axis=1)]).reshape(-1)
-    kept = which[start] & ~which[end]
-    start = start[kept]
-    end = end[kept]
-    count = np.bincount(start, minlength=len(places))
+    touched_faces = faces[is_interior[faces].any(1)]
+    start = np.concatenate([touched_faces, touched_faces[:, ::-1]]).reshape(-1)
+    end = np.concatenate([np.roll(touched_faces, -1, axis=1), np.roll(touched_faces[:, ::-1], -1, axis=1)]).reshape(-1)
+    keep = is_interior[start] & ~is_interior[end]
+    start = start[keep]
+    end = end[keep]
+    count = np.bincount(start, minlength=len(positions))
     for axis in range(3):
-        total = np.bincount(start, places[end, axis], minlength=len(places))
-        places[which & (count > 0), axis] = (total / np.maximum(count, 1))[which & (count > 0)]
+        total = np.bincount(start, positions[end, axis], minlength=len(positions))
+        positions[is_interior & (count > 0), axis] = (total / np.maximum(count, 1))[is_interior & (count > 0)]

@@ -29,11 +29,12 @@ def obj_texture(data: bytes, folder: Path) -> UInt8[np.ndarray, "height width 3"
     libraries, used = _named(data)
     if not used:
         return None
-    found: dict[str, Path | None] = {}
+    picture_of: dict[str, Path | None] = {}
+    # The first library that defines a material wins.
     for name in libraries:
         for material, picture in _library(folder / name).items():
-            found.setdefault(material, picture)
-    pictures = {found.get(material) for material in used}
+            picture_of.setdefault(material, picture)
+    pictures = {picture_of.get(material) for material in used}
     if pictures == {None}:
         return None
     if len(pictures) > 1:
@@ -78,18 +79,18 @@ def _library(path: Path) -> dict[str, Path | None]:
     if not path.is_file():
         msg = f"its material library {path} is missing: put it there, or remove the mtllib line to read the mesh alone"
         raise MeshError(msg)
-    found: dict[str, Path | None] = {}
+    pictures: dict[str, Path | None] = {}
     current = ""
     for line in path.read_bytes().decode("utf-8", "replace").split("\n"):
         word, rest = _entry(line)
         if word == "newmtl":
             current = rest
-            found[current] = None
+            pictures[current] = None
         elif word.lower() == "map_kd" and current:
             name = _file_name(rest)
             # options (-s 1 1 1 and the like) stand before the name
-            found[current] = path.parent / (name.split()[-1] if name.startswith("-") else name)
-    return found
+            pictures[current] = path.parent / (name.split()[-1] if name.startswith("-") else name)
+    return pictures
 
 
 def _file_name(text: str) -> str:

@@ -27,54 +27,58 @@ def _integers() -> "array[int]":
 class _Lines:
     """What was read so far. Corners are triples: place, texture and normal, numbered from 0; -1 where there is none."""
 
-    places: "array[float]" = field(default_factory=_doubles)
+    positions: "array[float]" = field(default_factory=_doubles)
     colours: "array[float]" = field(default_factory=_doubles)
     textures: "array[float]" = field(default_factory=_doubles)
     normals: int = 0
     corners: "array[int]" = field(default_factory=_integers)
     counts: "array[int]" = field(default_factory=_integers)
 
-    def place(self, words: list[str]) -> None:
+    def add_position(self, fields: list[str]) -> None:
         """Read x y z, then perhaps a weight, which is left out, then perhaps a colour."""
-        if len(words) not in {3, 4, 6, 7}:
-            msg = f"a place has {len(words)} numbers, not x y z with or without r g b"
+        if len(fields) not in {3, 4, 6, 7}:
+            msg = f"a place has {len(fields)} numbers, not x y z with or without r g b"
             raise ValueError(msg)
-        self.places.extend(map(float, words[:3]))
-        if len(words) > 4:
-            self.colours.extend(map(float, words[-3:]))
+        self.positions.extend(map(float, fields[:3]))
+        if len(fields) > 4:
+            self.colours.extend(map(float, fields[-3:]))
 
-    def texture(self, words: list[str]) -> None:
+    def add_texture(self, fields: list[str]) -> None:
         """Read u, perhaps v, perhaps w, which is left out."""
-        if len(words) not in {1, 2, 3}:
-            msg = f"a texture coordinate has {len(words)} numbers, not u v"
+        if len(fields) not in {1, 2, 3}:
+            msg = f"a texture coordinate has {len(fields)} numbers, not u v"
             raise ValueError(msg)
-        self.textures.extend(map(float, (*words, "0")[:2]))
+        self.textures.extend(map(float, (*fields, "0")[:2]))
 
-    def normal(self, _: list[str]) -> None:
+    def add_normal(self, _: list[str]) -> None:
         """Count it: the numbers of faces refer to it. Normals follow from the faces."""
         self.normals += 1
 
-    def face(self, words: list[str]) -> None:
+    def add_face(self, fields: list[str]) -> None:
         """Read corners `a`, `a/t`, `a//n` or `a/t/n`; numbers count from 1, or backwards from -1, the latest."""
-        there = (len(self.places) // 3, len(self.textures) // 2, self.normals)
-        for word in words:
-            parts = word.split("/")
+        available = (len(self.positions) // 3, len(self.textures) // 2, self.normals)
+        for corner in fields:
+            parts = corner.split("/")
             if len(parts) > 3 or not parts[0]:
-                msg = f"{word!r} is no corner: a, a/t, a//n or a/t/n are"
+                msg = f"{corner!r} is no corner: a, a/t, a//n or a/t/n are"
                 raise ValueError(msg)
-            numbers = [_number(part, count) for part, count in zip(parts, there, strict=False)]
+            numbers = [_number(part, count) for part, count in zip(parts, available, strict=False)]
+            # Missing texture or normal numbers become -1.
             self.corners.extend((*numbers, -1, -1)[:3])
-        self.counts.append(len(words))
+        self.counts.append(len(fields))
 
 
-def _number(text: str, there: int) -> int:
+def _number(text: str, available: int) -> int:
     if not text:
         return -1
     value = int(text)
-    if value == 0 or value < -there:
-        msg = f"{value} refers to nothing: numbers run from 1, and from -1 backwards over the {there} before this line"
+    if value == 0 or value < -available:
+        msg = (
+            f"{value} refers to nothing: numbers run from 1, and from -1 backwards over the {available} before this "
+            "line"
+        )
         raise ValueError(msg)
-    return value - 1 if value > 0 else there + value
+    return value - 1 if value > 0 else available + value
 
 
 def read_obj(data: bytes) -> Triangles:
@@ -85,20 +89,21 @@ def read_obj(data: bytes) -> Triangles:
     """
     lines = _Lines()
     readers: dict[str, Callable[[list[str]], None]] = {
-        "v": lines.place, "vt": lines.texture, "vn": lines.normal, "f": lines.face,
+        "v": lines.add_position, "vt": lines.add_texture, "vn": lines.add_normal, "f": lines.add_face,
     }  # fmt: skip
+    # A backslash at the end of a line continues it.
     text = data.decode("utf-8", "replace").replace("\\\r\n", " ").replace("\\\n", " ")
     for row, line in enumerate(text.split("\n"), 1):
-        words = line.partition("#")[0].split()
-        if not words or words[0] not in readers:
+        fields = line.partition("#")[0].split()
+        if not fields or fields[0] not in readers:
             continue
         try:
-            readers[words[0]](words[1:])
+            readers[fields[0]](fields[1:])
         except (ValueError, OverflowError) as error:
             msg = f"line {row} ({line.strip()[:60]!r}) cannot be read ({error}): it is damaged, write or copy it again"
             raise MeshError(msg) from error
     if not lines.counts:
-        msg = f"it holds {len(lines.places) // 3} places and no faces: it is no mesh, or no OBJ file; give a mesh"
+        msg = f"it holds {len(lines.positions) // 3} places and no faces: it is no mesh, or no OBJ file; give a mesh"
         raise MeshError(msg)
     return _mesh(lines)
 
@@ -106,19 +111,22 @@ def read_obj(data: bytes) -> Triangles:
 def _mesh(lines: _Lines) -> Triangles:
     counts = np.array(lines.counts, np.int64)
     corners = np.array(lines.corners, np.int64).reshape(-1, 3)[fans(counts)]
-    places = np.array(lines.places).reshape(-1, 3)
+    positions = np.array(lines.positions).reshape(-1, 3)
     textures = np.array(lines.textures).reshape(-1, 2)
     colours = None
-    if lines.colours and len(lines.colours) == len(lines.places):
+    if lines.colours and len(lines.colours) == len(lines.positions):
         colours = _bytes(np.array(lines.colours).reshape(-1, 3))
-    for name, column, there in (("vt", 1, len(textures)), ("vn", 2, lines.normals)):
-        if (corners[..., column] >= there).any():
-            row = int((corners[..., column] >= there).any(1).argmax())
-            msg = f"face {row} names {name} {int(corners[row, :, column].max()) + 1} of {there}: copy the file again"
+    for name, column, available in (("vt", 1, len(textures)), ("vn", 2, lines.normals)):
+        if (corners[..., column] >= available).any():
+            row = int((corners[..., column] >= available).any(1).argmax())
+            msg = (
+                f"face {row} names {name} {int(corners[row, :, column].max()) + 1} of {available}: copy the file again"
+            )
             raise MeshError(msg)
+    # Texture coordinates count only if every corner has them.
     mapped = bool((corners[..., 1] >= 0).all())
     uvs = textures[corners[..., 1]] if mapped else None
-    return Triangles(vertices=places, faces=np.ascontiguousarray(corners[..., 0]), colours=colours, uvs=uvs)
+    return Triangles(vertices=positions, faces=np.ascontiguousarray(corners[..., 0]), colours=colours, uvs=uvs)
 
 
 def _bytes(colours: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -144,6 +152,7 @@ def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
     if mesh.uvs is None:
         lines += [f"f {a} {b} {c}" for a, b, c in (mesh.faces + 1).tolist()]
         return ("\n".join(lines) + "\n").encode("ascii")
+    # Each coordinate pair once: files with shared corners stay small.
     textures, numbers = np.unique(mesh.uvs.reshape(-1, 2), axis=0, return_inverse=True)
     lines += [f"vt {u!r} {v!r}" for u, v in textures.tolist()]
     joined = np.concatenate([mesh.faces, numbers.reshape(-1, 3)], axis=1) + 1

@@ -11,15 +11,15 @@ import numpy as np
 
 from fieldwatch.files import read_npz
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import check_filled, sample_density, search_tree
 from fieldwatch.recon.mesh.open3d_child import NO_OPEN3D
+from fieldwatch.recon.mesh.point_queries import check_filled, sample_density, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface, coloured
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _CHILD = Path(__file__).with_name("open3d_child.py")
-_SCALE = 1.1  # of Open3D's cube about the longest side of the points' box
-_SHOWN = 400  # characters of what the process wrote last
+_CUBE_SCALE = 1.1  # of Open3D's cube about the longest side of the points' box
+_MAX_SHOWN = 400  # characters of what the process wrote last
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _INSTEAD = "Use the built-in reconstruction instead"
 
@@ -46,24 +46,27 @@ def open3d_poisson(
     if not 1 <= depth <= 16 or not timeout > 0:
         raise MeshError(f"Open3D was asked for depth {depth} within {timeout} s: depth 1 to 16 and a time above 0")
     with tempfile.TemporaryDirectory(prefix="fieldwatch-open3d-") as folder:
-        asked = Path(folder) / "points.npz"
+        request = Path(folder) / "points.npz"
         answer = Path(folder) / "mesh.npz"
-        np.savez(asked, points=points.points, normals=points.normals)
-        _run([python or sys.executable, "-c", _CHILD.read_text(), str(asked), str(answer), str(depth)], folder, timeout)
+        np.savez(request, points=points.points, normals=points.normals)
+        _run(
+            [python or sys.executable, "-c", _CHILD.read_text(), str(request), str(answer), str(depth)], folder, timeout
+        )
         mesh = _read(answer)
     tree = search_tree(points.points)
     density = sample_density(tree, mesh.vertices, np.ones(len(points)))
-    cell = _SCALE * float(np.ptp(points.points, axis=0).max()) / 2**depth
+    cell = _CUBE_SCALE * float(np.ptp(points.points, axis=0).max()) / 2**depth
     return PoissonSurface(mesh=coloured(mesh, points), density=density * cell**2, cell=cell)
 
 
 def _run(command: list[str], folder: str, timeout: float) -> None:
     """Run the process in an empty folder (so that nothing there shadows Open3D) and judge how it ended."""
-    surroundings = {**os.environ, **dict.fromkeys(_THREADS, "1")}
+    # One thread: Open3D's reconstruction crashes with several.
+    environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     python = command[0]
     try:
-        ended = subprocess.run(  # noqa: S603 (our own script, the user's interpreter)
-            command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout, check=False
+        process = subprocess.run(  # noqa: S603 (our own script, the user's interpreter)
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise MeshError(
@@ -72,16 +75,18 @@ def _run(command: list[str], folder: str, timeout: float) -> None:
         ) from error
     except OSError as error:
         raise MeshError(f"the Python to run Open3D with cannot be started, {python}: {error}. {_INSTEAD}") from error
-    said = ended.stderr.strip()[-_SHOWN:] or "nothing"
-    if ended.returncode == NO_OPEN3D:
-        raise MeshError(f"Open3D is not installed for {python}: {said}. Name a Python that has it. {_INSTEAD}")
-    if ended.returncode < 0:
+    message = process.stderr.strip()[-_MAX_SHOWN:] or "nothing"
+    if process.returncode == NO_OPEN3D:
+        raise MeshError(f"Open3D is not installed for {python}: {message}. Name a Python that has it. {_INSTEAD}")
+    # A negative status is the number of the signal that ended the process.
+    if process.returncode < 0:
         raise MeshError(
-            f"Open3D crashed with {_signal_name(-ended.returncode)}; its last words: {said}. Too little memory or an "
+            f"Open3D crashed with {_signal_name(-process.returncode)}; its last words: {message}. Too little "
+            "memory or an "
             f"error of its own: lower the depth. {_INSTEAD}"
         )
-    if ended.returncode:
-        raise MeshError(f"Open3D's process failed with status {ended.returncode}; it wrote: {said}. {_INSTEAD}")
+    if process.returncode:
+        raise MeshError(f"Open3D's process failed with status {process.returncode}; it wrote: {message}. {_INSTEAD}")
 
 
 def _signal_name(number: int) -> str:

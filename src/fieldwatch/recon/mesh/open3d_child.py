@@ -14,10 +14,10 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(NO_OPEN3D)
-    asked, answer, depth = sys.argv[1:4]
-    with np.load(asked) as given:
-        cloud = open3d.geometry.PointCloud(open3d.utility.Vector3dVector(given["points"]))
-        cloud.normals = open3d.utility.Vector3dVector(given["normals"])
+    request, answer, depth = sys.argv[1:4]
+    with np.load(request) as request_arrays:
+        cloud = open3d.geometry.PointCloud(open3d.utility.Vector3dVector(request_arrays["points"]))
+        cloud.normals = open3d.utility.Vector3dVector(request_arrays["normals"])
     mesh, _ = open3d.geometry.TriangleMesh.create_from_point_cloud_poisson(cloud, depth=int(depth), n_threads=1)
     np.savez(answer, vertices=np.asarray(mesh.vertices), faces=np.asarray(mesh.triangles))
 

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from fieldwatch.recon.mesh.nearness import nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import nearest, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.triangles import Triangles
 
@@ -24,28 +24,29 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
     """
     if not len(mesh.faces):
         return mesh
-    agreed = mesh.turned(mesh.misturned)
-    edges = agreed.edges
-    bad = np.zeros(int(agreed.pieces.max()) + 1, np.bool_)
-    piece_of_half = agreed.pieces[edges.face]
-    bad[piece_of_half[edges.uses[edges.edge] != 2]] = True
-    crossed = np.zeros_like(bad)
-    crossed[agreed.pieces[edges.neighbours[edges.opposed].reshape(-1)]] = True
-    volumes = _volumes(agreed)
-    closed = ~bad & ~crossed & (volumes != 0)
-    turn = np.zeros_like(bad)
-    depth = _depths(agreed, closed)
-    turn[closed] = (volumes[closed] > 0) != (depth[closed] % 2 == 0)
+    consistent = mesh.turned(mesh.misoriented)
+    edges = consistent.edges
+    not_manifold = np.zeros(int(consistent.pieces.max()) + 1, np.bool_)
+    piece_of_half = consistent.pieces[edges.face]
+    not_manifold[piece_of_half[edges.uses[edges.edge] != 2]] = True
+    unorientable = np.zeros_like(not_manifold)
+    unorientable[consistent.pieces[edges.neighbours[edges.opposed].reshape(-1)]] = True
+    volumes = _volumes(consistent)
+    closed = ~not_manifold & ~unorientable & (volumes != 0)
+    flip = np.zeros_like(not_manifold)
+    depth = _depths(consistent, closed)
+    # Outer shells need a positive volume, shells inside an odd number of others a negative one.
+    flip[closed] = (volumes[closed] > 0) != (depth[closed] % 2 == 0)
     if points is not None and len(points):
-        agreement = _agreement(agreed, points)
-        turn[~closed & ~crossed] = agreement[~closed & ~crossed] < 0
-    which = turn[agreed.pieces]
-    turned = agreed.turned(which) if which.any() else agreed
-    if crossed.any():  # these no turning brings to agree
-        faces = np.where(crossed[mesh.pieces][:, None], mesh.faces, turned.faces)
-        same = crossed[mesh.pieces] & mesh.misturned
-        turned = turned.turned(same) if (faces != turned.faces).any() else turned
-    return turned
+        agreement = _agreement(consistent, points)
+        flip[~closed & ~unorientable] = agreement[~closed & ~unorientable] < 0
+    flip_faces = flip[consistent.pieces]
+    oriented = consistent.turned(flip_faces) if flip_faces.any() else consistent
+    if unorientable.any():  # these no turning brings to agree
+        faces = np.where(unorientable[mesh.pieces][:, None], mesh.faces, oriented.faces)
+        agreed_faces = unorientable[mesh.pieces] & mesh.misoriented
+        oriented = oriented.turned(agreed_faces) if (faces != oriented.faces).any() else oriented
+    return oriented
 
 
 def _volumes(mesh: Triangles) -> Float64[np.ndarray, "k"]:
@@ -70,16 +71,16 @@ def _depths(mesh: Triangles, closed: Bool[np.ndarray, "k"]) -> np.ndarray:
     if closed.sum() < 2:
         return depth
     order = np.argsort(mesh.pieces, kind="stable")
-    ends = np.searchsorted(mesh.pieces[order], np.arange(len(closed) + 1))
-    parts = {int(k): mesh.corners[order[ends[k] : ends[k + 1]]] for k in np.flatnonzero(closed)}
-    boxes = {k: (part.min((0, 1)), part.max((0, 1))) for k, part in parts.items()}
-    starts = np.array([parts[k][0].mean(0) for k in parts])
-    names = np.array(list(parts))
-    for k, part in parts.items():
+    starts = np.searchsorted(mesh.pieces[order], np.arange(len(closed) + 1))
+    corners_of_piece = {int(k): mesh.corners[order[starts[k] : starts[k + 1]]] for k in np.flatnonzero(closed)}
+    boxes = {k: (corners.min((0, 1)), corners.max((0, 1))) for k, corners in corners_of_piece.items()}
+    probes = np.array([corners_of_piece[k][0].mean(0) for k in corners_of_piece])
+    piece_numbers = np.array(list(corners_of_piece))
+    for k, corners in corners_of_piece.items():
         low, high = boxes[k]
-        within = ((starts >= low) & (starts <= high)).all(1) & (names != k)
+        within = ((probes >= low) & (probes <= high)).all(1) & (piece_numbers != k)
         for number in np.flatnonzero(within):
-            depth[names[number]] += _inside(starts[number], part)
+            depth[piece_numbers[number]] += _inside(probes[number], corners)
     return depth
 
 
@@ -88,6 +89,7 @@ def _inside(place: Float64[np.ndarray, "3"], corners: Float64[np.ndarray, "m 3 3
     first = corners[:, 1] - corners[:, 0]
     second = corners[:, 2] - corners[:, 0]
     across = np.cross(_RAY, second)
+    # Determinant of Möller and Trumbore's system; 0 for rays parallel to the face.
     size = np.einsum("mi,mi->m", first, across)
     safe = np.where(size == 0, np.inf, size)
     off = place - corners[:, 0]

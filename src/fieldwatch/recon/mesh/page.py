@@ -31,12 +31,13 @@ def mesh_page(glb: bytes, *, title: str, facts: Mapping[str, str]) -> str:
         raise MeshError(msg)
     assets = files("fieldwatch.recon.mesh") / "assets"
     rows = [f"    <dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items()]
-    parts = {
+    values = {
         "TITLE": html.escape(title),
         "STYLE": (assets / "page.css").read_text("utf-8"),
         "FACTS": "\n".join(rows),
         "GLB": base64.b64encode(glb).decode("ascii"),
         "SCRIPT": "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS),
     }
-    pieces = (assets / "page.html").read_text("utf-8").split("%%")
-    return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+    chunks = (assets / "page.html").read_text("utf-8").split("%%")
+    # Odd chunks are placeholder names between %% marks.
+    return "".join(values[chunk] if index % 2 else chunk for index, chunk in enumerate(chunks))

@@ -11,7 +11,7 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.polygons import fans
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_PLACE = ("x", "y", "z")
+_POSITION = ("x", "y", "z")
 _COLOUR = ("red", "green", "blue")
 _CORNERS = ("vertex_indices", "vertex_index")
 
@@ -30,11 +30,11 @@ def mesh_of_ply(data: bytes) -> Triangles:
 
 def ply_of_mesh(mesh: Triangles) -> bytes:
     """Return a mesh as PLY: binary little endian, double precision, so that nothing is lost; without `uvs`."""
-    columns = [(name, "<f8") for name in _PLACE]
+    columns = [(name, "<f8") for name in _POSITION]
     if mesh.colours is not None:
         columns += [(name, "u1") for name in _COLOUR]
     vertices = np.empty(len(mesh.vertices), np.dtype(columns))
-    for i, name in enumerate(_PLACE):
+    for i, name in enumerate(_POSITION):
         vertices[name] = mesh.vertices[:, i]
     if mesh.colours is not None:
         for i, name in enumerate(_COLOUR):
@@ -66,17 +66,18 @@ def _read(reader: PlyReader) -> Triangles:
 def _mesh(vertices: Table, face: PlyElement, tables: Sequence[Table]) -> Triangles:
     name = next((name for name in _CORNERS if name in face.lists), None)
     names = vertices.dtype.names or ()
-    if name is None or not set(_PLACE) <= set(names):
+    if name is None or not set(_POSITION) <= set(names):
         msg = f"its vertices have {', '.join(names)} and its faces lists of {', '.join(face.lists) or 'nothing'}: "
         raise MeshError(msg + "x, y, z and vertex_indices are wanted; write the file again")
+    # Faces of one table have equally many corners; other tables have others.
     blocks = [table[name] for table in tables]
     counts = np.concatenate([np.full(len(block), block.shape[1], np.int64) for block in blocks] or [np.zeros(0, int)])
     if not len(counts):
         raise MeshError("it holds no faces: a cloud of points is no mesh; give the mesh that was made of it")
     corners = np.concatenate([block.reshape(-1).astype(np.int64) for block in blocks])
     colours = _colours(vertices) if set(_COLOUR) <= set(names) else None
-    places = np.stack([vertices[name].astype(np.float64) for name in _PLACE], axis=1)
-    return Triangles(vertices=places, faces=corners[fans(counts)], colours=colours)
+    positions = np.stack([vertices[name].astype(np.float64) for name in _POSITION], axis=1)
+    return Triangles(vertices=positions, faces=corners[fans(counts)], colours=colours)
 
 
 def _colours(vertices: Table) -> NDArray[np.uint8]:

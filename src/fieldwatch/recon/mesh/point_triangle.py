@@ -13,6 +13,7 @@ def nearest_on_triangles(
     area are their sides.
     """
     best, squares = _nearest_on_side(points, corners[:, 0], corners[:, 1])
+    # The nearest of the three sides; a foot inside the face replaces it below.
     for first, second in ((1, 2), (2, 0)):
         found, squared = _nearest_on_side(points, corners[:, first], corners[:, second])
         nearer = squared < squares
@@ -48,6 +49,7 @@ def _feet_inside(
     size = np.einsum("ij,ij->i", normal, normal)
     v = np.einsum("ij,ij->i", np.cross(gap, second), normal)
     w = np.einsum("ij,ij->i", np.cross(first, gap), normal)
+    # Barycentric coordinates, times the squared area: all positive inside.
     rows = np.flatnonzero((size > 0) & (v > 0) & (w > 0) & (v + w < size))
     v = v[rows] / size[rows]
     w = w[rows] / size[rows]

@@ -9,7 +9,7 @@ from scipy.ndimage import binary_dilation
 
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.marching import marching_cubes
-from fieldwatch.recon.mesh.nearness import check_filled, nearest_colours, sample_density, search_tree
+from fieldwatch.recon.mesh.point_queries import check_filled, nearest_colours, sample_density, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson_grid import Grid, check_memory, grid_around
 from fieldwatch.recon.mesh.poisson_solver import Progress, indicator, merge_samples
@@ -88,8 +88,9 @@ def poisson_surface(  # noqa: PLR0913 (keywords of the reconstruction, each with
         on_progress("surface", 0.7)
     _close(values)
     mesh = marching_cubes(values, low=grid.low, cell=grid.cell, closed=False)
+    # The grid is the largest array here: free it before the density search.
     del values
-    density = sample_density(search_tree(samples.places), mesh.vertices, samples.counts)
+    density = sample_density(search_tree(samples.positions), mesh.vertices, samples.counts)
     return PoissonSurface(mesh=coloured(mesh, points), density=density * grid.cell**2, cell=grid.cell)
 
 
@@ -98,6 +99,7 @@ def _close(values: Float32[np.ndarray, "x y z"]) -> None:
     for axis in range(3):
         layers = np.moveaxis(values, axis, 0)
         for layer in (layers[0], layers[-1]):
+            # +1/2 is the indicator's value outside.
             np.maximum(layer, 0.5, out=layer)
 
 
@@ -106,21 +108,24 @@ def _carve(values: Float32[np.ndarray, "x y z"], grid: Grid, outside: Seen) -> N
 
     A cell of distance is left, so that where points are, the surface stays theirs.
     """
+    # A coarse node counts when any of its neighbors may be inside.
     inner = values[::2, ::2, ::2] < _SLOPE
     inner |= values[1::2, ::2, ::2] < _SLOPE
     inner |= values[::2, 1::2, ::2] < _SLOPE
     inner |= values[::2, ::2, 1::2] < _SLOPE
-    where = np.argwhere(_spread(inner))
+    nodes = np.argwhere(_spread(inner))
     bound = np.full(inner.shape, -0.5, np.float32)
-    for start in range(0, len(where), _BATCH):
-        node = where[start : start + _BATCH]
-        ahead = outside(grid.low + 2 * grid.cell * node) / grid.cell - 1
-        if not np.isfinite(ahead).all():
+    for start in range(0, len(nodes), _BATCH):
+        node = nodes[start : start + _BATCH]
+        empty_cells = outside(grid.low + 2 * grid.cell * node) / grid.cell - 1
+        if not np.isfinite(empty_cells).all():
             raise MeshError("the function of the space seen empty is not finite somewhere: look at what made it")
-        bound[tuple(node.T)] = np.clip(_SLOPE * ahead, -0.5, 0.5)
+        bound[tuple(node.T)] = np.clip(_SLOPE * empty_cells, -0.5, 0.5)
     for row in range(len(values)):
-        half = row // 2
-        plane = bound[half] if row % 2 == 0 else (bound[half] + bound[min(half + 1, len(bound) - 1)]) / 2
+        coarse_row = row // 2
+        plane = (
+            bound[coarse_row] if row % 2 == 0 else (bound[coarse_row] + bound[min(coarse_row + 1, len(bound) - 1)]) / 2
+        )
         np.maximum(values[row], _widened(_widened(plane).T).T, out=values[row])
 
 

@@ -57,6 +57,7 @@ def grid_around(points: Float64[np.ndarray, "n 3"], resolution: int) -> Grid:
     low = points.min(0)
     high = points.max(0)
     longest = float((high - low).max())
+    # Periodic images of the object must not touch.
     margin = max(_MARGIN, _LEAST_MARGIN / max(resolution - 2 * _LEAST_MARGIN, 1))
     cell = longest * (1 + 2 * margin) / resolution
     x, y, z = (_fast_size(length / cell + 2 * margin * longest / cell) for length in high - low)
@@ -94,25 +95,29 @@ def check_memory(points: Float64[np.ndarray, "n 3"], resolution: int, memory: in
 
 
 def splat_divergence(
-    grid: Grid, places: Float64[np.ndarray, "n 3"], vectors: Float64[np.ndarray, "n 3"]
+    grid: Grid, positions: Float64[np.ndarray, "n 3"], vectors: Float64[np.ndarray, "n 3"]
 ) -> Float32[np.ndarray, "x y z"]:
     """Return the divergence of vectors that each stand at a point, smoothed by a cubic B-spline of one cell.
 
     Args:
         grid: to splat onto.
-        places: in world units.
+        positions: in world units.
         vectors: their integrals, so a normal times the area that it stands for; in world units.
     """
     result = np.zeros(grid.nodes, np.float32)
     scale = 1 / grid.cell**4  # a kernel of integral 1, differentiated once
-    for chunk in _chunks(len(places)):
-        node, values, slopes = _splines((places[chunk] - grid.low) / grid.cell)
+    for chunk in _chunks(len(positions)):
+        node, values, slopes = _splines((positions[chunk] - grid.low) / grid.cell)
         for offsets in product(range(4), repeat=3):
-            pair = np.zeros(len(node))
+            contribution = np.zeros(len(node))
             for axis in range(3):
-                factors = [(slopes if own == axis else values)[:, own, offsets[own]] for own in range(3)]
-                pair += vectors[chunk, axis] * factors[0] * factors[1] * factors[2]
-            np.add.at(result, _flat(grid, node, offsets), (pair * scale).astype(np.float32))
+                factors = [
+                    (slopes if other_axis == axis else values)[:, other_axis, offsets[other_axis]]
+                    for other_axis in range(3)
+                ]
+                contribution += vectors[chunk, axis] * factors[0] * factors[1] * factors[2]
+            # Unbuffered: several points of a chunk may add to one node.
+            np.add.at(result, _flat(grid, node, offsets), (contribution * scale).astype(np.float32))
     return result.reshape(grid.shape)
 
 
@@ -138,20 +143,20 @@ def _splines(
     return base.astype(np.int64) - 1, values, slopes
 
 
-def reading_matrix(grid: Grid, places: Float64[np.ndarray, "n 3"]) -> csr_array:
+def reading_matrix(grid: Grid, positions: Float64[np.ndarray, "n 3"]) -> csr_array:
     """Return the matrix that reads the values at all nodes at places, trilinearly; its transpose splats."""
-    cells = (places - grid.low) / grid.cell
+    cells = (positions - grid.low) / grid.cell
     base = np.floor(cells)
-    part = (cells - base).astype(np.float32)
+    fraction = (cells - base).astype(np.float32)
     node = base.astype(np.int64)
-    columns = np.empty((len(places), 8), np.int32 if grid.nodes < 1 << 31 else np.int64)
-    weights = np.empty((len(places), 8), np.float32)
+    columns = np.empty((len(positions), 8), np.int32 if grid.nodes < 1 << 31 else np.int64)
+    weights = np.empty((len(positions), 8), np.float32)
     for number, offsets in enumerate(product(range(2), repeat=3)):
-        near = [part[:, axis] if offset else 1 - part[:, axis] for axis, offset in enumerate(offsets)]
+        factors = [fraction[:, axis] if offset else 1 - fraction[:, axis] for axis, offset in enumerate(offsets)]
         columns[:, number] = _flat(grid, node, offsets)
-        weights[:, number] = near[0] * near[1] * near[2]
-    starts = np.arange(len(places) + 1, dtype=columns.dtype) * 8
-    return csr_array((weights.reshape(-1), columns.reshape(-1), starts), (len(places), grid.nodes))
+        weights[:, number] = factors[0] * factors[1] * factors[2]
+    starts = np.arange(len(positions) + 1, dtype=columns.dtype) * 8
+    return csr_array((weights.reshape(-1), columns.reshape(-1), starts), (len(positions), grid.nodes))
 
 
 def add_upsampled(values: Float32[np.ndarray, "x y z"], coarse: Float32[np.ndarray, "u v w"], halvings: int) -> None:
@@ -199,12 +204,14 @@ def add_coarse(fine: Complex64[np.ndarray, "x y h"], coarse: Complex64[np.ndarra
 
 def solve_poisson(found: Complex64[np.ndarray, "x y h"], grid: Grid) -> Float32[np.ndarray, "x y z"]:
     """Return f with -(Laplacian of f) = the function of a spectrum, periodic and with the mean 0; in its memory."""
+    # -Laplacian is multiplication by the squared angular frequency.
     squares = [np.square(2 * np.pi * scipy.fft.fftfreq(size, grid.cell)).astype(np.float32) for size in grid.shape[:2]]
     last = np.square(2 * np.pi * scipy.fft.rfftfreq(grid.shape[2], grid.cell)).astype(np.float32)
     plane = squares[1][:, None] + last
     for row, square in enumerate(squares[0]):
         divisor = plane + square
         if row == 0:
+            # The mean is free in a periodic Poisson problem: fix it at 0.
             divisor[0, 0] = np.inf
         found[row] /= divisor
     for axis in (0, 1):

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Complex64, Float32, Float64, Int64
 from scipy.sparse import csr_array, vstack
 
-from fieldwatch.recon.mesh.nearness import sample_areas, search_tree
+from fieldwatch.recon.mesh.point_queries import sample_areas, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson_grid import (
     Grid,
@@ -19,43 +19,43 @@ from fieldwatch.recon.mesh.poisson_grid import (
     splat_divergence,
 )
 
-_REACH = 0.8  # a sample's grid has cells of this part of the side of the square that it stands for, or larger ones
-_SITES = 2  # the screening works on a grid halved this often
+_CELL_SHARE = 0.8  # a sample's grid has cells of this part of the side of the square that it stands for, or larger ones
+_SCREEN_HALVINGS = 2  # the screening works on a grid halved this often
 _STEPS = 20  # of conjugate gradients, at the most
 _TOLERANCE = 1e-3
-_SPREAD = 4  # coarse cells between places on the border that are pulled outside
+_BORDER_SPACING = 4  # coarse cells between places on the border that are pulled outside
 
 Progress = Callable[[str, float], None]
 
 
-class Samples(NamedTuple):
+class MergedSamples(NamedTuple):
     """Points of a surface, at most one in a cell of a grid.
 
     Attributes:
-        places: mean places of the points in a cell.
+        positions: mean places of the points in a cell.
         normals: mean normals, shorter than 1 where those in a cell disagree.
         areas: of the surface, for which each stands; in square world units.
         counts: how many points each is made of.
     """
 
-    places: Float64[np.ndarray, "n 3"]
+    positions: Float64[np.ndarray, "n 3"]
     normals: Float64[np.ndarray, "n 3"]
     areas: Float64[np.ndarray, "n"]
     counts: Float64[np.ndarray, "n"]
 
 
-def merge_samples(points: OrientedPoints, grid: Grid) -> Samples:
+def merge_samples(points: OrientedPoints, grid: Grid) -> MergedSamples:
     """Return the means of points over cells: more points than that only cost time."""
     number, counts = _cells(points.points, grid)
-    places = _means(points.points, number, counts)
+    positions = _means(points.points, number, counts)
     normals = _means(points.normals, number, counts)
-    areas = sample_areas(search_tree(places), places)
-    return Samples(places=places, normals=normals, areas=areas, counts=counts.astype(np.float64))
+    areas = sample_areas(search_tree(positions), positions)
+    return MergedSamples(positions=positions, normals=normals, areas=areas, counts=counts.astype(np.float64))
 
 
-def _cells(places: Float64[np.ndarray, "n 3"], grid: Grid) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "m"]]:
+def _cells(positions: Float64[np.ndarray, "n 3"], grid: Grid) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "m"]]:
     """Return for each place the number of its cell among those that have any, and how many these have."""
-    cells = np.floor((places - grid.low) / grid.cell).astype(np.int64)
+    cells = np.floor((positions - grid.low) / grid.cell).astype(np.int64)
     flat = np.ravel_multi_index(tuple(cells.T), grid.shape)
     _, number, counts = np.unique(flat, return_inverse=True, return_counts=True)
     return number.reshape(-1).astype(np.int64), counts.astype(np.int64)
@@ -69,7 +69,7 @@ def _means(
 
 
 def indicator(
-    samples: Samples, grid: Grid, *, screening: float, on_progress: Progress | None = None
+    samples: MergedSamples, grid: Grid, *, screening: float, on_progress: Progress | None = None
 ) -> Float32[np.ndarray, "x y z"]:
     """Return the indicator: about -1/2 inside, +1/2 outside, 0 on the surface as the mean over it.
 
@@ -78,21 +78,22 @@ def indicator(
     charges on the surface, which are found for cells four times as wide: they correct what is smooth, and leave alone
     what would only follow noise.
     """
-    _told(on_progress, "splat", 0.0)
-    found = _source(samples, grid)
-    _told(on_progress, "solve", 0.0)
-    values = solve_poisson(found, grid)
-    del found
-    read = reading_matrix(grid, samples.places)
+    _report_progress(on_progress, "splat", 0.0)
+    source = _source(samples, grid)
+    _report_progress(on_progress, "solve", 0.0)
+    values = solve_poisson(source, grid)
+    del source
+    read = reading_matrix(grid, samples.positions)
+    # The isovalue is the mean over the samples (Kazhdan 2006).
     values -= np.float32(np.average(_read(read, values), weights=samples.areas))
     if screening > 0:
-        _told(on_progress, "screen", 0.0)
+        _report_progress(on_progress, "screen", 0.0)
         _screen(values, _read(read, values), samples, grid, screening)
         values -= np.float32(np.average(_read(read, values), weights=samples.areas))
     return values
 
 
-def _told(on_progress: Progress | None, stage: str, share: float) -> None:
+def _report_progress(on_progress: Progress | None, stage: str, share: float) -> None:
     if on_progress is not None:
         on_progress(stage, share)
 
@@ -101,51 +102,57 @@ def _read(matrix: csr_array, values: Float32[np.ndarray, "x y z"]) -> Float64[np
     return np.asarray(matrix @ values.reshape(-1), np.float64)
 
 
-def _source(samples: Samples, grid: Grid) -> Complex64[np.ndarray, "x y h"]:
+def _source(samples: MergedSamples, grid: Grid) -> Complex64[np.ndarray, "x y h"]:
     """Return the spectrum of minus the divergence of the field of the normals.
 
     Where samples are far apart they are splatted onto a coarser grid, so that the field has no gaps between them.
     """
-    side = np.sqrt(samples.areas) * _REACH / grid.cell
+    # Side of the square that a sample stands for, in cells.
+    side = np.sqrt(samples.areas) * _CELL_SHARE / grid.cell
+    # Sparse samples go to coarser grids, whose kernels are wide enough to overlap.
     level = np.clip(np.ceil(np.log2(np.maximum(side, 1))), 0, grid.halvings).astype(np.int64)
     vectors = -samples.normals * samples.areas[:, None]
-    found = spectrum(splat_divergence(grid, samples.places[level == 0], vectors[level == 0]))
+    total = spectrum(splat_divergence(grid, samples.positions[level == 0], vectors[level == 0]))
     for number in range(1, grid.halvings + 1):
-        chosen = level == number
-        if chosen.any():
-            coarse = splat_divergence(grid.coarser(number), samples.places[chosen], vectors[chosen])
-            add_coarse(found, spectrum(coarse), float(8**number))
-    return found
+        at_level = level == number
+        if at_level.any():
+            coarse = splat_divergence(grid.coarser(number), samples.positions[at_level], vectors[at_level])
+            add_coarse(total, spectrum(coarse), float(8**number))
+    return total
 
 
 def _screen(
     values: Float32[np.ndarray, "x y z"],
     residual: Float64[np.ndarray, "n"],
-    samples: Samples,
+    samples: MergedSamples,
     grid: Grid,
     screening: float,
 ) -> None:
     """Add the potential of charges that bring the values at the samples nearer to 0, and at the border to +1/2."""
-    coarse = grid.coarser(_SITES)
-    number, counts = _cells(samples.places, coarse)
+    coarse = grid.coarser(_SCREEN_HALVINGS)
+    number, counts = _cells(samples.positions, coarse)
     areas = np.bincount(number, samples.areas)
     share = csr_array((samples.areas / areas[number], (number, np.arange(len(number)))), (len(counts), len(number)))
     border = _border(coarse.shape)
-    edge = values[:: 1 << _SITES, :: 1 << _SITES, :: 1 << _SITES].reshape(-1)[border]
-    there = csr_array((np.ones(len(border)), (np.arange(len(border)), border)), (len(border), coarse.nodes))
+    border_values = values[:: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS].reshape(-1)[
+        border
+    ]
+    border_reading = csr_array((np.ones(len(border)), (np.arange(len(border)), border)), (len(border), coarse.nodes))
     sites = _Sites(
         grid=coarse,
-        reading=csr_array(vstack([share @ reading_matrix(coarse, samples.places), there]), dtype=np.float32),
-        areas=np.concatenate([areas, np.full(len(border), (_SPREAD * coarse.cell) ** 2)]),
+        reading=csr_array(
+            vstack([share @ reading_matrix(coarse, samples.positions), border_reading]), dtype=np.float32
+        ),
+        areas=np.concatenate([areas, np.full(len(border), (_BORDER_SPACING * coarse.cell) ** 2)]),
     )
-    off = np.concatenate([share @ residual, edge - 0.5])
-    add_upsampled(values, sites.correction(off, grid.cell / screening), _SITES)
+    errors = np.concatenate([share @ residual, border_values - 0.5])
+    add_upsampled(values, sites.correction(errors, grid.cell / screening), _SCREEN_HALVINGS)
 
 
 def _border(shape: tuple[int, int, int]) -> Int64[np.ndarray, "n"]:
     """Return some nodes of the first layers; the grid is periodic, so these are its whole border."""
     place = np.indices(shape).reshape(3, -1)
-    return np.flatnonzero((place == 0).any(0) & (place % _SPREAD == 0).all(0))
+    return np.flatnonzero((place == 0).any(0) & (place % _BORDER_SPACING == 0).all(0))
 
 
 class _Sites(NamedTuple):
@@ -155,40 +162,42 @@ class _Sites(NamedTuple):
     reading: csr_array
     areas: Float64[np.ndarray, "n"]
 
-    def correction(self, off: Float64[np.ndarray, "n"], softness: float) -> Float32[np.ndarray, "x y z"]:
-        """Return what to add on the coarse grid to a function whose values at the sites are wrong by `off`.
+    def correction(self, errors: Float64[np.ndarray, "n"], softness: float) -> Float32[np.ndarray, "x y z"]:
+        """Return what to add on the coarse grid to a function whose values at the sites are wrong by `errors`.
 
         The charges q solve softness / area * q + (potential of q) = off - constant, with the sum 0; scaled by the
         roots of the areas this is symmetric, and conjugate gradients solve it on the vectors that have that sum.
         """
         root = np.sqrt(self.areas)
-        total = root / np.linalg.norm(root)
+        constant = root / np.linalg.norm(root)
 
         def balanced(values: np.ndarray) -> np.ndarray:
-            return values - total * (total @ values)
+            return values - constant * (constant @ values)
 
         def applied(charges: np.ndarray) -> np.ndarray:
             there = self.reading @ self.potential(root * charges).reshape(-1)
             return balanced(softness * charges + root * there)
 
         charges = np.zeros(len(root))
-        rest = balanced(root * off)
-        step = rest
-        square = float(rest @ rest)
-        goal = _TOLERANCE**2 * square
+        residual = balanced(root * errors)
+        step = residual
+        square = float(residual @ residual)
+        target = _TOLERANCE**2 * square
+        # Plain conjugate gradients on the balanced charges.
         for _ in range(_STEPS):
-            if square <= goal:
+            if square <= target:
                 break
-            image = applied(step)
-            length = square / float(step @ image)
-            charges = charges + length * step
-            rest = rest - length * image
+            applied_step = applied(step)
+            step_length = square / float(step @ applied_step)
+            charges = charges + step_length * step
+            residual = residual - step_length * applied_step
             last = square
-            square = float(rest @ rest)
-            step = rest + square / last * step
+            square = float(residual @ residual)
+            step = residual + square / last * step
         return -self.potential(root * charges)
 
     def potential(self, charges: Float64[np.ndarray, "n"]) -> Float32[np.ndarray, "x y z"]:
         """Return the potential of charges at the sites."""
+        # Splatting is the transpose of reading, which keeps the system symmetric.
         spread = (self.reading.T @ (charges / self.grid.cell**3)).astype(np.float32)
         return solve_poisson(spectrum(spread.reshape(self.grid.shape)), self.grid)

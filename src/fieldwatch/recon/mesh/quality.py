@@ -139,17 +139,17 @@ def mesh_quality(mesh: Triangles, *, file: Path | str | None = None) -> MeshQual
     """
     if not len(mesh.faces):
         raise MeshError("a mesh without faces has no quality: what made it found no surface; look there first")
-    whole = mesh.welded()
+    welded = mesh.welded()
     return MeshQuality(
         n_vertices=len(mesh.vertices),
         n_faces=len(mesh.faces),
-        n_duplicate_vertices=len(mesh.vertices) - len(whole.vertices),
+        n_duplicate_vertices=len(mesh.vertices) - len(welded.vertices),
         file_size_mb=None if file is None else Path(file).stat().st_size / _MIB,
-        **_topology(whole),
-        **_forms(whole),
-        **_lengths(whole),
-        **_box(whole),
-        **_normals(whole),
+        **_topology(welded),
+        **_forms(welded),
+        **_lengths(welded),
+        **_box(welded),
+        **_normals(welded),
     )
 
 
@@ -166,7 +166,7 @@ def _topology(mesh: Triangles) -> dict[str, Any]:
     return {
         "n_edges": len(mesh.edges),
         "is_watertight": mesh.closed,
-        "is_winding_consistent": mesh.wound_alike,
+        "is_winding_consistent": mesh.consistently_wound,
         "n_boundary_edges": len(mesh.edges.boundary),
         "n_non_manifold_edges": len(mesh.edges.non_manifold),
         "n_pieces": int(mesh.pieces.max()) + 1,
@@ -222,10 +222,11 @@ def _normals(mesh: Triangles) -> dict[str, Any]:
     corner = mesh.faces.reshape(-1)
     count = len(mesh.vertices)
     total = np.stack([np.bincount(corner, weighted[:, axis], count) for axis in range(3)], axis=1)
+    # Area around each vertex: the length of the summed normals if all agreed.
     around = np.bincount(corner, mesh.areas.repeat(3), count)
     used = np.bincount(corner, minlength=count) > 0
     return {
         "avg_normal_consistency": float(cosines.mean()) if len(cosines) else 1.0,
-        "n_flipped_normals": int(mesh.misturned.sum()),
+        "n_flipped_normals": int(mesh.misoriented.sum()),
         "n_degenerate_normals": int((used & (np.linalg.norm(total, axis=1) <= _CANCELLED * around)).sum()),
     }

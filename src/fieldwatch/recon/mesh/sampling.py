@@ -46,9 +46,10 @@ def sample_surface(mesh: Triangles, count: int, *, seed: int = 0) -> SurfaceSamp
         )
     generator = np.random.Generator(np.random.PCG64(seed))
     ends = np.cumsum(mesh.areas)
-    along = (np.arange(count) + generator.random(count)) * (ends[-1] / count)
-    solid = np.flatnonzero(mesh.areas > 0)  # the end of the last could be met by rounding
-    faces = solid[np.searchsorted(ends[solid], along, side="right").clip(max=len(solid) - 1)]
+    positions = (np.arange(count) + generator.random(count)) * (ends[-1] / count)
+    with_area = np.flatnonzero(mesh.areas > 0)  # the end of the last could be met by rounding
+    faces = with_area[np.searchsorted(ends[with_area], positions, side="right").clip(max=len(with_area) - 1)]
+    # The square root makes points uniform over the triangle.
     root = np.sqrt(generator.random(count))
     share = generator.random(count)
     weights = np.stack([1 - root, root * (1 - share), root * share], axis=1)
@@ -71,7 +72,7 @@ def thinned(samples: SurfaceSamples, spacing: float) -> SurfaceSamples:
     _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
     cell = cell.reshape(-1)
     means = np.stack([np.bincount(cell, samples.points[:, axis], len(counts)) for axis in range(3)], 1)
-    away = np.square(samples.points - (means / counts[:, None])[cell]).sum(1)
-    order = np.lexsort((away, cell))
+    squared_offset = np.square(samples.points - (means / counts[:, None])[cell]).sum(1)
+    order = np.lexsort((squared_offset, cell))
     first = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
     return samples.chosen(np.sort(order[first]))

@@ -21,20 +21,20 @@ class Texels:
 
     Attributes:
         size: texels along a side of the picture.
-        places: of each texel in the picture, counted row by row from the upper left.
+        indices: of each texel in the picture, counted row by row from the upper left.
         faces: the face that it shows.
         weights: barycentric, of that face's corners: the texel's centre, or the point of the face nearest to it.
         inside: its centre lies in the face; else it is a border texel, which only sampling near an edge takes.
     """
 
     size: int
-    places: Int64[np.ndarray, "t"]
+    indices: Int64[np.ndarray, "t"]
     faces: Int64[np.ndarray, "t"]
     weights: Float32[np.ndarray, "t 3"]
     inside: Bool[np.ndarray, "t"]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def points(self, mesh: Triangles, rows: Int64[np.ndarray, "k"]) -> Float64[np.ndarray, "k 3"]:
         """Return the places on the surface that some of the texels show."""
@@ -55,22 +55,22 @@ def find_texels(mesh: Triangles, size: int) -> Texels:
     corners = mesh.uvs * size
     corners[..., 1] = size - corners[..., 1]
     nearest = np.full(size * size, np.inf, np.float32)
-    owner = np.full(size * size, -1, np.int32)
+    face_of_texel = np.full(size * size, -1, np.int32)
     for faces, texels in _candidates(corners, size):
-        gap, _ = _closest(corners[faces], _centres(texels, size))
-        better = np.flatnonzero((gap <= REACH) & (gap < nearest[texels]))
-        better = better[np.lexsort((-faces[better], -gap[better]))]  # of equal places the last one written stays
-        nearest[texels[better]] = gap[better]
-        owner[texels[better]] = faces[better]
-    places = np.flatnonzero(owner >= 0)
-    if not len(places):
+        distance, _ = _closest(corners[faces], _centres(texels, size))
+        better = np.flatnonzero((distance <= REACH) & (distance < nearest[texels]))
+        better = better[np.lexsort((-faces[better], -distance[better]))]  # of equal places the last one written stays
+        nearest[texels[better]] = distance[better]
+        face_of_texel[texels[better]] = faces[better]
+    indices = np.flatnonzero(face_of_texel >= 0)
+    if not len(indices):
         raise MeshError("no face of the mesh lies in the picture: its texture coordinates are outside 0 to 1")
-    faces = owner[places].astype(np.int64)
-    weights = np.empty((len(places), 3), np.float32)
-    for start in range(0, len(places), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        _, weights[part] = _closest(corners[faces[part]], _centres(places[part], size))
-    return Texels(size=size, places=places, faces=faces, weights=weights, inside=nearest[places] == 0)
+    faces = face_of_texel[indices].astype(np.int64)
+    weights = np.empty((len(indices), 3), np.float32)
+    for start in range(0, len(indices), _PAIRS):
+        rows = slice(start, start + _PAIRS)
+        _, weights[rows] = _closest(corners[faces[rows]], _centres(indices[rows], size))
+    return Texels(size=size, indices=indices, faces=faces, weights=weights, inside=nearest[indices] == 0)
 
 
 def _centres(texels: Int64[np.ndarray, "k"], size: int) -> Float64[np.ndarray, "k 2"]:
@@ -81,29 +81,34 @@ def _candidates(
     corners: Float64[np.ndarray, "m 3 2"], size: int
 ) -> Iterator[tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"]]]:
     """Faces and the texels of the boxes around them, some at a time."""
+    # Texels whose centers are within reach of the face's bounding box.
     low = np.ceil(corners.min(1) - REACH - 0.5).clip(0, size).astype(np.int64)
     end = np.floor(corners.max(1) + REACH + 0.5).clip(0, size).astype(np.int64)
     spans = np.maximum(end - low, 0)
-    bands = max(1, _PAIRS // max(int(spans[:, 0].max(initial=1)), 1))
-    face = np.repeat(np.arange(len(corners)), -(-spans[:, 1] // bands))  # a large face comes in several bands of rows
+    rows_per_band = max(1, _PAIRS // max(int(spans[:, 0].max(initial=1)), 1))
+    face = np.repeat(
+        np.arange(len(corners)), -(-spans[:, 1] // rows_per_band)
+    )  # a large face comes in several bands of rows
     first = np.arange(len(face)) - np.searchsorted(face, face)
-    top = low[face, 1] + first * bands
-    counts = np.minimum(end[face, 1] - top, bands) * spans[face, 0]
-    kept = counts > 0
-    face = face[kept]
-    top = top[kept]
-    counts = counts[kept]
+    top = low[face, 1] + first * rows_per_band
+    counts = np.minimum(end[face, 1] - top, rows_per_band) * spans[face, 0]
+    keep = counts > 0
+    face = face[keep]
+    top = top[keep]
+    counts = counts[keep]
     if not len(face):
         return
     ends = np.cumsum(counts)
     cuts = np.searchsorted(ends, np.arange(0, int(ends[-1]), _PAIRS), side="right")
     for start, stop in zip(cuts, [*cuts[1:], len(face)], strict=True):
-        part = slice(int(start), int(stop))
-        pair = np.repeat(face[part], counts[part])
-        at = np.arange(len(pair)) - np.repeat(ends[part] - counts[part] - (ends[part] - counts[part])[:1], counts[part])
-        width = spans[pair, 0]
-        rows = np.repeat(top[part], counts[part]) + at // np.maximum(width, 1)
-        yield pair, rows * size + low[pair, 0] + at % np.maximum(width, 1)
+        band_rows = slice(int(start), int(stop))
+        pair_bands = np.repeat(face[band_rows], counts[band_rows])
+        offset = np.arange(len(pair_bands)) - np.repeat(
+            ends[band_rows] - counts[band_rows] - (ends[band_rows] - counts[band_rows])[:1], counts[band_rows]
+        )
+        width = spans[pair_bands, 0]
+        rows = np.repeat(top[band_rows], counts[band_rows]) + offset // np.maximum(width, 1)
+        yield pair_bands, rows * size + low[pair_bands, 0] + offset % np.maximum(width, 1)
 
 
 def _closest(
@@ -114,20 +119,21 @@ def _closest(
     best = np.full(len(points), np.inf)
     weights = np.zeros((len(points), 3))
     for corner in range(3):
-        one = (corner + 1) % 3
-        two = (corner + 2) % 3
-        side = corners[:, two] - corners[:, one]
-        off = points - corners[:, one]
-        areas[:, corner] = side[:, 0] * off[:, 1] - side[:, 1] * off[:, 0]
+        first = (corner + 1) % 3
+        second = (corner + 2) % 3
+        side = corners[:, second] - corners[:, first]
+        offset = points - corners[:, first]
+        areas[:, corner] = side[:, 0] * offset[:, 1] - side[:, 1] * offset[:, 0]
         length = (side**2).sum(1)
-        along = np.divide((side * off).sum(1), length, out=np.zeros(len(points)), where=length > 0).clip(0, 1)
-        gap = ((off - along[:, None] * side) ** 2).sum(1)
-        nearer = gap < best
-        best[nearer] = gap[nearer]
+        along = np.divide((side * offset).sum(1), length, out=np.zeros(len(points)), where=length > 0).clip(0, 1)
+        squared = ((offset - along[:, None] * side) ** 2).sum(1)
+        nearer = squared < best
+        best[nearer] = squared[nearer]
         weights[nearer] = 0
-        weights[nearer, one] = 1 - along[nearer]
-        weights[nearer, two] = along[nearer]
+        weights[nearer, first] = 1 - along[nearer]
+        weights[nearer, second] = along[nearer]
     total = areas.sum(1)
+    # Either winding: texture coordinates may be mirrored.
     inside = ((areas >= 0).all(1) | (areas <= 0).all(1)) & (total != 0)
     weights[inside] = areas[inside] / total[inside, None]
     return np.where(inside, 0, np.sqrt(best)), weights

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt8
 
-from fieldwatch.recon.mesh.edges import Edges, find_edges, misturned, pieces
+from fieldwatch.recon.mesh.edges import Edges, find_edges, misoriented, pieces
 from fieldwatch.recon.mesh.error import MeshError
 
 
@@ -90,9 +90,9 @@ class Triangles:
         return pieces(self.edges)
 
     @cached_property
-    def misturned(self) -> Bool[np.ndarray, "m"]:
+    def misoriented(self) -> Bool[np.ndarray, "m"]:
         """Faces that are wound against those around them; of each piece the fewer."""
-        return misturned(self.edges)
+        return misoriented(self.edges)
 
     @property
     def closed(self) -> bool:
@@ -100,7 +100,7 @@ class Triangles:
         return len(self.edges) > 0 and bool((self.edges.uses == 2).all())
 
     @property
-    def wound_alike(self) -> bool:
+    def consistently_wound(self) -> bool:
         """True if all neighbours run along their common edge in opposite directions."""
         return not bool(self.edges.opposed.any())
 
@@ -116,27 +116,28 @@ class Triangles:
     @property
     def outward(self) -> bool | None:
         """Whether it faces outwards as a whole; None where that cannot be said: it is open, or wound both ways."""
-        return self.signed_volume > 0 if self.closed and self.wound_alike else None
+        return self.signed_volume > 0 if self.closed and self.consistently_wound else None
 
     def welded(self) -> "Triangles":
         """Return it with vertices at exactly the same place made one, in the order of the first of each.
 
         The first one's colour stays. Faces are neither lost nor reordered.
         """
+        # Equal positions become neighbors; lexsort is stable, so the lowest number comes first.
         order = np.lexsort(self.vertices.T)
-        placed = self.vertices[order]
-        new = np.ones(len(order), np.bool_)
-        new[1:] = (placed[1:] != placed[:-1]).any(1)
-        if new.all():
+        sorted_positions = self.vertices[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (sorted_positions[1:] != sorted_positions[:-1]).any(1)
+        if is_new.all():
             return self
-        first = order[new]  # lexsort is stable: the lowest number of each place
-        rank = np.empty(len(first), np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
+        first_rows = order[is_new]  # lexsort is stable: the lowest number of each place
+        rank = np.empty(len(first_rows), np.int64)
+        rank[np.argsort(first_rows)] = np.arange(len(first_rows))
         target = np.empty(len(order), np.int64)
-        target[order] = rank[np.cumsum(new) - 1]
-        kept = np.sort(first)
-        colours = None if self.colours is None else self.colours[kept]
-        return replace(self, vertices=self.vertices[kept], faces=target[self.faces], colours=colours)
+        target[order] = rank[np.cumsum(is_new) - 1]
+        kept_rows = np.sort(first_rows)
+        colours = None if self.colours is None else self.colours[kept_rows]
+        return replace(self, vertices=self.vertices[kept_rows], faces=target[self.faces], colours=colours)
 
     def turned(self, which: Bool[np.ndarray, "m"] | None = None) -> "Triangles":
         """Return it with faces wound the other way; all of them, if None: inside out."""
@@ -177,8 +178,8 @@ def _check_texture(texture: np.ndarray, *, mapped: bool) -> None:
 
 
 def _check_values(vertices: np.ndarray, faces: np.ndarray, uvs: np.ndarray | None) -> None:
-    parts = {"vertices": vertices} if uvs is None else {"vertices": vertices, "uvs": uvs}
-    for name, values in parts.items():
+    arrays = {"vertices": vertices} if uvs is None else {"vertices": vertices, "uvs": uvs}
+    for name, values in arrays.items():
         wrong = ~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if wrong.any():
             msg = (

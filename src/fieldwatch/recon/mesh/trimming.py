@@ -3,12 +3,12 @@
 import numpy as np
 
 from fieldwatch.recon.mesh.error import MeshError
-from fieldwatch.recon.mesh.nearness import mean_distances, nearest, search_tree
+from fieldwatch.recon.mesh.point_queries import mean_distances, nearest, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_NEAR = 2.0  # cells from a sample: there a surface is supported, however thin the samples lie
+_SUPPORT_CELLS = 2.0  # cells from a sample: there a surface is supported, however thin the samples lie
 _NEIGHBOURS = 10
 
 
@@ -55,16 +55,18 @@ def trimmed(surface: PoissonSurface, quantile: float, *, support: OrientedPoints
     tree = search_tree(support.points)
     distance, row = nearest(tree, mesh.vertices, 1)
     spacing, _ = nearest(tree, support.points[row[:, 0]], _NEIGHBOURS + 1)
-    far = distance[:, 0] > np.maximum(_NEAR * surface.cell, 3 * spacing[:, 1:].mean(1))
+    # Relative to the local spacing: sparse but regular sampling still counts as support.
+    far = distance[:, 0] > np.maximum(_SUPPORT_CELLS * surface.cell, 3 * spacing[:, 1:].mean(1))
+    # The quantile is taken over supported vertices, so that a large gap does not shift it.
     supported = surface.density[~far] if not far.all() else surface.density
-    gone = far & (surface.density <= np.quantile(supported, quantile))
-    kept = ~gone[mesh.faces].any(1)
-    if not kept.any():
+    removed = far & (surface.density <= np.quantile(supported, quantile))
+    keep = ~removed[mesh.faces].any(1)
+    if not keep.any():
         raise MeshError(
             f"trimming at the quantile {quantile} leaves nothing of {len(mesh.faces)} faces: the points given as "
             f"support are not those of the surface, or its resolution is too low. Lower the quantile"
         )
-    return mesh if kept.all() else mesh.chosen(kept)
+    return mesh if keep.all() else mesh.chosen(keep)
 
 
 def without_small_pieces(mesh: Triangles, *, least_share: float = 0.01, least_faces: int | None = None) -> Triangles:
@@ -83,6 +85,6 @@ def without_small_pieces(mesh: Triangles, *, least_share: float = 0.01, least_fa
     if not len(mesh.faces):
         return mesh
     sizes = np.bincount(mesh.pieces)
-    least = least_share * len(mesh.faces) if least_faces is None else least_faces
-    kept = (sizes >= least)[mesh.pieces] | (mesh.pieces == 0)
-    return mesh if kept.all() else mesh.chosen(kept)
+    min_faces = least_share * len(mesh.faces) if least_faces is None else least_faces
+    keep = (sizes >= min_faces)[mesh.pieces] | (mesh.pieces == 0)
+    return mesh if keep.all() else mesh.chosen(keep)

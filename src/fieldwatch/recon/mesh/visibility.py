@@ -38,27 +38,29 @@ def visible_points(
         )
     vertices = torch.from_numpy(mesh.vertices).float()
     faces = torch.from_numpy(mesh.faces)
-    found = [
-        _seen(mesh, vertices, faces, camera, mask)
+    samples = [
+        _first_hits(mesh, vertices, faces, camera, mask)
         for camera, mask in zip(cameras, masks or [None] * len(cameras), strict=True)
     ]
     return SurfaceSamples(
-        points=np.concatenate([part.points for part in found]), normals=np.concatenate([part.normals for part in found])
+        points=np.concatenate([sample.points for sample in samples]),
+        normals=np.concatenate([sample.normals for sample in samples]),
     )
 
 
-def _seen(
+def _first_hits(
     mesh: Triangles, vertices: torch.Tensor, faces: torch.Tensor, camera: Camera, mask: np.ndarray | None
 ) -> SurfaceSamples:
     hits = cast_triangles(vertices, faces, _view_of(camera))
     face = hits.faces.numpy()
     if mask is not None and mask.shape != face.shape:
         raise MeshError(f"the mask of {camera.name!r} is {mask.shape}, wanted is the camera's size {face.shape}")
-    met = face >= 0 if mask is None else (face >= 0) & mask
-    weights = hits.barycentrics.numpy()[met].astype(np.float64)
+    counted = face >= 0 if mask is None else (face >= 0) & mask
+    weights = hits.barycentrics.numpy()[counted].astype(np.float64)
+    # Single-precision weights do not add up to 1 exactly.
     weights /= weights.sum(1, keepdims=True)
-    points = np.einsum("nc,nci->ni", weights, mesh.corners[face[met]])
-    return SurfaceSamples(points=points, normals=mesh.normals[face[met]])
+    points = np.einsum("nc,nci->ni", weights, mesh.corners[face[counted]])
+    return SurfaceSamples(points=points, normals=mesh.normals[face[counted]])
 
 
 def _view_of(camera: Camera) -> View:

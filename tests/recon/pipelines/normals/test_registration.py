@@ -9,15 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.recon.data import (
-    PlacedForm,
-    SolidUnion,
-    read_mask_file,
-    read_normal_file,
-    read_normal_maps,
-    synthetic_normal_maps,
-    write_normal_maps,
-)
+from fieldwatch.recon.data import SolidUnion, read_mask_file, read_normal_file, synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.normal_maps import PlacedShape, read_normal_maps
 from fieldwatch.recon.geometry import Camera, exponential, look_at
 from fieldwatch.recon.pipelines.normals.pose_accuracy import turns
 from fieldwatch.recon.pipelines.normals.registration import RegistrationOptions, register_view
@@ -40,14 +33,14 @@ class SolidField(nn.Module):
         self.solid = SolidUnion()
 
     def forward(self, points: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
-        """Distance to the nearest form."""
+        """Distance to the nearest shape."""
         return self.solid.distance(points)
 
     def with_gradient(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, " n"], Float[Tensor, "n 3"]]:
-        """Distance, and the normal of the nearest form."""
-        places, parts = points.detach().double().numpy(), self.solid.parts
-        distances = np.stack([part.form.distance(part.local(places)) for part in parts])
-        normals = np.stack([part.form.normals(part.local(places)) @ part.turn.T for part in parts])
+        """Distance, and the normal of the nearest shape."""
+        places, parts = points.detach().double().numpy(), self.solid.shapes
+        distances = np.stack([part.shape.distance(part.local(places)) for part in parts])
+        normals = np.stack([part.shape.normals(part.local(places)) @ part.rotation.T for part in parts])
         nearest = distances.argmin(0)
         chosen = normals[nearest, np.arange(len(places))]
         return torch.from_numpy(distances.min(0)).to(points), torch.from_numpy(chosen).to(points)
@@ -134,7 +127,7 @@ def test_holes_of_the_mask_do_no_harm_and_are_completed(solid):
 
 def test_another_object_does_not_fit(solid):
     box = SolidUnion().parts[2]
-    other = SolidUnion((PlacedForm(box.form, np.zeros(3), np.eye(3)),))
+    other = SolidUnion((PlacedShape(box.form, np.zeros(3), np.eye(3)),))
     view = synthetic_normal_maps(other, cameras=[placed((0.5, 0.6, 0.4))], depth="none").views[0]
     registration = register_view(solid[0], view, solid[1], options=FEW)
     assert not registration.fits

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fieldwatch import ConfigMismatch, Terms
-from fieldwatch.recon.data import NormalMapError, NormalSet, SolidUnion, integrate_normals, write_normal_maps
+from fieldwatch.recon.data import NormalSet, SolidUnion, integrate_normals, write_normal_maps
+from fieldwatch.recon.data.normal_maps import NormalMapError
 from fieldwatch.recon.mesh import Triangles, write_mesh
 from fieldwatch.recon.pipelines.normals.config import PoseOptions, RayOptions
 from fieldwatch.recon.pipelines.normals.start import about, built_in_truth, prepare_scene, start_run

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.recon.data import Picture
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.evaluation import evaluate, surface_metrics
 from fieldwatch.recon.pipelines.splats.exposure import Exposures, exposed
@@ -45,7 +45,7 @@ def masked(index, picture, *, spoiled):
     mask[10:30, 5:25] = 255
     image = picture.image.clone()
     image[mask == 0] += spoiled
-    return Picture(image=image, mask=mask)
+    return PhotoPixels(image=image, mask=mask)
 
 
 @torch.no_grad()
@@ -67,7 +67,7 @@ def test_scores_are_those_of_the_papers(tiny_scene, tiny_model):
 
 
 def test_colours_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
-    white = with_pictures(tiny_scene, lambda _, picture: Picture(image=torch.full_like(picture.image, 255)))
+    white = with_pictures(tiny_scene, lambda _, picture: PhotoPixels(image=torch.full_like(picture.image, 255)))
     tiny_model.background = torch.full((3,), 4.0)
     tiny_model.gaussians.opacity_logits.data.fill_(-20)
     assert evaluate(tiny_model, white).metrics["Test/psnr"] == pytest.approx(100)
@@ -101,7 +101,7 @@ def test_photos_without_a_pixel_are_left_out_and_all_of_them_are_refused(tiny_sc
     def black(index, picture, without):
         value = 0 if index in without else 255
         mask = torch.full(picture.image.shape[:2], value, dtype=torch.uint8)
-        return Picture(image=picture.image, mask=mask)
+        return PhotoPixels(image=picture.image, mask=mask)
 
     some = with_pictures(tiny_scene, lambda i, p: black(i, p, {0}))
     assert [row.name for row in evaluate(tiny_model, some).rows] == ["view_003.png", "view_006.png"]
@@ -121,7 +121,7 @@ def test_without_held_out_photos_the_training_photos_are_scored_and_it_is_said(t
 
 def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, tiny_model):
     before = evaluate(tiny_model, tiny_scene)
-    darker = with_pictures(tiny_scene, lambda _, p: Picture(image=(p.image.float() * 0.4).byte()))
+    darker = with_pictures(tiny_scene, lambda _, p: PhotoPixels(image=(p.image.float() * 0.4).byte()))
     tiny_model.exposures = exposures_of(darker)
     found = evaluate(tiny_model, darker).metrics
     assert found["Test/psnr_fitted"] > found["Test/psnr"] + 1
@@ -156,7 +156,7 @@ def test_training_photos_are_scored_under_their_own_map(tiny_scene, tiny_model):
 
 def test_the_worst_views_come_first_with_their_images(tiny_scene, tiny_model):
     spoiled = with_pictures(
-        tiny_scene, lambda i, p: Picture(image=255 - p.image) if i == tiny_scene.photos.test[1] else p
+        tiny_scene, lambda i, p: PhotoPixels(image=255 - p.image) if i == tiny_scene.photos.test[1] else p
     )
     found = evaluate(tiny_model, spoiled)
     values = [one.score.psnr for one in found.worst]

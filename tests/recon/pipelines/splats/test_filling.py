@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fieldwatch.recon.data import Picture, solid_photos
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 
 DENSE = solid_photos(views=6, size=48, held_out=3, points=300)
@@ -66,7 +67,7 @@ def test_masked_and_transparent_pixels_are_left_out():
     half = torch.full((48, 48), 255, dtype=torch.uint8)
     half[:, :24] = 0
     for part in ("mask", "alpha"):
-        photos = one_photo(read=lambda index, part=part: Picture(image=PHOTOS[index].image, **{part: half}))
+        photos = one_photo(read=lambda index, part=part: PhotoPixels(image=PHOTOS[index].image, **{part: half}))
         places = projected(filled(photos, count=40, gap=0.02)[0], photos.cameras[1])
         assert len(places) > 5
         assert places[:, 0].min() > 24 - 1e-3

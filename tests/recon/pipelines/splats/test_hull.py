@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.data import PhotoSet, Picture
+from fieldwatch.recon.data import PhotoSet
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.pipelines.splats.beginning import places_inside
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
@@ -21,12 +22,12 @@ def evenly(count: int) -> torch.Tensor:
     return torch.stack([flat * turn.cos(), flat * turn.sin(), height], -1)
 
 
-def picture_of_a_ball(camera: Camera) -> Picture:
+def picture_of_a_ball(camera: Camera) -> PhotoPixels:
     origins, directions = camera.rays()
     along = -(origins * directions).sum(-1)
     apart = (origins + along[..., None] * directions).norm(dim=-1)
     alpha = (apart < RADIUS).to(torch.uint8) * 255
-    return Picture(image=alpha[..., None].repeat(1, 1, 3), alpha=alpha)
+    return PhotoPixels(image=alpha[..., None].repeat(1, 1, 3), alpha=alpha)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_what_two_photos_show_as_background_is_outside(photos: PhotoSet) -> None
 
 
 def test_one_wrong_photo_carves_nothing(photos: PhotoSet) -> None:
-    def read(index: int) -> Picture:
+    def read(index: int) -> PhotoPixels:
         picture = photos.read(index)
         if index or picture.alpha is None:
             return replace(picture, alpha=None)
@@ -70,7 +71,7 @@ def test_one_wrong_photo_carves_nothing(photos: PhotoSet) -> None:
 
 
 def test_masked_pixels_say_nothing(photos: PhotoSet) -> None:
-    def read(index: int) -> Picture:
+    def read(index: int) -> PhotoPixels:
         return replace(photos.read(index), mask=torch.zeros(SIZE, SIZE, dtype=torch.uint8))
 
     masked = photos.having(read=read, masked=True)
@@ -81,7 +82,7 @@ def test_masked_pixels_say_nothing(photos: PhotoSet) -> None:
 
 
 def test_no_photo_is_read_where_none_is_transparent(photos: PhotoSet) -> None:
-    def read(_: int) -> Picture:
+    def read(_: int) -> PhotoPixels:
         raise AssertionError("read")
 
     opaque = photos.having(read=read, transparent=False)

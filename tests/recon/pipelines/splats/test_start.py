@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fieldwatch import ConfigMismatch
-from fieldwatch.recon.data import SplatFolderError, write_splat_folder
+from fieldwatch.recon.data import write_splat_folder
+from fieldwatch.recon.data.gaussians import SplatFolderError
 from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
 from fieldwatch.recon.pipelines.splats.beginning import first_model
 from fieldwatch.recon.pipelines.splats.start import start_run

@@ -18,9 +18,9 @@ from fieldwatch.files import output_path, whole_file, write_file
 from fieldwatch.recon.data import PhotoSet, SolidScene
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import (
-    Align,
+    AlignMethod,
+    EvaluationStyle,
     MeshEvaluation,
-    Style,
     StyleLengths,
     Triangles,
     error_coloured,
@@ -54,9 +54,9 @@ class Arguments:
     """A .ply, .obj or .glb file."""
     gt: str
     """The true mesh, a file; or built-in: the exact surface of the built-in scene."""
-    align: Align = "none"
+    align: AlignMethod = "none"
     """none: as it is; icp: from a pose that is nearly right; sim3: from any pose and size."""
-    style: Style = "plain"
+    style: EvaluationStyle = "plain"
     """Protocol: plain, dtu (thinned, capped), tanks (thinned to half the threshold), diligent (first hits in masks)."""
     visible_from: Path | None = None
     """A splats run: only what its cameras see of both surfaces counts (diligent needs it)."""
@@ -91,9 +91,9 @@ def run(arguments: Sequence[str]) -> int:
         folder = chosen.out or chosen.mesh.expanduser().parent
         check_writable(folder)
         mesh, truth = read_mesh(chosen.mesh), true_mesh(chosen)
-        cameras, masks = seen_by(chosen)
+        cameras, masks = visible_cameras(chosen)
         status.update("measuring")
-        found = evaluate_mesh(
+        evaluation = evaluate_mesh(
             mesh,
             truth,
             align=chosen.align,
@@ -105,13 +105,13 @@ def run(arguments: Sequence[str]) -> int:
             lengths=StyleLengths(spacing=chosen.spacing, cap=chosen.cap),
             seed=chosen.seed,
         )
-        files = write_files(found, chosen, folder)
-    places = {name: path.absolute() for name, path in files.items()}
+        files = write_files(evaluation, chosen, folder)
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
-        print_json({**about(chosen), **found.figures, "files": places})
+        print_json({**about(chosen), **evaluation.figures, "files": paths})
         return 0
-    print_evaluation(console, found)
-    print_paths(console, places)
+    print_evaluation(console, evaluation)
+    print_paths(console, paths)
     return 0
 
 
@@ -141,7 +141,7 @@ def true_mesh(chosen: Arguments) -> Triangles:
     )
 
 
-def seen_by(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
+def visible_cameras(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
     """Cameras of the run that was asked for, and for the style that needs them the masks of its photos.
 
     Raises:
@@ -150,6 +150,7 @@ def seen_by(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarr
     if chosen.visible_from is None:
         return None, None
     photos = prepare_scene(stored_config(chosen.visible_from)).photos
+    # Only the DiLiGenT protocol restricts rays to the masks.
     masks = [mask_of(photos, index) for index in range(len(photos.cameras))] if chosen.style == "diligent" else None
     return photos.cameras, masks
 
@@ -157,45 +158,47 @@ def seen_by(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarr
 def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
     """Where a photo shows the object: its mask, and where it is opaque."""
     photo = photos[index]
-    parts = [part.numpy() > 127 for part in (photo.mask, photo.alpha) if part is not None]
-    return np.logical_and.reduce(parts) if parts else None
+    masks = [mask.numpy() > 127 for mask in (photo.mask, photo.alpha) if mask is not None]
+    return np.logical_and.reduce(masks) if masks else None
 
 
-def write_files(found: MeshEvaluation, chosen: Arguments, folder: Path) -> dict[str, Path]:
+def write_files(evaluation: MeshEvaluation, chosen: Arguments, folder: Path) -> dict[str, Path]:
     """Write the coloured mesh, the histogram and the figures; returns them by what they are."""
     stem = chosen.mesh.stem
     names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
     coloured, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
-    write_mesh(coloured, error_coloured(found.aligned, found.vertex_errors, error_scale(found)))
+    write_mesh(coloured, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
     with whole_file(histogram) as draft:
         title = f"{chosen.mesh.name} against {Path(chosen.gt).name}"
-        Image.fromarray(error_histogram(found, title=title)).save(draft, "PNG")
-    write_file(figures, orjson.dumps({**about(chosen), **found.figures}, option=orjson.OPT_INDENT_2))
+        Image.fromarray(error_histogram(evaluation, title=title)).save(draft, "PNG")
+    write_file(figures, orjson.dumps({**about(chosen), **evaluation.figures}, option=orjson.OPT_INDENT_2))
     return {"error-coloured mesh": coloured, "histogram": histogram, "figures": figures}
 
 
-def print_evaluation(console: Console, found: MeshEvaluation) -> None:
+def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:
     """Show the figures as two small tables."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    percent = 100 / found.diameter
+    percent = 100 / evaluation.diameter
     for name, value in (
-        ("accuracy (mesh to truth)", found.accuracy),
-        ("completeness (truth to mesh)", found.completeness),
-        ("Chamfer (their mean)", found.chamfer),
-        ("farthest from the truth", found.worst_accuracy),
-        ("farthest from the mesh", found.worst_completeness),
+        ("accuracy (mesh to truth)", evaluation.accuracy),
+        ("completeness (truth to mesh)", evaluation.completeness),
+        ("Chamfer (their mean)", evaluation.chamfer),
+        ("farthest from the truth", evaluation.worst_accuracy),
+        ("farthest from the mesh", evaluation.worst_completeness),
     ):
         table.add_row(name, f"{value:.5g}", f"{percent * value:.3g} % of the diameter")
     table.add_row(
-        "normal consistency", f"{found.normal_consistency:.4f}", f"{100 * found.facing_alike:.1f} % face alike"
+        "normal consistency",
+        f"{evaluation.normal_consistency:.4f}",
+        f"{100 * evaluation.facing_alike:.1f} % face alike",
     )
     console.print(table, highlight=False)
     scores = Table("within", "precision", "recall", "F-score", box=None, pad_edge=False, padding=(0, 2))
-    for each in found.scores:
-        shares = (f"{100 * share:.2f} %" for share in (each.precision, each.recall, each.f_score))
-        scores.add_row(f"{each.threshold:.4g}", *shares)
+    for score in evaluation.scores:
+        shares = (f"{100 * share:.2f} %" for share in (score.precision, score.recall, score.f_score))
+        scores.add_row(f"{score.threshold:.4g}", *shares)
     console.print(scores, highlight=False)
-    if found.align != "none":
-        change = found.alignment
+    if evaluation.align != "none":
+        change = evaluation.alignment
         moved_by = ", ".join(f"{value:.4g}" for value in change.translation.tolist())
-        console.print(f"aligned ({found.align}): scale {change.scale:.6g}, moved by ({moved_by})", highlight=False)
+        console.print(f"aligned ({evaluation.align}): scale {change.scale:.6g}, moved by ({moved_by})", highlight=False)

@@ -10,20 +10,20 @@ from torch import Tensor
 
 from fieldwatch.files import whole_file
 from fieldwatch.recon.data import write_video
-from fieldwatch.recon.mesh import MeshPainter, Triangles, mesh_still, turntable_cameras
+from fieldwatch.recon.mesh import MeshRenderer, Triangles, mesh_still, turntable_cameras
 
 RATE = 24.0
 UPWARDS = (0.0, 0.0, 1.0)
 
 
-def still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is up, and who counts
+def write_still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is up, and who counts
     mesh: Triangles,
     stem: Path,
     *,
     size: int = 480,
     seconds: float = 4.0,
     up: Sequence[float] = UPWARDS,
-    drawn: Callable[[], None] | None = None,
+    on_frame: Callable[[], None] | None = None,
 ) -> dict[str, Path]:
     """Write STEM_still.png, a mesh from four sides, and STEM_turntable.mp4, a film around it.
 
@@ -33,7 +33,7 @@ def still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is 
         size: of each view and of the film, pixels each way.
         seconds: of the film.
         up: the scene's upward direction.
-        drawn: called after the still and after each frame; `frames_in(seconds) + 1` times.
+        on_frame: called after the still and after each frame; `frames_in(seconds) + 1` times.
 
     Returns:
         The files, by what they are: `still`, `turntable`.
@@ -44,9 +44,9 @@ def still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is 
     """
     still, film = stem.with_name(f"{stem.name}_still.png"), stem.with_name(f"{stem.name}_turntable.mp4")
     write_still(mesh, still, size=size, up=up)
-    if drawn is not None:
-        drawn()
-    write_turntable(mesh, film, size=size, seconds=seconds, up=up, drawn=drawn)
+    if on_frame is not None:
+        on_frame()
+    write_turntable(mesh, film, size=size, seconds=seconds, up=up, on_frame=on_frame)
     return {"still": still, "turntable": film}
 
 
@@ -70,15 +70,16 @@ def write_turntable(  # noqa: PLR0913  as above
     size: int,
     seconds: float,
     up: Sequence[float] = UPWARDS,
-    drawn: Callable[[], None] | None = None,
+    on_frame: Callable[[], None] | None = None,
 ) -> Path:
-    """Write a film around a mesh, in its colours or else as clay; `drawn` is called after each frame."""
-    cameras, painter = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshPainter(mesh)
+    """Write a film around a mesh, in its colours or else as clay; `on_frame` is called after each frame."""
+    cameras, renderer = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshRenderer(mesh)
 
+    # A generator: a long film is never in memory as a whole.
     def frames() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
-            yield torch.from_numpy(painter.draw(camera)).permute(2, 0, 1)
-            if drawn is not None:
-                drawn()
+            yield torch.from_numpy(renderer.render(camera)).permute(2, 0, 1)
+            if on_frame is not None:
+                on_frame()
 
     return write_video(path, frames(), rate=RATE)

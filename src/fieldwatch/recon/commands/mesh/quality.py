@@ -55,22 +55,22 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch mesh quality", args=arguments)
     with reading_input():
         mesh = read_mesh(chosen.mesh)
-        found = mesh_quality(mesh, file=chosen.mesh.expanduser())
+        quality = mesh_quality(mesh, file=chosen.mesh.expanduser())
         fit: dict[str, float | None] = {}
         if chosen.gaussians is not None:
             fit = gaussian_fit(mesh, read_gaussian_ply(chosen.gaussians).means.numpy().astype(np.float64))
-    grade = grade_mesh(found, should_close=not chosen.open)
+    grade = grade_mesh(quality, should_close=not chosen.open)
     if chosen.json:
-        tags = found.metrics | fit
-        print_json({"mesh": chosen.mesh, "grade": asdict(grade), "quality": asdict(found), "metrics": tags})
+        tags = quality.metrics | fit
+        print_json({"mesh": chosen.mesh, "grade": asdict(grade), "quality": asdict(quality), "metrics": tags})
     else:
         console = Terminal()
-        print_quality(console, found, fit)
+        print_quality(console, quality, fit)
         print_grade(console, grade, chosen.mesh)
     return 0 if grade.score >= GOOD else 1
 
 
-def print_quality(console: Console, found: MeshQuality, fit: Mapping[str, float | None]) -> None:
+def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, float | None]) -> None:
     """Show all figures, by group."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     table.add_column(style="bold")
@@ -78,9 +78,9 @@ def print_quality(console: Console, found: MeshQuality, fit: Mapping[str, float 
     table.add_column(justify="right")
     for group, names in GROUPS.items():
         for number, name in enumerate(names.split()):
-            table.add_row("" if number else group, name, shown(getattr(found, name)))
+            table.add_row("" if number else group, name, formatted(getattr(quality, name)))
     for number, (tag, value) in enumerate(fit.items()):
-        text = "none: the mesh has no inside" if value is None else shown(value)
+        text = "none: the mesh has no inside" if value is None else formatted(value)
         table.add_row("" if number else "GaussianFit", tag.rsplit("/", 1)[-1], text)
     console.print(table, highlight=False)
 
@@ -94,7 +94,7 @@ def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
     print_paths(console, {"mesh": path.expanduser().absolute()})
 
 
-def shown(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
+def formatted(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
     """A figure as people read it."""
     if value is None:
         return "cannot be said"

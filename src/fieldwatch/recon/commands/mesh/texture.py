@@ -30,14 +30,14 @@ from fieldwatch.cli.kit import (
 )
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.mesh import (
-    Baked,
-    Baking,
-    Layout,
-    SeenPhoto,
+    AtlasLayout,
+    BakedTexture,
+    BakingOptions,
+    TexturePhoto,
     Triangles,
     bake_texture,
-    draw_mesh,
     read_mesh,
+    render_mesh,
     squares_across,
     unwrapped,
     write_glb,
@@ -49,11 +49,11 @@ from fieldwatch.recon.render import cast_triangles
 MANY_FACES = 30_000
 """From here on xatlas takes minutes: `--layout auto` gives every two faces a square of their own."""
 _TEXELS_PER_PIXEL = 4.0
-_FILLED = 0.5  # of a texture, by the faces
+_FILLED_SHARE = 0.5  # of a texture, by the faces
 _LEAST_SQUARE = 6
 _SIZES = (256, 4096)
 _OPAQUE = 0.5
-_UPRIGHT = 0.97  # cosine of the angle to an axis below which that axis is meant
+_AXIS_COSINE = 0.97  # cosine of the angle to an axis below which that axis is meant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         mesh = outward(read_mesh(chosen.mesh, texture=False))
     layout, size = layout_of(chosen, len(mesh.faces))
-    stored = open_textured_scene(chosen)
+    stored = open_photo_run(chosen)
     size = fitting_size(mesh, stored, layout) if size is None else size
     folder = chosen.out or output_path(chosen.run, "mesh", "textured")
     console = Terminal(stderr=True)  # for what comes and goes; results go to standard output
@@ -107,14 +107,14 @@ def run(arguments: Sequence[str]) -> int:
         baked = bake(chosen, stored, mesh, size, console)
         files = write_files(baked.mesh, folder / chosen.mesh.stem, stored)
         score = held_out_score(stored, baked.mesh, console)
-    found = {"step": stored.step, "faces": len(mesh.faces), "layout": layout, "size": size, "seen": baked.seen}
-    found |= {"views_per_texel": baked.views, "photos": baked.photos, "blank_photos": baked.blank}
-    found |= {"held_out_psnr": score and score.psnr, "held_out_photos": score.photos if score else 0}
-    print_results(chosen, found | {"seconds": time.monotonic() - started}, files)
+    results = {"step": stored.step, "faces": len(mesh.faces), "layout": layout, "size": size, "seen": baked.seen}
+    results |= {"views_per_texel": baked.views, "photos": baked.photos, "blank_photos": baked.blank}
+    results |= {"held_out_psnr": score and score.psnr, "held_out_photos": score.photos if score else 0}
+    print_results(chosen, results | {"seconds": time.monotonic() - started}, files)
     return 0
 
 
-def open_textured_scene(chosen: Arguments) -> StoredRun:
+def open_photo_run(chosen: Arguments) -> StoredRun:
     """Open the run whose photos are baked: splats, or a refinement of some.
 
     Raises:
@@ -129,24 +129,25 @@ def outward(mesh: Triangles) -> Triangles:
     return mesh.turned() if mesh.outward is False else mesh
 
 
-def fitting_size(mesh: Triangles, stored: StoredRun, layout: Layout) -> int:
+def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int:
     """Texels along a side that hold what the photos resolve, two for every pixel each way: a power of two."""
     middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
     views = stored.scene.training_views
     pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
-    side = math.sqrt(_TEXELS_PER_PIXEL * float(mesh.areas.sum()) / _FILLED) / pixel
+    # Surface area over the area that one texel covers, with the unused share of the atlas.
+    side = math.sqrt(_TEXELS_PER_PIXEL * float(mesh.areas.sum()) / _FILLED_SHARE) / pixel
     if layout == "squares":
         side = max(side, _LEAST_SQUARE * squares_across(len(mesh.faces)))
     return min(max(1 << math.ceil(math.log2(side)), _SIZES[0]), _SIZES[1])
 
 
-def layout_of(chosen: Arguments, faces: int) -> tuple[Layout, int | None]:
+def layout_of(chosen: Arguments, faces: int) -> tuple[AtlasLayout, int | None]:
     """The layout, and how large the texture is, texels; None where nobody said.
 
     Raises:
         BadInput: sizes that make no sense, or a size of squares without squares.
     """
-    layout: Layout = "squares" if faces >= MANY_FACES else "xatlas"
+    layout: AtlasLayout = "squares" if faces >= MANY_FACES else "xatlas"
     if chosen.layout != "auto":
         layout = chosen.layout
     elif chosen.square_size is not None:
@@ -172,38 +173,39 @@ def check_apart(mesh: Path, folder: Path) -> None:
         raise InputError(f"{mesh} would be written over: choose another folder with --out")
 
 
-def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> Baked:
+def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
     """Bake the training photos, or drawings of the Gaussians from where they were taken."""
-    photos = drawn_photos(stored) if chosen.source == "renders" else training_photos(stored)
+    photos = rendered_photos(stored) if chosen.source == "renders" else training_photos(stored)
     with counting_frames(console, "baking", len(stored.scene.photos.train)) as done:
-        return bake_texture(mesh, photos, size=size, how=Baking(blend=chosen.blend), on_photo=done)
+        return bake_texture(mesh, photos, size=size, options=BakingOptions(blend=chosen.blend), on_photo=done)
 
 
 @torch.no_grad()
-def training_photos(stored: StoredRun) -> Iterator[SeenPhoto]:
+def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
     """The training photos where the Gaussians are opaque; where the run learned their exposures, without those.
 
     Beside the object a photo shows what is behind it, and a mesh never ends exactly where its object does.
     """
     exposures = stored.model.exposures
-    for place, index in enumerate(stored.scene.photos.train):
+    for position, index in enumerate(stored.scene.photos.train):
         photo = stored.scene.photo_view(index)
         image = photo.image
         if exposures is not None:
-            colour_map = exposures.map_of(place).detach()
+            colour_map = exposures.map_of(position).detach()
+            # Undo the affine exposure map that the run learned for this photo.
             image = (image - colour_map[:, 3]) @ torch.linalg.inv(colour_map[:, :3]).T
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
-        yield SeenPhoto(image=levels(image), view=photo.camera, mask=mask)
+        yield TexturePhoto(image=levels(image), view=photo.camera, mask=mask)
 
 
 @torch.no_grad()
-def drawn_photos(stored: StoredRun) -> Iterator[SeenPhoto]:
+def rendered_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
     """The Gaussians from where the training photos were taken, colours as from every side, where they are opaque."""
     for view in stored.scene.training_views:
-        drawn = stored.model.render(view, degree=0)
-        opaque = (drawn.alpha > _OPAQUE).cpu().numpy()
-        yield SeenPhoto(image=levels(drawn.features[..., :3]), view=view, mask=opaque)
+        output = stored.model.render(view, degree=0)
+        opaque = (output.alpha > _OPAQUE).cpu().numpy()
+        yield TexturePhoto(image=levels(output.features[..., :3]), view=view, mask=opaque)
 
 
 def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
@@ -214,22 +216,22 @@ def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height 
 def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Path]:
     """Write the textured mesh; returns the files by what they are. The GLB stands upright, as the cameras did."""
     obj = write_mesh(stem.with_name(f"{stem.name}.obj"), mesh)
-    joined = "_".join(stem.name.split())
+    safe_stem = "_".join(stem.name.split())
     glb = stem.with_name(f"{stem.name}.glb")
     write_file(glb, write_glb(mesh, up=upright(stored)))
-    beside = {kind: stem.with_name(f"{joined}.{kind}") for kind in ("mtl", "png")}
-    return {"obj": obj, **beside, "glb": glb}
+    companions = {kind: stem.with_name(f"{safe_stem}.{kind}") for kind in ("mtl", "png")}
+    return {"obj": obj, **companions, "glb": glb}
 
 
 def upright(stored: StoredRun) -> tuple[float, ...]:
     """The scene's upward direction; an axis that is near to it is meant."""
     up = upwards(stored.scene.photos.cameras).numpy()
     axis = np.abs(up).argmax()
-    return tuple((np.eye(3)[axis] * np.sign(up[axis]) if abs(up[axis]) > _UPRIGHT else up).tolist())
+    return tuple((np.eye(3)[axis] * np.sign(up[axis]) if abs(up[axis]) > _AXIS_COSINE else up).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class TextureScore:
     """How well a textured mesh shows held-out photos inside its silhouette.
 
     Attributes:
@@ -241,16 +243,16 @@ class Score:
     photos: int
 
 
-def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> Score | None:
+def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> TextureScore | None:
     """Draw the textured mesh for the held-out photos, and compare; None where nothing is held out or nothing seen."""
     test = stored.scene.photos.test
-    found: list[float] = []
-    with counting_frames(console, "drawing held-out photos", len(test)) as done:
+    values: list[float] = []
+    with counting_frames(console, "drawing held-out photos", len(test)) as on_photo:
         for index in test:
             psnr = photo_psnr(stored, mesh, index)
-            found += [] if psnr is None else [psnr]
-            done()
-    return Score(psnr=statistics.fmean(found), photos=len(found)) if found else None
+            values += [] if psnr is None else [psnr]
+            on_photo()
+    return TextureScore(psnr=statistics.fmean(values), photos=len(values)) if values else None
 
 
 def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
@@ -258,37 +260,38 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
     photo = stored.scene.photo_view(index)
     view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
     hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
-    shown = hits.faces >= 0
+    counted = hits.faces >= 0
     if photo.mask is not None:
-        shown &= photo.mask[..., 0].cpu() > 0.5
-    if not bool(shown.any()):
+        counted &= photo.mask[..., 0].cpu() > 0.5
+    if not bool(counted.any()):
         return None
-    drawn = torch.from_numpy(draw_mesh(mesh, stored.scene.photos.cameras[index], samples=1)).float() / 255
+    rendered = torch.from_numpy(render_mesh(mesh, stored.scene.photos.cameras[index], samples=1)).float() / 255
     if stored.model.exposures is not None:
         colour_map = stored.model.exposures.between(photo.name).detach().cpu()
-        drawn = (drawn @ colour_map[:, :3].T + colour_map[:, 3]).clamp(0, 1)
-    error = float(((drawn - photo.image.cpu())[shown] ** 2).mean())
+        rendered = (rendered @ colour_map[:, :3].T + colour_map[:, 3]).clamp(0, 1)
+    error = float(((rendered - photo.image.cpu())[counted] ** 2).mean())
     return -10 * math.log10(max(error, 1e-10))
 
 
-def print_results(chosen: Arguments, found: dict[str, Any], files: dict[str, Path]) -> None:
+def print_results(chosen: Arguments, results: dict[str, Any], files: dict[str, Path]) -> None:
     """Say what was made and how good it is."""
     console = Terminal()
-    places = {name: path.absolute() for name, path in files.items()}
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
-        print_json({"run": chosen.run, "mesh": chosen.mesh, "from": chosen.source, **found, "files": places})
+        print_json({"run": chosen.run, "mesh": chosen.mesh, "from": chosen.source, **results, "files": paths})
         return
-    made = f"{found['faces']:,} faces, {found['layout']}, {found['size']} x {found['size']} texels"
-    seen = f"{found['seen']:.1%} of the texels seen, by {found['views_per_texel']:.1f} photos in the mean"
-    lines = [f"{chosen.mesh}: {made}, {found['seconds']:.0f} s", seen]
-    if found["blank_photos"]:
-        lines.append(f"{found['blank_photos']} of {found['photos']} photos show no front of the mesh")
-    if found["held_out_psnr"] is None:
+    summary = f"{results['faces']:,} faces, {results['layout']}, {results['size']} x {results['size']} texels"
+    coverage = f"{results['seen']:.1%} of the texels seen, by {results['views_per_texel']:.1f} photos in the mean"
+    lines = [f"{chosen.mesh}: {summary}, {results['seconds']:.0f} s", coverage]
+    if results["blank_photos"]:
+        lines.append(f"{results['blank_photos']} of {results['photos']} photos show no front of the mesh")
+    if results["held_out_psnr"] is None:
         lines.append("no held-out photo shows the mesh: how good it is was not measured")
     else:
         lines.append(
-            f"held-out PSNR inside the silhouette {found['held_out_psnr']:.2f} dB, {found['held_out_photos']} photos"
+            f"held-out PSNR inside the silhouette {results['held_out_psnr']:.2f} dB, {results['held_out_photos']} "
+            "photos"
         )
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    print_paths(console, places)
+    print_paths(console, paths)

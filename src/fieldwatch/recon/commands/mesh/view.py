@@ -57,7 +57,7 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch mesh view", args=arguments)
-    check_wishes(chosen)
+    check_arguments(chosen)
     console = Terminal(stderr=chosen.json)
     page = chosen.out or chosen.mesh.with_suffix(".html")
     with reading_input():
@@ -67,14 +67,14 @@ def run(arguments: Sequence[str]) -> int:
         facts = facts_of(mesh, chosen.mesh)
         files = {"page": write_page(mesh, page, title=chosen.mesh.name, facts=facts, up=upward(chosen))}
         steps = (chosen.still is not None) + (0 if chosen.film is None else frames_in(chosen.seconds))
-        with counting_frames(console, "drawing", steps) as drawn:
-            files |= draw(chosen, mesh, drawn)
-    places = {name: path.absolute() for name, path in files.items()}
+        with counting_frames(console, "drawing", steps) as on_frame:
+            files |= write_pictures(chosen, mesh, on_frame)
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
-        print_json({"mesh": chosen.mesh, "facts": facts, "files": places})
+        print_json({"mesh": chosen.mesh, "facts": facts, "files": paths})
     else:
         print_paths(console, facts)
-        print_paths(console, places)
+        print_paths(console, paths)
     return 0
 
 
@@ -84,7 +84,7 @@ def upward(chosen: Arguments) -> tuple[float, float, float]:
     return usual if chosen.up is None else chosen.up
 
 
-def check_wishes(chosen: Arguments) -> None:
+def check_arguments(chosen: Arguments) -> None:
     """Refuse what makes no sense whatever the mesh.
 
     Raises:
@@ -132,13 +132,13 @@ def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str]
     return write_file(path, page.encode())
 
 
-def draw(chosen: Arguments, mesh: Triangles, drawn: Callable[[], None]) -> dict[str, Path]:
+def write_pictures(chosen: Arguments, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Draw the picture and the film, where asked for."""
     files: dict[str, Path] = {}
     if chosen.still is not None:
         files["still"] = write_still(mesh, chosen.still, size=chosen.size, up=upward(chosen))
-        drawn()
+        on_frame()
     if chosen.film is not None:
-        how = {"size": chosen.size, "seconds": chosen.seconds, "up": upward(chosen)}
-        files["film"] = write_turntable(mesh, chosen.film, **how, drawn=drawn)
+        options = {"size": chosen.size, "seconds": chosen.seconds, "up": upward(chosen)}
+        files["film"] = write_turntable(mesh, chosen.film, **options, on_frame=on_frame)
     return files

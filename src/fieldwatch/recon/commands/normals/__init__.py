@@ -29,7 +29,7 @@ NORMALS = Pipeline(
     help=HELP,
     config="fieldwatch.recon.pipelines.normals:NormalsConfig",
     presets="fieldwatch.recon.pipelines.normals:PRESETS",
-    prepare="fieldwatch.recon.commands.normals.front:prepare",
+    prepare="fieldwatch.recon.commands.normals.job:prepare",
     command_line="fieldwatch.recon.commands.normals.command_line:read",
     flags="fieldwatch.recon.commands.normals.options:TrainOptions",
     inputs=("data", "conf"),
@@ -42,7 +42,7 @@ NORMALS = Pipeline(
     rules="fieldwatch.recon.pipelines.normals:NORMALS_RULES",
     metrics="fieldwatch.recon.pipelines.normals:NORMALS_METRICS",
     measured=("Eval/",),
-    quality="fieldwatch.recon.commands.normals.front:quality_table",
+    quality="fieldwatch.recon.commands.normals.job:quality_table",
     commands={
         "infer normals": Command(
             run="fieldwatch.recon.commands.normals.infer:run",

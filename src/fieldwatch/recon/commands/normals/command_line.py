@@ -6,7 +6,7 @@ from pathlib import Path
 from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
 from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.commands.normals.pmni import read_pmni
-from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
+from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 BESIDE_CONF = "seeds"
@@ -19,7 +19,7 @@ def read(words: Sequence[str]) -> CommandLine:
     Raises:
         BadInput: no such preset, a file that cannot be read, or a flag of the original script that means nothing here.
     """
-    words = spelled_out(in_our_words(words))
+    words = spelled_out(translate_flags(words))
     path = _given(words, "--conf")
     object_name = _given(words, "--obj-name")
     if path is None:

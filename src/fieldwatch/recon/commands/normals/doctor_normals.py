@@ -13,16 +13,16 @@ from torch import Tensor
 from fieldwatch.cli.kit import BadInput, DataFinding, DataReport
 from fieldwatch.files import whole_file
 from fieldwatch.recon.commands.normals.options import NormalOptions
-from fieldwatch.recon.data import NormalSet, check_normal_maps, draw_normal_maps, normal_layout, open_normal_maps
+from fieldwatch.recon.data import NormalSet, check_normal_maps, normal_layout, normal_map_sheet, open_normal_maps
 from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
     "cameras_sphere": "normal maps (cameras_sphere.npz, as DiLiGenT-MV, SuperNormal and PMNI have them)",
     "colmap": "normal maps of own captures (poses from COLMAP)",
 }
-_POINTS = 5000  # of a true mesh that are looked at
-_IN_MASK = 0.95
-_REACH = 1.01
+_MAX_POINTS = 5000  # of a true mesh that are looked at
+_MIN_IN_MASK = 0.95
+_MAX_REACH = 1.01
 
 
 def normals_report(path: Path, options: NormalOptions) -> DataReport:
@@ -34,13 +34,13 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         BadInput: the picture cannot be written.
     """
     layout = normal_layout(path)
-    exclude = tuple(int(one) if one.isdecimal() else one for one in options.exclude)
+    exclude = tuple(int(view) if view.isdecimal() else view for view in options.exclude)
     normal_set = open_normal_maps(
         path, axes=options.axes, normals=options.normals, exclude=exclude, fill_holes=options.fill_holes
     )
     findings = [
-        DataFinding(name=each.name, severity=each.severity, message=each.message, remedy=each.remedy)
-        for each in check_normal_maps(normal_set)
+        DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
+        for check in check_normal_maps(normal_set)
     ]
     findings += mesh_findings(normal_set)
     if options.picture is not None:
@@ -90,12 +90,12 @@ def mesh_findings(normal_set: NormalSet) -> list[DataFinding]:
             )
         ]
     corners = torch.from_numpy(np.asarray(mesh.vertices, np.float64))
-    step = max(len(corners) // _POINTS, 1)
+    step = max(len(corners) // _MAX_POINTS, 1)
     points = (corners[::step] - normal_set.world_from_unit[:3, 3]) / normal_set.scale
     reach = float(points.norm(dim=-1).max())
     shares = {view.name: _share_in_mask(normal_set, number, points) for number, view in enumerate(normal_set.views)}
     worst = min(shares, key=lambda name: shares[name])
-    if reach <= _REACH and shares[worst] >= _IN_MASK:
+    if reach <= _MAX_REACH and shares[worst] >= _MIN_IN_MASK:
         return []
     message = (
         f"the true mesh reaches {reach:.3g} from the origin of the unit sphere, and {shares[worst]:.0%} of it falls "
@@ -109,10 +109,11 @@ def _share_in_mask(normal_set: NormalSet, number: int, points: Float[Tensor, "n 
     view = normal_set.views[number]
     pixels, depth = view.camera.project(points)
     height, width = view.size
-    shown = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
-    column, row = torch.where(shown[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
-    near = torch.nn.functional.max_pool2d(view.mask[None].float(), 3, 1, 1)[0] > 0
-    return float((shown & near[row, column]).double().mean())
+    in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    # One pixel of tolerance: silhouettes are drawn at pixel centers.
+    dilated_mask = torch.nn.functional.max_pool2d(view.mask[None].float(), 3, 1, 1)[0] > 0
+    return float((in_picture & dilated_mask[row, column]).double().mean())
 
 
 def write_sheet(normal_set: NormalSet, path: Path) -> None:
@@ -123,7 +124,7 @@ def write_sheet(normal_set: NormalSet, path: Path) -> None:
     """
     if path.suffix.lower() != ".png":
         raise BadInput(f"--picture {path}: the contact sheet is a PNG file; give a name that ends in .png")
-    picture = Image.fromarray(draw_normal_maps(normal_set))
+    picture = Image.fromarray(normal_map_sheet(normal_set))
     try:
         with whole_file(path) as draft:
             picture.save(draft, "PNG")

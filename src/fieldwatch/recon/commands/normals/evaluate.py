@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fieldwatch.files import output_names, output_path, spreadsheet_cell, whole_file, write_file
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.normals.front import quality_table
+from fieldwatch.recon.commands.normals.job import quality_table
 from fieldwatch.recon.mesh import MeshError, MeshEvaluation, evaluate_mesh
 from fieldwatch.recon.pipelines.normals import (
     Evaluation,
@@ -45,17 +45,17 @@ def evaluate(request: EvaluationRequest) -> Scores:
         save_cut_out(output_path(pictures, names[sight.number]), normal_colours(seen.camera_normals), seen.mask)
 
     with request.console.status("drawing and scoring") as status:
-        found = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
+        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
         status.update("measuring the mesh as DiLiGenT does")
-        benchmark = diligent(stored, found)
-        files = {"normals": pictures, **write_files(stored, found, benchmark, folder)}
-    tables = [quality_table(found.metrics)]
+        benchmark = diligent(stored, evaluation)
+        files = {"normals": pictures, **write_files(stored, evaluation, benchmark, folder)}
+    tables = [quality_table(evaluation.metrics)]
     if benchmark is not None:
         tables.append(benchmark_table(benchmark))
     return Scores(
         step=stored.step,
-        metrics=found.metrics,
-        headline=f"{len(found.rows)} views",
+        metrics=evaluation.metrics,
+        headline=f"{len(evaluation.rows)} views",
         details={"diligent": None if benchmark is None else benchmark.figures},
         files=files,
         display=tables,

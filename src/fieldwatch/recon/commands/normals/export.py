@@ -119,6 +119,7 @@ def learned_cameras(stored: StoredRun) -> dict[int, Camera]:
     errors = pose_errors(model, scene)
     for number in scene.test:
         pose = scene.maps.views[number].camera.world_from_camera.double().cpu()
+        # Held-out cameras were not trained: bring them into the frame of the learned ones.
         poses[number] = pose if errors is None else errors.alignment.inverse().apply_to_pose(pose)
     return {number: scene.camera(number, poses[number]) for number in sorted(poses)}
 

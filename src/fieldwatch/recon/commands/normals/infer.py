@@ -78,23 +78,23 @@ def run(arguments: Sequence[str]) -> int:
         check_writable(folder)
     about = {"run": str(chosen.run), "step": stored.step, "image": str(chosen.image), "view": view.name}
     with reading_input(), console.status("looking at the surface from all sides"):
-        found = register_view(stored.model, view, stored.config.rendering, options=options)
-        files = write_registration(found, stored.scene, folder, about)
-    places = {name: path.absolute() for name, path in files.items()}
-    figures = found.figures()
+        registration = register_view(stored.model, view, stored.config.rendering, options=options)
+        files = write_registration(registration, stored.scene, folder, about)
+    paths = {name: path.absolute() for name, path in files.items()}
+    figures = registration.figures()
     if chosen.json:
         pose = {
-            "unit_from_camera": found.best.pose.tolist(),
-            "world_from_camera": found.world_from_camera(stored.scene).tolist(),
+            "unit_from_camera": registration.best.pose.tolist(),
+            "world_from_camera": registration.world_from_camera(stored.scene).tolist(),
         }
-        print_json({**about, **pose, "fit": figures, "files": places})
+        print_json({**about, **pose, "fit": figures, "files": paths})
     else:
         console.print(f"{chosen.run}, step {stored.step}, {chosen.image.name}", soft_wrap=True, markup=False)
         console.print(fit_table(figures))
-        print_paths(console, places)
-    for line in verdict(found):
+        print_paths(console, paths)
+    for line in verdict(registration):
         console.print(Text(line, "yellow"), soft_wrap=True)
-    return 0 if found.fits and not found.ambiguous else FINDINGS
+    return 0 if registration.fits and not registration.ambiguous else FINDINGS
 
 
 def lens_of(chosen: Arguments, scene: Scene) -> Camera | tuple[float, float, float, float] | None:
@@ -129,19 +129,22 @@ def fit_table(figures: dict[str, Any]) -> Table:
     return table
 
 
-def verdict(found: Registration) -> list[str]:
+def verdict(registration: Registration) -> list[str]:
     """Say what is to be mistrusted, and what to do about it."""
-    error, lines = found.sight.error, list[str]()
-    if not found.fits:
+    error, lines = registration.sight.error, list[str]()
+    if not registration.fits:
         mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"
         lines.append(
-            f"the surface does not fit this view: {mae} (at most {found.options.most_error:g}), IoU {found.iou:.3f} "
-            f"(at least {found.options.least_iou:g}): another object, a wrong lens, wrong --axes, or an object that "
+            f"the surface does not fit this view: {mae} (at most {registration.options.most_error:g}), IoU "
+            f"{registration.iou:.3f} "
+            f"(at least {registration.options.least_iou:g}): another object, a wrong lens, wrong --axes, or an "
+            "object that "
             "is cut by the picture's border; the pose means nothing"
         )
-    if found.ambiguous and found.rival is not None:
+    if registration.ambiguous and registration.rival is not None:
         lines.append(
-            f"another pose fits nearly as well (score {found.rival.score:.2f} against {found.best.score:.2f} deg): the "
+            f"another pose fits nearly as well (score {registration.rival.score:.2f} against "
+            f"{registration.best.score:.2f} deg): the "
             "object looks alike from both; rival_unit_from_camera in pose.json is the other one"
         )
     return lines

@@ -53,29 +53,30 @@ def read_pmni(path: Path, base: NormalsConfig, *, object_name: str | None = None
         ConfError: file, line, key, what was wanted.
     """
     conf = read_conf(path, object_name=object_name)
-    said = _Said(path, refuse_unknown(conf))
-    for name, entry in said.entries.items():
+    settings = _ConfValues(path, refuse_unknown(conf))
+    for name, entry in settings.entries.items():
         if "CASE_NAME" in str(entry.value):
             raise ConfError(
-                f"{path}:{entry.line}: {name} is {written(entry.value)}: give the object that CASE_NAME stands for, "
+                f"{path}:{entry.line}: {name} is {format_value(entry.value)}: give the object that CASE_NAME "
+                "stands for, "
                 "with --obj-name NAME"
             )
-    fields = _direct(said) | _data(said, base) | _field(said, base) | _schedule(said) | _poses(said)
-    out = said.value("general.base_exp_dir", None)
-    config = _configured(base, fields, said)
+    fields = _direct(settings) | _data(settings, base) | _field(settings, base) | _schedule(settings) | _poses(settings)
+    out = settings.value("general.base_exp_dir", None)
+    config = _configured(base, fields, settings)
     return PmniSettings(
         config=config,
         out=None if out is None else Path(out),
-        notes=(*_notes(conf, said, config), *_object_notes(conf, object_name)),
+        notes=(*_notes(conf, settings, config), *_object_notes(conf, object_name)),
     )
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ConfValues:
     """What a file says, by key."""
 
     path: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ConfEntry]
 
     def value(self, name: str, fallback: Fallback) -> Any | Fallback:
         return self.entries[name].value if name in self.entries else fallback
@@ -97,93 +98,97 @@ class _Said:
         return [self.entries[name].value for name in names]
 
 
-def _direct(said: _Said) -> dict[str, Any]:
+def _direct(settings: _ConfValues) -> dict[str, Any]:
     """Keys that set one field as they are."""
-    known = ((KEYS[name], entry.value) for name, entry in said.entries.items())
+    known = ((KEYS[name], entry.value) for name, entry in settings.entries.items())
     return {key.field: key.kind.typed(value) for key, value in known if key.field is not None}
 
 
-def _data(said: _Said, base: NormalsConfig) -> dict[str, Any]:
+def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if said.has("dataset.data_dir"):
-        fields["data"] = Path(said.value("dataset.data_dir", ""))
-    if said.has("dataset.exclude_views"):
-        fields["exclude"] = tuple(map(int, said.value("dataset.exclude_views", [])))
-    if said.has("train.learning_rate"):
+    if settings.has("dataset.data_dir"):
+        fields["data"] = Path(settings.value("dataset.data_dir", ""))
+    if settings.has("dataset.exclude_views"):
+        fields["exclude"] = tuple(map(int, settings.value("dataset.exclude_views", [])))
+    if settings.has("train.learning_rate"):
         fields["rates.lr_table"] = None  # one rate for the table and the network
-    if said.has("train.batch_size"):  # patches of every view in turn
-        pixels = int(said.value("train.patch_size", base.rendering.patch)) ** 2
-        fields["rays.rays_per_view"] = int(said.value("train.batch_size", 1)) * pixels
+    if settings.has("train.batch_size"):  # patches of every view in turn
+        pixels = int(settings.value("train.patch_size", base.rendering.patch)) ** 2
+        fields["rays.rays_per_view"] = int(settings.value("train.batch_size", 1)) * pixels
         fields |= {"rays.views_per_step": 0, "rays.sample_budget": None}
-    if said.has("train.pc_ratio"):
-        ratio = said.value("train.pc_ratio", 1)
+    if settings.has("train.pc_ratio"):
+        ratio = settings.value("train.pc_ratio", 1)
         if ratio < 1:
-            raise ConfError(f"{said.where('train.pc_ratio')} is {ratio:g}: wanted 1 or more, one pixel of so many")
+            raise ConfError(f"{settings.where('train.pc_ratio')} is {ratio:g}: wanted 1 or more, one pixel of so many")
         fields["terms.point_share"] = 1 / ratio
     return fields
 
 
-def _field(said: _Said, base: NormalsConfig) -> dict[str, Any]:
+def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
     """The hash encoding, its levels coming in one by one, and the deviation."""
     fields: dict[str, Any] = {}
-    encoding = said.together(ENCODING)
+    encoding = settings.together(ENCODING)
     levels = int(encoding[0]) if encoding else base.sdf.levels
     if encoding:
-        fields["sdf.finest_resolution"] = _finest(said, levels, int(encoding[1]), float(encoding[2]))
+        fields["sdf.finest_resolution"] = _finest(settings, levels, int(encoding[1]), float(encoding[2]))
     else:
-        _refuse_kept(said)
+        _refuse_kept(settings)
     for name in ("model.sdf_network.weight_norm", "model.sdf_network.input_concat"):
-        if encoding and said.value(name, True) is False:
-            raise ConfError(f"{said.where(name)} is False, and here only True is read beside an encoding: remove it")
-    if said.has("train.increase_bindwidth_every"):
+        if encoding and settings.value(name, True) is False:
+            raise ConfError(
+                f"{settings.where(name)} is False, and here only True is read beside an encoding: remove it"
+            )
+    if settings.has("train.increase_bindwidth_every"):
         fields["sdf.first_levels"] = 1.0  # PMNI's counter is 1 from the first iteration on
-        fields["sdf.levels_by"] = int(said.value("train.increase_bindwidth_every", 1)) * (levels - 1)
+        fields["sdf.levels_by"] = int(settings.value("train.increase_bindwidth_every", 1)) * (levels - 1)
     elif encoding:
         fields["sdf.first_levels"] = min(base.sdf.first_levels, float(levels))
-    if said.has("model.variance_network.init_val"):
-        start = said.value("model.variance_network.init_val", 0.5)
+    if settings.has("model.variance_network.init_val"):
+        start = settings.value("model.variance_network.init_val", 0.5)
         if not 0 <= start <= 1:
-            where = said.where("model.variance_network.init_val")
+            where = settings.where("model.variance_network.init_val")
             raise ConfError(f"{where} is {start:g}: wanted v of s = exp(10 v) between 0 and 1, usually 0.5")
         fields |= {"rendering.sharpness": "learned", "rendering.first_sharpness": math.exp(10 * start)}
     return fields
 
 
-def _finest(said: _Said, levels: int, coarsest: int, scale: float) -> int:
+def _finest(settings: _ConfValues, levels: int, coarsest: int, scale: float) -> int:
     """Cells along an edge of the finest level, rounded as tiny-cuda-nn does."""
     if not 1 <= scale <= 8:
-        raise ConfError(f"{said.where(ENCODING[2])} is {scale:g}: wanted a factor between levels, 1 to 8")
+        raise ConfError(f"{settings.where(ENCODING[2])} is {scale:g}: wanted a factor between levels, 1 to 8")
+    # tiny-cuda-nn: resolution = ceil(base * scale^level - 1) + 1.
     return math.ceil(coarsest * scale ** min(levels - 1, 32) - 1) + 1
 
 
-def _refuse_kept(said: _Said) -> None:
+def _refuse_kept(settings: _ConfValues) -> None:
     """Other keys of the encoding mean nothing without its resolutions."""
-    for name in said.entries:
+    for name in settings.entries:
         if name.startswith("model.encoding."):
-            raise ConfError(f"{said.where(name)} is given without {', '.join(ENCODING)}: give all of them, or none")
+            raise ConfError(f"{settings.where(name)} is given without {', '.join(ENCODING)}: give all of them, or none")
 
 
-def _schedule(said: _Said) -> dict[str, Any]:
+def _schedule(settings: _ConfValues) -> dict[str, Any]:
     """Length, stages, and what happens every so often."""
     fields: dict[str, Any] = {}
-    if said.has("train.end_iter"):
-        fields["steps"] = fields["nominal"] = int(said.value("train.end_iter", 1))
-    weights = said.together(tuple(f"train.{term}_weight_{stage}" for stage in STAGES for term in TERMS))
+    if settings.has("train.end_iter"):
+        fields["steps"] = fields["nominal"] = int(settings.value("train.end_iter", 1))
+    weights = settings.together(tuple(f"train.{term}_weight_{stage}" for stage in STAGES for term in TERMS))
     if weights is not None:
-        fields["stages"] = _stages(said, int(said.value("train.add_normal_loss_epoch", 0)))
-    elif said.has("train.add_normal_loss_epoch"):
-        where = said.where("train.add_normal_loss_epoch")
+        fields["stages"] = _stages(settings, int(settings.value("train.add_normal_loss_epoch", 0)))
+    elif settings.has("train.add_normal_loss_epoch"):
+        where = settings.where("train.add_normal_loss_epoch")
         raise ConfError(f"{where} is given without weights of the stages (train.normal_weight_s1, ...): give both")
     return fields
 
 
-def _stages(said: _Said, normals_from: int) -> tuple[str, ...]:
+def _stages(settings: _ConfValues, normals_from: int) -> tuple[str, ...]:
     """PMNI's stages as ours; normals count nowhere before they are let in."""
     starts = list(STAGES.items())
     texts: list[str] = []
     for i, (stage, start) in enumerate(starts):
-        weights = {ours: said.value(f"train.{term}_weight_{stage}", 0) for term, ours in TERMS.items()}
+        weights = {ours: settings.value(f"train.{term}_weight_{stage}", 0) for term, ours in TERMS.items()}
         end = starts[i + 1][1] if i + 1 < len(starts) else math.inf
+        # PMNI lets the normal term in late: the stage is split at that iteration.
         if weights["normal"] and start < normals_from:
             texts.append(_stage(stage, start, weights | {"normal": 0}))
             if normals_from < end:
@@ -197,73 +202,74 @@ def _stage(name: str, start: int, weights: Mapping[str, float]) -> str:
     return " ".join([f"{name}@{start}", *(f"{term}={weight:.12g}" for term, weight in weights.items() if weight)])
 
 
-def _poses(said: _Said) -> dict[str, Any]:
+def _poses(settings: _ConfValues) -> dict[str, Any]:
     """Where cameras start, and whether they move."""
     fields: dict[str, Any] = {}
-    noisy = said.value("dataset.add_pose_noise", None)
-    from_data = said.value("model.LearnPose.init_pose", None)
+    noisy = settings.value("dataset.add_pose_noise", None)
+    from_data = settings.value("model.LearnPose.init_pose", None)
     if noisy and from_data is False:
         raise ConfError(
-            f"{said.where('dataset.add_pose_noise')} is True and model.LearnPose.init_pose False: noise is laid on the "
+            f"{settings.where('dataset.add_pose_noise')} is True and model.LearnPose.init_pose False: noise is "
+            "laid on the "
             "poses of the data, and a ring knows none of them; give one of the two"
         )
     if noisy is not None or from_data is not None:
         fields["poses.pose_start"] = "noisy" if noisy else "ring" if from_data is False else "dataset"
-    if said.has("dataset.rotation_noise_std"):
-        fields["poses.rotation_noise"] = math.degrees(said.value("dataset.rotation_noise_std", 0.0))
-    rate = said.value("train.pose_lr", None)
+    if settings.has("dataset.rotation_noise_std"):
+        fields["poses.rotation_noise"] = math.degrees(settings.value("dataset.rotation_noise_std", 0.0))
+    rate = settings.value("train.pose_lr", None)
     if rate:  # 5e-4 in the published files, and hard-wired as 1e-3, then 5e-4
         fields |= {"rates.lr_poses": 2 * rate, "rates.lr_poses_late": rate, "rates.poses_late_from": POSE_RATE_FALLS}
-    learned = said.value("model.LearnPose.learn_pose", True) and rate != 0
+    learned = settings.value("model.LearnPose.learn_pose", True) and rate != 0
     for key, field in (("learn_R", "poses.learn_rotation"), ("learn_t", "poses.learn_translation")):
-        chosen = said.value(f"model.LearnPose.{key}", None)
+        chosen = settings.value(f"model.LearnPose.{key}", None)
         if chosen is not None or not learned:
             fields[field] = bool(chosen) and learned
     return fields
 
 
-def _configured(base: NormalsConfig, fields: Mapping[str, Any], said: _Said) -> NormalsConfig:
+def _configured(base: NormalsConfig, fields: Mapping[str, Any], settings: _ConfValues) -> NormalsConfig:
     """The base with some fields changed; a refusal names the line of the key that it is about."""
     groups: dict[str, dict[str, Any]] = {}
     for name, value in fields.items():
         group, _, last = name.rpartition(".")
         groups.setdefault(group, {})[last] = value
     try:
-        parts = {group: replace(getattr(base, group), **values) for group, values in groups.items() if group}
+        parts = {group: replace(getattr(base, group), **changed) for group, changed in groups.items() if group}
         return replace(base, **groups.get("", {}), **parts)
     except InputError as error:
-        raise ConfError(f"{_place(said, str(error))} sets what is refused here: {error}") from error
+        raise ConfError(f"{_location(settings, str(error))} sets what is refused here: {error}") from error
 
 
-def _place(said: _Said, message: str) -> str:
+def _location(settings: _ConfValues, message: str) -> str:
     """Line and key of the first flag in a message; the file, where no key of it sets one of them."""
     flags = {
         f"--{field.rpartition('.')[2].replace('_', '-')} ": name
-        for name in said.entries
+        for name in settings.entries
         if (field := KEYS[name].field) is not None
     }
     named = [flag for flag in flags if flag in message]
-    return said.where(flags[min(named, key=message.index)]) if named else str(said.path)
+    return settings.where(flags[min(named, key=message.index)]) if named else str(settings.path)
 
 
-def _notes(conf: Conf, said: _Said, config: NormalsConfig) -> list[str]:
+def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str]:
     notes = [
         f"{conf.path}:{line}: {name} is given again further down, and that counts"
         for name, line in conf.replaced.items()
     ]
-    idle = [name for name in said.entries if KEYS[name].silent]
+    idle = [name for name in settings.entries if KEYS[name].silent]
     if idle:
         notes.append(f"{conf.path}: without effect here: {'; '.join(_reasons(idle))}")
     changed = [
-        f"{name} = {written(said.entries[name].value)}"
+        f"{name} = {format_value(settings.entries[name].value)}"
         for name, usual in _CHANGED.items()
-        if name in said.entries
-        and said.entries[name].value != usual
+        if name in settings.entries
+        and settings.entries[name].value != usual
         and (name != "general.clock_wise" or config.poses.pose_start == "ring")
     ]
     if changed:
         notes.append(f"{conf.path}: acts here, while PMNI reads it and does something else: {', '.join(changed)}")
-    if said.has("model.sdf_network.d_hidden") and not said.has(*ENCODING):
+    if settings.has("model.sdf_network.d_hidden") and not settings.has(*ENCODING):
         notes.append(
             f"{conf.path} has no model.encoding, which leaves PMNI a plain network; here the field keeps the preset's "
             "hash encoding (model.sdf_network.weight_norm and input_concat are always on)"

@@ -13,7 +13,7 @@ _INSTEAD = {
 """Flags that people try on PMNI's script and that it never had."""
 
 
-def in_our_words(arguments: Sequence[str]) -> list[str]:
+def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Translate the original script's words; everything else stays as it came.
 
     Raises:
@@ -30,8 +30,8 @@ def in_our_words(arguments: Sequence[str]) -> list[str]:
         if name == "--is-continue":
             words += ["--resume", "must"]
         elif name in _VALUED:
-            given = value if equals else (rest.pop(0) if rest else "")
-            words += _VALUED[name](flag, given)
+            flag_value = value if equals else (rest.pop(0) if rest else "")
+            words += _VALUED[name](flag, flag_value)
         else:
             words.append(word)
     return words

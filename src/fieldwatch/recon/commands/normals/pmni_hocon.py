@@ -21,7 +21,7 @@ class ConfError(InputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ConfEntry:
     """A value and where it stands.
 
     Attributes:
@@ -44,13 +44,15 @@ class Conf:
     """
 
     path: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ConfEntry]
     replaced: Mapping[str, int]
 
 
+# Blanks and comments, but no line ends: those separate settings.
 _BLANK = re.compile(r"(?:[ \t\r]|(?:#|//)[^\n]*)+")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _NAME = re.compile(r"[\w-]+")
+# An unquoted value: anything up to a separator or a comment; a single slash is fine.
 _BARE = re.compile(r"(?:[^\n,\[\]{}\"#=:$/]+|/(?!/))+")
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -67,24 +69,25 @@ def read_conf(path: Path, *, object_name: str | None = None) -> Conf:
     if not path.is_file():
         raise ConfError(f"--conf {path}: there is no such file; give one of PMNI's .conf files")
     try:
+        # utf-8-sig: editors on Windows write a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfError(f"{path} is no text ({error}): give one of PMNI's .conf files") from error
     if object_name is not None:
         text = text.replace("CASE_NAME", object_name)
-    return _Reader(path, text).read()
+    return _HoconReader(path, text).read()
 
 
 @dataclass
-class _Reader:
+class _HoconReader:
     """Walks through a text once, from left to right."""
 
     path: Path
     text: str
-    at: int = 0
-    _counted: int = 0
+    position: int = 0
+    _counted_up_to: int = 0
     _lines: int = 1
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, ConfEntry] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Conf:
@@ -93,7 +96,7 @@ class _Reader:
         whole = self._takes("{")
         self._members("", 0, closed=whole)
         self._skip()
-        if self.at < len(self.text):
+        if self.position < len(self.text):
             raise self._error(
                 "stands after the brace that closes all settings: put it inside, or leave out the outer braces"
             )
@@ -106,7 +109,7 @@ class _Reader:
             raise self._error(f"opens more than {_DEEPEST} blocks within each other")
         while True:
             self._skip(",")
-            if self.at >= len(self.text):
+            if self.position >= len(self.text):
                 if closed:
                     raise ConfError(f"{self.path}:{opened}: the block that opens here is never closed: add a }}")
                 return
@@ -122,7 +125,7 @@ class _Reader:
         if self._takes("{"):
             self._members(key, depth + 1, closed=True)
             return
-        if self.text.startswith("+=", self.at):
+        if self.text.startswith("+=", self.position):
             raise self._error(f"adds to {key}, which is not read here: write the whole list")
         if not (self._takes("=") or self._takes(":")):
             raise self._error(f"follows {key}: wanted {key} = VALUE, or {name} {{ ... }}")
@@ -130,9 +133,9 @@ class _Reader:
         if self._takes("{"):
             self._members(key, depth + 1, closed=True)
         else:
-            self._put(key, Entry(value=self._value(key), line=line))
+            self._put(key, ConfEntry(value=self._value(key), line=line))
 
-    def _put(self, key: str, entry: Entry) -> None:
+    def _put(self, key: str, entry: ConfEntry) -> None:
         """A later value replaces an earlier one, and blocks of the same name are one block (HOCON)."""
         below, parts = f"{key}.", key.split(".")
         above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
@@ -144,19 +147,19 @@ class _Reader:
         names = [self._name()]
         while self._takes("."):
             names.append(self._name())
-        if names == ["include"] and not re.match(r"\s*[=:{]", self.text[self.at :]):
+        if names == ["include"] and not re.match(r"\s*[=:{]", self.text[self.position :]):
             raise self._error("belongs to an include, which is not followed: put the other file's settings here")
         return ".".join(names)
 
     def _name(self) -> str:
-        if found := _QUOTED.match(self.text, self.at):
-            self.at = found.end()
-            return self._unquoted(found[0])
-        found = _NAME.match(self.text, self.at)
-        if found is None:
+        if match := _QUOTED.match(self.text, self.position):
+            self.position = match.end()
+            return self._unquoted(match[0])
+        match = _NAME.match(self.text, self.position)
+        if match is None:
             raise self._error("is no name of a setting: wanted NAME = VALUE, or NAME { ... }")
-        self.at = found.end()
-        return found[0]
+        self.position = match.end()
+        return match[0]
 
     def _value(self, key: str) -> Value:
         if not self._takes("["):
@@ -165,34 +168,34 @@ class _Reader:
         opened = self._line
         while True:
             self._skip(",\n")
-            if self.at >= len(self.text):
+            if self.position >= len(self.text):
                 raise ConfError(f"{self.path}:{opened}: the list of {key} is never closed: add a ]")
             if self._takes("]"):
                 return items
             items.append(self._scalar(key))
             self._skip()
-            if self.text[self.at : self.at + 1] not in (",", "\n", "]", ""):
+            if self.text[self.position : self.position + 1] not in (",", "\n", "]", ""):
                 raise self._error(f"stands in the list of {key}: separate its values by commas")
 
     def _scalar(self, key: str) -> Scalar:
-        if self.text.startswith('"""', self.at):
+        if self.text.startswith('"""', self.position):
             raise self._error(f"opens a block of text for {key}: write it in one line, in single quotes")
-        if found := _QUOTED.match(self.text, self.at):
-            self.at = found.end()
-            return self._unquoted(found[0])
-        if self.text.startswith("$", self.at):
+        if match := _QUOTED.match(self.text, self.position):
+            self.position = match.end()
+            return self._unquoted(match[0])
+        if self.text.startswith("$", self.position):
             raise self._error(f"is a substitution, which is not read here: write the value of {key}")
-        found = _BARE.match(self.text, self.at)
-        if found is None or not found[0].strip():
+        match = _BARE.match(self.text, self.position)
+        if match is None or not match[0].strip():
             raise self._error(f"is no value for {key}: wanted a number, True or False, a text, or a list of them")
-        self.at = found.end()
-        return _typed(found[0].strip())
+        self.position = match.end()
+        return _typed(match[0].strip())
 
     def _ends_member(self) -> None:
         """After a value comes the end of the line, a comma, or the end of the block."""
-        blank = _BLANK.match(self.text, self.at)
-        self.at = blank.end() if blank else self.at
-        if self.text[self.at : self.at + 1] not in ("", "\n", ",", "}"):
+        blank = _BLANK.match(self.text, self.position)
+        self.position = blank.end() if blank else self.position
+        if self.text[self.position : self.position + 1] not in ("", "\n", ",", "}"):
             raise self._error("follows a value: put it on a line of its own, or the whole value in quotes")
 
     def _unquoted(self, text: str) -> str:
@@ -203,31 +206,37 @@ class _Reader:
 
     def _skip(self, also: str = "") -> None:
         """Blanks, line ends and comments, and what else separates here."""
-        while self.at < len(self.text):
-            found = _BLANK.match(self.text, self.at)
-            if found:
-                self.at = found.end()
-            elif self.text[self.at] == "\n" or self.text[self.at] in also:
-                self.at += 1
+        while self.position < len(self.text):
+            match = _BLANK.match(self.text, self.position)
+            if match:
+                self.position = match.end()
+            elif self.text[self.position] == "\n" or self.text[self.position] in also:
+                self.position += 1
             else:
                 return
 
     def _takes(self, sign: str) -> bool:
-        if self.text.startswith(sign, self.at):
-            self.at += 1
+        if self.text.startswith(sign, self.position):
+            self.position += 1
             return True
         return False
 
     @property
     def _line(self) -> int:
-        self._lines += self.text.count("\n", self._counted, self.at)  # only what is new since the last look
-        self._counted = self.at
+        self._lines += self.text.count("\n", self._counted_up_to, self.position)  # only what is new since the last look
+        self._counted_up_to = self.position
         return self._lines
 
     def _error(self, what: str) -> ConfError:
-        rest = self.text[self.at :].split("\n", 1)[0].strip()
-        seen = repr(rest[:40]) if rest else "the end of the line" if self.at < len(self.text) else "the end of the file"
-        return ConfError(f"{self.path}:{self._line}: {seen} {what}")
+        rest = self.text[self.position :].split("\n", 1)[0].strip()
+        context = (
+            repr(rest[:40])
+            if rest
+            else "the end of the line"
+            if self.position < len(self.text)
+            else "the end of the file"
+        )
+        return ConfError(f"{self.path}:{self._line}: {context} {what}")
 
 
 def _typed(text: str) -> Scalar:

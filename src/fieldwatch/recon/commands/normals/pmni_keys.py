@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfError, Entry, Value
+from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfEntry, ConfError, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def _fixed(kind: Kind, *only: Value, why: str) -> Key:
     return Key(kind=kind, only=only, why=why)
 
 
-def _idle(kind: Kind, *only: Value, why: str) -> Key:
+def _ignored(kind: Kind, *only: Value, why: str) -> Key:
     """No effect, there or here; the values of the published files are accepted."""
     return Key(kind=kind, only=only, why=why, silent=True)
 
@@ -85,7 +85,7 @@ _GENERAL = {
     "dataset_class": _fixed(TEXT, "models.dataset_loader.Dataset", why="there is one reader of maps"),
     "renderer_class": _fixed(TEXT, "models.renderer.NeuSRenderer", why="there is one renderer, NeuS"),
     "base_exp_dir": Key(kind=TEXT),
-    "recording": _idle(TEXTS, ["./", "./models"], why="run.json holds every setting and the versions of the code"),
+    "recording": _ignored(TEXTS, ["./", "./models"], why="run.json holds every setting and the versions of the code"),
     "pose_init_radius": Key(kind=NUMBER, field="poses.ring_radius"),
     "pose_init_angle": Key(kind=NUMBER, field="poses.ring_angle"),
     "clock_wise": Key(kind=TRUTH, field="poses.clockwise"),
@@ -97,21 +97,21 @@ _DATASET = {
     "exclude_views": Key(kind=WHOLES),
     "upsample_factor": _fixed(WHOLE, 1, why="maps are never enlarged; --longer-side makes them smaller"),
     "depth_dir": Key(kind=TEXT, field="depth"),
-    "perspective_dir": _idle(
+    "perspective_dir": _ignored(
         TEXT, "integration/perspective", why="distances along rays are computed from the depth in depth_dir"
     ),
     "add_pose_noise": Key(kind=TRUTH),
     "rotation_noise_std": Key(kind=NUMBER),
     "translation_noise_std": Key(kind=NUMBER, field="poses.translation_noise"),
-    "depth_init_scale": _idle(NUMBER, 14.6, 1.5, 2.5, 3.5, why=_DEPTH_SCALE),
+    "depth_init_scale": _ignored(NUMBER, 14.6, 1.5, 2.5, 3.5, why=_DEPTH_SCALE),
 }
 _TRAIN = {
-    "change_posenet_epoch": _idle(WHOLE, 2000, 99999, why="PMNI reads it and does nothing with it"),
+    "change_posenet_epoch": _ignored(WHOLE, 2000, 99999, why="PMNI reads it and does nothing with it"),
     "add_normal_loss_epoch": Key(kind=WHOLE),
     "learning_rate": Key(kind=NUMBER, field="rates.lr"),
     "learning_rate_alpha": Key(kind=NUMBER, field="rates.last_share"),
     "pose_lr": Key(kind=NUMBER),
-    "scale_lr": _idle(NUMBER, 5e-4, 0, why=_DEPTH_SCALE),
+    "scale_lr": _ignored(NUMBER, 5e-4, 0, why=_DEPTH_SCALE),
     "end_iter": Key(kind=COUNT),
     "increase_bindwidth_every": Key(kind=COUNT),
     "warm_up_end": Key(kind=WHOLE, field="rates.warm_up"),
@@ -143,11 +143,11 @@ _WEIGHTS = {f"{term}_weight_{stage}": Key(kind=NUMBER) for stage in STAGES for t
 _VAL = {
     "save_freq": Key(kind=COUNT, field="checkpoint_interval"),
     "val_normal_freq": Key(kind=COUNT, field="pictures_at"),
-    "val_normal_resolution_level": _idle(WHOLE, 1, 4, why="evaluations look at all pixels"),
+    "val_normal_resolution_level": _ignored(WHOLE, 1, 4, why="evaluations look at all pixels"),
     "gradient_method": _fixed(TEXT, "ad", why="evaluations take exact gradients"),
     "val_mesh_freq": Key(kind=COUNT, field="mesh_at"),
     "val_mesh_res": Key(kind=COUNT, field="mesh_resolution"),
-    "report_freq": _idle(COUNT, 100, 5, 10, why="every step is recorded"),
+    "report_freq": _ignored(COUNT, 100, 5, 10, why="every step is recorded"),
     "eval_metric_freq": Key(kind=COUNT, field="evaluate_at"),
     "visual_pose_freq": Key(kind=COUNT, field="poses_at"),
 }
@@ -179,10 +179,10 @@ _ENCODING = {
     "per_level_scale": Key(kind=NUMBER),
 }
 _LEARN_SCALE = {
-    "existscalenet": _idle(TRUTH, True, why=_DEPTH_SCALE),
-    "learn_scale": _idle(TRUTH, True, False, why=_DEPTH_SCALE),
-    "fix_scaleN": _idle(TRUTH, True, why=_DEPTH_SCALE),
-    "scale_N": _idle(NUMBER, 1.0, why=_DEPTH_SCALE),
+    "existscalenet": _ignored(TRUTH, True, why=_DEPTH_SCALE),
+    "learn_scale": _ignored(TRUTH, True, False, why=_DEPTH_SCALE),
+    "fix_scaleN": _ignored(TRUTH, True, why=_DEPTH_SCALE),
+    "scale_N": _ignored(NUMBER, 1.0, why=_DEPTH_SCALE),
 }
 _LEARN_POSE = {name: Key(kind=TRUTH) for name in ("learn_pose", "learn_R", "learn_t", "init_pose")}
 KEYS: dict[str, Key] = {
@@ -204,12 +204,13 @@ KEYS: dict[str, Key] = {
 """By dotted name."""
 
 
-def refuse_unknown(conf: Conf) -> Mapping[str, Entry]:
+def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     """Return the settings of a file, each of a known key, of its kind, and at a value that it is accepted at.
 
     Raises:
         ConfError: the first that is not; names file and line.
     """
+    # An empty block `model.encoding: null` means the same as no block.
     known = {name: entry for name, entry in conf.entries.items() if (name, entry.value) != ("model.encoding", None)}
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"
@@ -217,10 +218,10 @@ def refuse_unknown(conf: Conf) -> Mapping[str, Entry]:
             raise ConfError(f"{where} is no key of PMNI's files{_nearest(name)}")
         key = KEYS[name]
         if not key.kind.fits(entry.value):
-            raise ConfError(f"{where} is {written(entry.value)}: wanted {key.kind.wanted}")
+            raise ConfError(f"{where} is {format_value(entry.value)}: wanted {key.kind.wanted}")
         if key.only and entry.value not in key.only:
-            values = " or ".join(map(written, key.only))
-            raise ConfError(f"{where} is {written(entry.value)}, and here only {values} is read: {key.why}")
+            values = " or ".join(map(format_value, key.only))
+            raise ConfError(f"{where} is {format_value(entry.value)}, and here only {values} is read: {key.why}")
     return known
 
 
@@ -238,8 +239,8 @@ def _blocks() -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in KEYS))
 
 
-def written(value: Value) -> str:
+def format_value(value: Value) -> str:
     """A value as it stands in a file."""
     if isinstance(value, list):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     return "null" if value is None else str(value)

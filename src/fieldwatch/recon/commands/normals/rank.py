@@ -13,14 +13,14 @@ from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, ope
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 
 
-def rank(folder: Path, device: Device, options: RankOptions, tell: Announce) -> CheckpointRanking:
+def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) -> CheckpointRanking:
     """Score the checkpoints of a normals run by mesh and normals.
 
     Args:
         folder: the run.
         device: where to draw.
         options: nodes of the meshes; None takes the run's own.
-        tell: called with each step before it is looked at.
+        on_step: called with each step before it is looked at.
 
     Raises:
         ValueError: the run or its maps cannot be read, or there is no sound checkpoint.
@@ -30,7 +30,7 @@ def rank(folder: Path, device: Device, options: RankOptions, tell: Announce) -> 
     store, rows, left_out = Checkpoints(folder / "checkpoints"), list[CheckpointRow](), dict[int, str]()
     config, scene = stored_config(folder), None
     for step in stored_steps(store, folder):
-        tell(step)
+        on_step(step)
         try:
             if scene is None:
                 stored = open_run(folder, step, device=device)
@@ -66,6 +66,7 @@ def by_ratios(
     scored: list[CheckpointRow] = []
     for row in rows:
         values = [(row.figures[name], least[name]) for name in errors]
+        # Ratios to the best value make errors of different units comparable.
         logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
         score = math.exp(sum(logs) / len(logs)) if logs else math.inf
         scored.append(CheckpointRow(step=row.step, iteration=row.iteration, figures=row.figures, score=score))

@@ -33,7 +33,6 @@ from fieldwatch.cli.kit import (
 from fieldwatch.files import output_path
 from fieldwatch.recon.data import (
     MeshScene,
-    NormalCheck,
     NormalSet,
     NormalView,
     check_normal_maps,
@@ -42,6 +41,7 @@ from fieldwatch.recon.data import (
     unit_sphere_of,
     write_normal_maps,
 )
+from fieldwatch.recon.data.normal_maps import NormalCheck
 from fieldwatch.recon.geometry import Camera, look_at, rigid
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 
@@ -99,12 +99,12 @@ class Arguments:
 
 
 @dataclass(kw_only=True)
-class Watched:
+class CountingScene:
     """A scene on whose way into maps something is counted; a `NormalScene`.
 
     Attributes:
         scene: the mesh.
-        drawn: called after each view.
+        on_view: called after each view.
         pixels: in the masks.
         away: of them, with a normal that faces away from the camera.
         angle: sum of the angles between smooth and flat normals over them, degrees.
@@ -112,7 +112,7 @@ class Watched:
     """
 
     scene: MeshScene
-    drawn: Callable[[], None]
+    on_view: Callable[[], None]
     pixels: int = 0
     away: int = 0
     angle: float = 0.0
@@ -130,7 +130,7 @@ class Watched:
 
     def normals(self, camera: Camera) -> Float64[Tensor, "height width 3"]:
         """The scene's normals, asked for last of each view."""
-        self.drawn()
+        self.on_view()
         return self.scene.normals(camera)
 
     @property
@@ -144,13 +144,13 @@ class Watched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rendered:
+class RenderedSet:
     """A set that is not written yet.
 
     Attributes:
         views: the maps.
         mesh: as it is written beside them, faces outwards.
-        facts: see `Watched`.
+        facts: see `CountingScene`.
         notes: about the mesh.
         checks: what the check of the set found.
     """
@@ -167,7 +167,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch data render-normals", args=arguments)
     chosen = replace(chosen, mesh=chosen.mesh.expanduser(), out=chosen.out.expanduser())
     with reading_input():
-        check_wishes(chosen)
+        check_arguments(chosen)
         cameras = turned_ring(chosen)
         replaced = files_to_replace(chosen)
         check_writable(chosen.out)
@@ -186,7 +186,7 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if any(check.severity == "error" for check in rendered.checks) else 0
 
 
-def check_wishes(chosen: Arguments) -> None:
+def check_arguments(chosen: Arguments) -> None:
     """Refuse what makes no sense whatever the mesh.
 
     Raises:
@@ -222,7 +222,7 @@ def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
     return tuple(replace(camera, world_from_camera=turn @ camera.world_from_camera) for camera in ring)
 
 
-def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Rendered:
+def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> RenderedSet:
     """Make the maps, and check them.
 
     Raises:
@@ -233,31 +233,32 @@ def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Ren
     world_from_unit = unit_sphere_of(places[torch.unique(faces)], fill=chosen.fill)
     unit = (places - world_from_unit[:3, 3]) / world_from_unit[0, 0]
     scene = MeshScene(unit, faces, shading=chosen.shading)
-    with counting_frames(Terminal(stderr=True), "rendering", len(cameras)) as drawn:
-        watched = Watched(scene=scene, drawn=drawn)
-        how: dict[str, Any] = {"depth": chosen.depth, "noise": chosen.noise, "seed": chosen.seed}
-        views = synthetic_normal_maps(watched, cameras=cameras, **how)
-    if watched.empty:
+    with counting_frames(Terminal(stderr=True), "rendering", len(cameras)) as on_view:
+        counting = CountingScene(scene=scene, on_view=on_view)
+        options: dict[str, Any] = {"depth": chosen.depth, "noise": chosen.noise, "seed": chosen.seed}
+        views = synthetic_normal_maps(counting, cameras=cameras, **options)
+    if counting.empty:
         raise BadInput(
-            f"{chosen.mesh}: nothing is seen in views {', '.join(watched.empty[:8])}: no ray through a pixel's centre "
+            f"{chosen.mesh}: nothing is seen in views {', '.join(counting.empty[:8])}: no ray through a pixel's centre "
             "meets the mesh; choose a larger --size"
         )
-    if watched.facts["facing_away_share"] > MOST_AWAY:
+    if counting.facts["facing_away_share"] > MOST_AWAY:
         raise BadInput(
-            f"{chosen.mesh}: {watched.facts['facing_away_share']:.0%} of what is seen faces away from the cameras, and "
+            f"{chosen.mesh}: {counting.facts['facing_away_share']:.0%} of what is seen faces away from the "
+            "cameras, and "
             "the mesh is open, so that nothing says which side is outside: turn its faces, and try again"
         )
     views = replace(views, world_from_unit=world_from_unit)
-    return Rendered(
+    return RenderedSet(
         views=views,
         mesh=mesh.turned() if scene.flipped else mesh,
-        facts=watched.facts,
+        facts=counting.facts,
         notes=scene.notes,
         checks=check_normal_maps(views),
     )
 
 
-def record_of(chosen: Arguments, rendered: Rendered, arguments: Sequence[str]) -> dict[str, Any]:
+def record_of(chosen: Arguments, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
     """What is kept beside the maps, so that a report can say how they were made."""
     made = asdict(chosen)
     for name in ("mesh", "out", "overwrite", "json"):
@@ -288,18 +289,18 @@ def files_to_replace(chosen: Arguments) -> tuple[Path, ...]:
         return ()
     if not out.is_dir():
         raise BadInput(f"--out {out} is a file: give a folder that does not exist yet")
-    lying = sorted(path.name for path in out.iterdir())
-    if not lying:
+    entries = sorted(path.name for path in out.iterdir())
+    if not entries:
         return ()
-    shown = ", ".join(lying[:8]) + (", ..." if len(lying) > 8 else "")
+    listed = ", ".join(entries[:8]) + (", ..." if len(entries) > 8 else "")
     if not chosen.overwrite:
         raise BadInput(
-            f"--out {out} holds {shown}: give a folder that does not exist yet, or --overwrite to replace a set that "
+            f"--out {out} holds {listed}: give a folder that does not exist yet, or --overwrite to replace a set that "
             "this command wrote there"
         )
     earlier = _earlier_files(out)
     if earlier is None:
-        raise BadInput(f"--out {out} holds {shown} and no {RECORD} of this command: give another folder")
+        raise BadInput(f"--out {out} holds {listed} and no {RECORD} of this command: give another folder")
     folders = {path.parts[0] for path in earlier if len(path.parts) > 1}
     inside = (path for name in folders for path in (out / name).rglob("*") if not path.is_dir())
     if foreign := sorted({path.relative_to(out) for path in inside} - set(earlier)):
@@ -319,11 +320,14 @@ def _earlier_files(out: Path) -> tuple[Path, ...] | None:
     if not isinstance(record, dict) or record.get("kind") != KIND:
         return None
     named = [Path(name) for name in record.get("files", ())]
+    # The record may have been edited: never delete outside the folder.
     safe = [path for path in named if not path.is_absolute() and ".." not in path.parts]
     return tuple(path for path in safe if (out / path).is_file() and output_path(out, *path.parts) == out / path)
 
 
-def write_folder(chosen: Arguments, rendered: Rendered, record: dict[str, Any], replaced: Sequence[Path]) -> list[str]:
+def write_folder(
+    chosen: Arguments, rendered: RenderedSet, record: dict[str, Any], replaced: Sequence[Path]
+) -> list[str]:
     """Write the set beside its place, then move it there: a new folder comes whole, or not at all.
 
     Returns:
@@ -331,6 +335,7 @@ def write_folder(chosen: Arguments, rendered: Rendered, record: dict[str, Any], 
     """
     out = chosen.out
     out.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the final move is a rename on one file system.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as room:
         draft = Path(room) / "set"
         draft.mkdir()
@@ -362,17 +367,17 @@ def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height widt
     pen = ImageDraw.Draw(sheet)
     for number, view in enumerate(views):
         colours = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
-        shown = torch.where(view.valid[..., None], colours, torch.tensor(BACKGROUND))
-        tile = Image.fromarray(shown.round().clamp(0, 255).byte().numpy())
-        how = Image.Resampling.BOX if view.camera.width >= TILE else Image.Resampling.NEAREST
-        tile = tile.resize((TILE, TILE), how)
+        masked = torch.where(view.valid[..., None], colours, torch.tensor(BACKGROUND))
+        tile = Image.fromarray(masked.round().clamp(0, 255).byte().numpy())
+        resampling = Image.Resampling.BOX if view.camera.width >= TILE else Image.Resampling.NEAREST
+        tile = tile.resize((TILE, TILE), resampling)
         left, top = (GAP + place * (TILE + GAP) for place in (number % columns, number // columns))
         sheet.paste(tile, (left, top))
         pen.text((left + 4, top + 2), view.name, fill=(200, 200, 200))
     return np.asarray(sheet)
 
 
-def print_rendered(console: Console, chosen: Arguments, rendered: Rendered) -> None:
+def print_rendered(console: Console, chosen: Arguments, rendered: RenderedSet) -> None:
     """Say what was made, and what is to be known about it."""
     facts, other = rendered.facts, "flat" if chosen.shading == "smooth" else "smooth"
     angle, away = facts["smooth_to_flat_degrees"], facts["facing_away_share"]
@@ -389,5 +394,5 @@ def print_rendered(console: Console, chosen: Arguments, rendered: Rendered) -> N
     for note in rendered.notes:
         console.print(Text(f"  note: {note}"), soft_wrap=True)
     for check in rendered.checks:
-        told = f"  {check.name}: {check.message} {check.remedy}"
-        console.print(Text.assemble((check.severity, COLOURS[check.severity]), told), soft_wrap=True)
+        text = f"  {check.name}: {check.message} {check.remedy}"
+        console.print(Text.assemble((check.severity, COLOURS[check.severity]), text), soft_wrap=True)

@@ -12,4 +12,4 @@ def read(words: Sequence[str]) -> CommandLine:
     Raises:
         BadInput: a flag of theirs that means nothing here; the message says what does.
     """
-    return CommandLine(arguments=in_our_words(words))
+    return CommandLine(arguments=translate_flags(words))

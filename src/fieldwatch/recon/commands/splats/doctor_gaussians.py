@@ -74,12 +74,14 @@ def cloud_facts(cloud: GaussianCloud) -> dict[str, Any]:
 
 def cloud_findings(cloud: GaussianCloud) -> Iterator[DataFinding]:
     """Check for Gaussians that show nothing, and for ones as large as the scene."""
-    clear = float((cloud.opacity_logits.double().sigmoid() < _TRANSPARENT).double().mean())
-    if clear > _NEARLY_ALL:
+    transparent_share = float((cloud.opacity_logits.double().sigmoid() < _TRANSPARENT).double().mean())
+    if transparent_share > _NEARLY_ALL:
         yield DataFinding(
             name="transparent",
             severity="warning",
-            message=f"{clear:.0%} of the Gaussians have an opacity below {_TRANSPARENT}: they show nothing.",
+            message=(
+                f"{transparent_share:.0%} of the Gaussians have an opacity below {_TRANSPARENT}: they show nothing."
+            ),
             remedy="The model was taken right after an opacity reset, or is no trained one: take a later iteration.",
         )
     spread = torch.quantile(

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
-from fieldwatch.recon.data import ColmapModel, PhotoOptions, PhotoSet, read_colmap, read_colmap_model, read_transforms
+from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
+from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model
 from fieldwatch.recon.geometry import Camera
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
 _FOLDERS = ("images", "input", "rgb", "photos")
-_LOOKED_AT, _SIDE = 40, 96  # photos that are decoded, and their longer side, for exposure
-_STOPS = 1.0
-_UNUSED, _BEHIND, _BEYOND = 0.1, 0.01, 0.05
-_FEW_POINTS, _ERROR = 30, 2.0
-_FEWEST = 100  # points of a scene
+_MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96  # photos that are decoded, and their longer side, for exposure
+_MAX_STOPS = 1.0
+_MAX_UNUSED_SHARE, _MAX_BEHIND_SHARE, _MAX_UNSEEN_SHARE = 0.1, 0.01, 0.05
+_MIN_POINTS_PER_PHOTO, _MAX_REPROJECTION_ERROR = 30, 2.0
+_MIN_POINTS = 100  # points of a scene
 
 
 def photos_report(path: Path, _options: None) -> DataReport:
@@ -81,7 +82,7 @@ def photo_facts(photos: PhotoSet, model: ColmapModel | None) -> dict[str, Any]:
         "masks": "yes" if photos.masked else None,
     }
     if model is not None:
-        facts["lenses"] = dict(Counter(model.lenses[image.camera].model for image in model.images))
+        facts["lenses"] = dict(Counter(model.lenses[image.camera_id].model for image in model.images))
         facts["calibrated sizes"] = dict(Counter(f"{c.width}x{c.height}" for c in model.lenses.values()))
         facts["reprojection error in pixels"] = float(model.points.errors.mean())
         facts["observations"] = len(model.points.track_images)
@@ -123,7 +124,7 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
     seen = {name: len(rows) for name, rows in observed.items()}
     behind = {name: _behind(points.positions[rows], cameras[name]) for name, rows in observed.items()}
     total = sum(seen.values())
-    if total and (count := sum(behind.values())) > _BEHIND * total:
+    if total and (count := sum(behind.values())) > _MAX_BEHIND_SHARE * total:
         worst = max(behind, key=lambda name: behind[name])
         yield DataFinding(
             name="behind",
@@ -133,21 +134,24 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
         )
     elif not total:
         yield from point_findings(photos)
-    if total and (weak := [name for name, number in seen.items() if number < _FEW_POINTS]):
+    if total and (weak := [name for name, number in seen.items() if number < _MIN_POINTS_PER_PHOTO]):
         yield DataFinding(
             name="weak",
             severity="warning",
-            message=f"{len(weak)} photos see fewer than {_FEW_POINTS} points: {_listed(weak)}; their poses are loose.",
+            message=(
+                f"{len(weak)} photos see fewer than {_MIN_POINTS_PER_PHOTO} points: {_listed(weak)}; their poses "
+                "are loose."
+            ),
             remedy="Look at them; leave them out of the model, or take photos between them and the others.",
         )
-    if float(points.errors.mean()) > _ERROR:
+    if float(points.errors.mean()) > _MAX_REPROJECTION_ERROR:
         yield DataFinding(
             name="reprojection",
             severity="warning",
             message=f"points are {float(points.errors.mean()):.1f} pixels off on average; good models have below 1.",
             remedy="Run 'colmap bundle_adjuster', or reconstruct again with one camera for all photos of it.",
         )
-    if len(points.positions) < _FEWEST:
+    if len(points.positions) < _MIN_POINTS:
         yield DataFinding(
             name="points",
             severity="warning",
@@ -158,17 +162,17 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
 
 def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Check points of which nobody says who sees them: some camera has to show each one."""
-    shown = torch.zeros(len(photos.points), dtype=torch.bool)
+    in_some_photo = torch.zeros(len(photos.points), dtype=torch.bool)
     for camera in photos.cameras:
         pixels, depth = camera.project(photos.points.to(camera.world_from_camera))
         limits = torch.tensor([camera.width, camera.height])
-        shown |= (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
-    lost = int((~shown).sum())
-    if lost > _BEYOND * len(shown):
+        in_some_photo |= (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+    unseen = int((~in_some_photo).sum())
+    if unseen > _MAX_UNSEEN_SHARE * len(in_some_photo):
         yield DataFinding(
             name="points",
-            severity="error" if lost > 0.5 * len(shown) else "warning",
-            message=f"{lost} of {len(shown)} points are in no photo: behind all cameras or beside them.",
+            severity="error" if unseen > 0.5 * len(in_some_photo) else "warning",
+            message=f"{unseen} of {len(in_some_photo)} points are in no photo: behind all cameras or beside them.",
             remedy="Points and poses are of different worlds: check applied_transform, and the axes of the poses.",
         )
 
@@ -183,7 +187,7 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
     if unused > 0:
         yield DataFinding(
             name="unregistered",
-            severity="warning" if unused > _UNUSED * len(files) else "note",
+            severity="warning" if unused > _MAX_UNUSED_SHARE * len(files) else "note",
             message=f"{unused} of {len(files)} photos in {folder} are not in the model and are not used.",
             remedy="COLMAP could not place them: take photos that overlap more; some blurred ones are no loss.",
         )
@@ -191,7 +195,8 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
 
 def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of photos, at most forty of them, spread over the set."""
-    chosen = range(0, len(photos), max(len(photos) // _LOOKED_AT, 1))
+    chosen = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
+    # Without a cache: each photo is looked at once.
     small = photos.having(memory_budget=0)
     stops = {photos.names[i]: _brightness(small[i].image) for i in chosen}
     middle = float(torch.tensor(list(stops.values())).median())
@@ -202,7 +207,7 @@ def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
             message=f"{len(black)} of {len(stops)} photos that were looked at are black: {_listed(black)}.",
             remedy="Copy these photos again, or leave them out.",
         )
-    odd = {name: value - middle for name, value in stops.items() if _STOPS < abs(value - middle) < math.inf}
+    odd = {name: value - middle for name, value in stops.items() if _MAX_STOPS < abs(value - middle) < math.inf}
     if odd:
         worst = max(odd, key=lambda name: abs(odd[name]))
         yield DataFinding(
@@ -210,7 +215,7 @@ def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
             severity="note",
             message=(
                 f"{len(odd)} of {len(stops)} photos that were looked at are brighter or darker than the middle one by "
-                f"more than {_STOPS:g} stop: {_listed(list(odd))} (worst: {worst}, {odd[worst]:+.1f})."
+                f"more than {_MAX_STOPS:g} stop: {_listed(list(odd))} (worst: {worst}, {odd[worst]:+.1f})."
             ),
             remedy="If it is the exposure and not what they show, train with --exposure True.",
         )
@@ -243,8 +248,9 @@ def _off_rotation(camera: Camera) -> float:
 
 def _observed(model: ColmapModel) -> dict[str, Tensor]:
     """Return the rows of the points that each photo observes, by its name."""
+    # Sorted by photo, so that each photo's observations are one slice.
     images, order = model.points.track_images.sort()
-    numbers = torch.tensor([image.number for image in model.images])
+    numbers = torch.tensor([image.image_id for image in model.images])
     first, last = torch.searchsorted(images, numbers), torch.searchsorted(images, numbers, right=True)
     rows = model.points.track_points[order]
     spans = zip(model.images, first.tolist(), last.tolist(), strict=True)
@@ -257,11 +263,11 @@ def _behind(points: Tensor, camera: Camera) -> int:
 
 def _brightness(image: Tensor) -> float:
     """Mean of a photo in stops below white; minus infinity if it is black."""
-    step = max(max(image.shape[:2]) // _SIDE, 1)
+    step = max(max(image.shape[:2]) // _BRIGHTNESS_SIDE, 1)
     mean = float(image[::step, ::step].float().mean()) / 255
     return math.log2(mean) if mean > 0.5 / 255 else -math.inf
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return f"{shown}, ... ({len(names)})" if len(names) > 5 else shown
+    listed = ", ".join(names[:5])
+    return f"{listed}, ... ({len(names)})" if len(names) > 5 else listed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.splats.front import quality_table
+from fieldwatch.recon.commands.splats.job import quality_table
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
     Evaluation,
@@ -49,6 +49,7 @@ def on_training_photos(stored: StoredRun, held_out: Evaluation) -> Evaluation | 
     """Score the training photos alike; None where those are what was scored already."""
     if not held_out.held_out:
         return None
+    # Without a test split, `evaluate` scores the training photos.
     return evaluate(stored.model, replace(stored.scene, photos=stored.scene.photos.having(test=())))
 
 

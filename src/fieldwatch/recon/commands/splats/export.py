@@ -86,6 +86,7 @@ def write(stored: StoredRun, to: str, path: Path) -> Path:
     if to == "3dgs":
         return write_stage0(model, scene, path, iteration, config=stored.config)
     epoch = stored.step // len(scene.photos.train)
+    # Refined Gaussians live on a mesh: SuGaR stores them in another layout.
     if isinstance(stored, RefinedRun):
         return write_refined_file(path, stored.bound, iteration=iteration, epoch=epoch)
     return write_coarse_file(path, model, iteration=iteration, epoch=epoch)

@@ -93,31 +93,31 @@ class Film(NamedTuple):
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch infer splats", args=arguments)
-    check_wishes(chosen)
+    check_arguments(chosen)
     stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}")
     console = Terminal(stderr=chosen.json)
     with reading_input():
         views = chosen_views(chosen, stored.scene)
-        along = path_views(chosen, stored.scene)
+        path_frames = path_views(chosen, stored.scene)
         check_writable(folder)
-    films = films_of(chosen, views, along, folder)
+    films = films_of(chosen, views, path_frames, folder)
     files: dict[str, Path] = {}
-    with counting_frames(console, "drawing", len(views) + sum(len(film.views) for film in films)) as drawn:
+    with counting_frames(console, "drawing", len(views) + sum(len(film.views) for film in films)) as on_frame:
         for name, view in views.items():
             files |= draw_view(chosen, stored.model, view, name, folder)
-            drawn()
+            on_frame()
         for film in films:
-            files |= draw_film(chosen, stored.model, film, drawn)
-    places = {name: path.absolute() for name, path in files.items()}
+            files |= draw_film(chosen, stored.model, film, on_frame)
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
-        print_json({"run": chosen.run, "step": stored.step, "files": places})
+        print_json({"run": chosen.run, "step": stored.step, "files": paths})
     else:
-        print_paths(console, {"pictures": folder.absolute()} | places if len(places) > 1 else places)
+        print_paths(console, {"pictures": folder.absolute()} | paths if len(paths) > 1 else paths)
     return 0
 
 
-def check_wishes(chosen: Arguments) -> None:
+def check_arguments(chosen: Arguments) -> None:
     """Refuse what makes no sense whatever the run.
 
     Raises:
@@ -149,11 +149,11 @@ def chosen_views(chosen: Arguments, scene: Scene) -> dict[str, View]:
         SplatFolderError: the file cannot be read.
     """
     photos = scene.photos
-    found = [(photos.names[index], scene.views[index]) for index in photo_indices(chosen.views, scene)]
+    cameras = [(photos.names[index], scene.views[index]) for index in photo_indices(chosen.views, scene)]
     if chosen.camera is not None:
-        found += [(camera.name, view_of(camera, scene.device)) for camera in read_splat_cameras(chosen.camera)]
-    names = output_names((name for name, _ in found), drop_suffix=True)
-    views = {name: in_size(chosen, view) for name, (_, view) in zip(names, found, strict=True)}
+        cameras += [(camera.name, view_of(camera, scene.device)) for camera in read_splat_cameras(chosen.camera)]
+    names = output_names((name for name, _ in cameras), drop_suffix=True)
+    views = {name: in_size(chosen, view) for name, (_, view) in zip(names, cameras, strict=True)}
     sizes = {(view.width, view.height) for view in views.values()}
     if chosen.mp4 and len(sizes) > 1:
         raise InputError(f"--mp4 of views of {len(sizes)} sizes cannot be one film: give --size WIDTH HEIGHT, too")
@@ -168,22 +168,23 @@ def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
     """
     photos = scene.photos
     sets = {"test": photos.test, "train": photos.train}
-    places = {file_stem(name): index for index, name in enumerate(photos.names)}
-    places |= {name: index for index, name in enumerate(photos.names)}
-    found: list[int] = []
-    for word in wanted:
-        if word == "test" and not photos.test:
+    index_by_name = {file_stem(name): index for index, name in enumerate(photos.names)}
+    index_by_name |= {name: index for index, name in enumerate(photos.names)}
+    indices: list[int] = []
+    for name_or_set in wanted:
+        if name_or_set == "test" and not photos.test:
             raise InputError("--views test: this run held no photo out; use --views train, or the name of a photo")
-        if word in sets:
-            found += sets[word]
-        elif word in places:
-            found.append(places[word])
+        if name_or_set in sets:
+            indices += sets[name_or_set]
+        elif name_or_set in index_by_name:
+            indices.append(index_by_name[name_or_set])
         else:
-            near = difflib.get_close_matches(word, places, n=1, cutoff=0)
+            near = difflib.get_close_matches(name_or_set, index_by_name, n=1, cutoff=0)
             raise InputError(
-                f"--views {word}: the run has no photo of that name; give test, train, or names such as {near[0]}"
+                f"--views {name_or_set}: the run has no photo of that name; give test, train, or names such as "
+                f"{near[0]}"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(indices))
 
 
 def path_views(chosen: Arguments, scene: Scene) -> list[View]:
@@ -204,6 +205,7 @@ def in_size(chosen: Arguments, view: View) -> View:
     else:
         width, height = chosen.size
         factor = height / view.height
+        # The height fixes the scale; the principal point keeps its offset from the middle.
         cx, cy = width / 2 + (view.cx - view.width / 2) * factor, view.cy * factor
         lens = {"fx": view.fx * factor, "fy": view.fy * factor, "cx": cx, "cy": cy}
         view = replace(view, width=width, height=height, **lens)
@@ -215,21 +217,23 @@ def in_size(chosen: Arguments, view: View) -> View:
     return view
 
 
-def films_of(chosen: Arguments, views: Mapping[str, View], along: Sequence[View], folder: Path) -> list[Film]:
+def films_of(chosen: Arguments, views: Mapping[str, View], path_frames: Sequence[View], folder: Path) -> list[Film]:
     """The films asked for."""
     films: list[Film] = []
     if chosen.mp4:
         films.append(Film("film of the views", list(views.values()), output_path(folder, "views.mp4"), None))
     if chosen.path is not None:
         frames = output_path(folder, chosen.path) if chosen.png else None
-        films.append(Film(chosen.path, along, output_path(folder, f"{chosen.path}.mp4"), frames))
+        films.append(Film(chosen.path, path_frames, output_path(folder, f"{chosen.path}.mp4"), frames))
     return films
 
 
-def draw_film(chosen: Arguments, model: SplatModel, film: Film, drawn: Callable[[], None]) -> dict[str, Path]:
+def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Draw a film; with depth or normals asked for, both lie beside the colours."""
-    shown = "all" if chosen.depth or chosen.normals else "colour"
-    path = render_path(model, film.views, film.path, shown=shown, rate=chosen.fps, frames=film.frames, drawn=drawn)
+    contents = "all" if chosen.depth or chosen.normals else "colour"
+    path = render_path(
+        model, film.views, film.path, shown=contents, rate=chosen.fps, frames=film.frames, drawn=on_frame
+    )
     return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
 
 
@@ -244,4 +248,5 @@ def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folde
 
 def file_stem(name: str) -> str:
     """A camera's name as that of a file: no folder, no extension of a picture, nothing that a path could mean."""
+    # A leading dot would hide the file.
     return re.sub(r"[^\w.-]+", "_", _EXTENSION.sub("", name)).lstrip(".") or "view"

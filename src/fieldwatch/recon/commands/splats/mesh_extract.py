@@ -81,20 +81,20 @@ def run(arguments: Sequence[str]) -> int:
     console = Terminal(stderr=chosen.json)
     with reading_input():
         check_writable(folder)
-        with stages(console) as told:
-            made = extract_mesh(stored.model, stored.scene, chosen.options, on_progress=told)
-        files, qualities = write_meshes(made, stored, chosen, folder)
-    places = {name: path.absolute() for name, path in files.items()}
+        with progress_bars(console) as on_progress:
+            extraction = extract_mesh(stored.model, stored.scene, chosen.options, on_progress=on_progress)
+        files, qualities = write_meshes(extraction, stored, chosen, folder)
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
-        found = {name: asdict(quality) for name, quality in qualities.items()}
-        about = {"run": chosen.run, "step": stored.step, **made.facts}
-        print_json({**about, "notes": made.notes, "quality": found, "files": places})
+        quality_rows = {name: asdict(quality) for name, quality in qualities.items()}
+        about = {"run": chosen.run, "step": stored.step, **extraction.facts}
+        print_json({**about, "notes": extraction.notes, "quality": quality_rows, "files": paths})
         return 0
-    console.print(f"{chosen.run}, step {stored.step}: {made.facts['seconds']:.0f} s", soft_wrap=True)
-    for note in made.notes:
+    console.print(f"{chosen.run}, step {stored.step}: {extraction.facts['seconds']:.0f} s", soft_wrap=True)
+    for note in extraction.notes:
         console.print(Text(f"  note: {note}"))
     console.print(overview(qualities))
-    print_paths(console, places)
+    print_paths(console, paths)
     return 0
 
 
@@ -104,16 +104,17 @@ def parse(arguments: Sequence[str]) -> Arguments:
     Raises:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
     """
-    words = in_our_words(arguments)
+    words = translate_flags(arguments)
     return tyro.cli(Arguments, prog="fieldwatch mesh extract", args=words, config=(tyro.conf.OmitArgPrefixes,))
 
 
-def in_our_words(arguments: Sequence[str]) -> list[str]:
+def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Give the original's flags their names here: switches with a value, corners as texts."""
     rest, words, corners = renamed(arguments, ORIGINAL_FLAGS), list[str](), dict[str, list[str]]()
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = dashed(flag)
+        # The original spells switches with a value, as in --snap True.
         if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
             truth = (value if equals else rest.pop(0)).lower() == "true"
             words.append(name if truth else f"--no-{name[2:]}")
@@ -134,21 +135,23 @@ def _corner(flag: str, text: str) -> list[str]:
 
 
 def write_meshes(
-    made: Extraction, stored: StoredRun, chosen: Arguments, folder: Path
+    extraction: Extraction, stored: StoredRun, chosen: Arguments, folder: Path
 ) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
     """Write every mesh with its pictures and its facts; return the files by what they are, and how good they are."""
     files: dict[str, Path] = {}
     qualities: dict[str, MeshQuality] = {}
-    for name, mesh in made.meshes.items():
+    for name, mesh in extraction.meshes.items():
         files[name] = write_mesh(output_path(folder, f"{name}.ply"), mesh)
         qualities[name] = mesh_quality(mesh, file=files[name])
         if chosen.pictures:
-            drawn = still_and_film(mesh, output_path(folder, name), up=upwards(stored.scene.photos.cameras).tolist())
-            files |= {f"{name} {what}": path for what, path in drawn.items()}
+            pictures = write_still_and_film(
+                mesh, output_path(folder, name), up=upwards(stored.scene.photos.cameras).tolist()
+            )
+            files |= {f"{name} {what}": path for what, path in pictures.items()}
         grade = grade_mesh(qualities[name])
         about = {"run": str(chosen.run), "step": stored.step, "options": asdict(chosen.options)}
-        judged = {"grade": asdict(grade), "quality": asdict(qualities[name])}
-        facts = orjson.dumps({**about, **made.facts, **judged}, option=orjson.OPT_INDENT_2) + b"\n"
+        judgment = {"grade": asdict(grade), "quality": asdict(qualities[name])}
+        facts = orjson.dumps({**about, **extraction.facts, **judgment}, option=orjson.OPT_INDENT_2) + b"\n"
         files[f"{name} facts"] = write_file(output_path(folder, f"{name}.json"), facts)
     return files, qualities
 
@@ -168,7 +171,7 @@ def overview(qualities: Mapping[str, MeshQuality]) -> Table:
 
 
 @contextmanager
-def stages(console: Console) -> Iterator[Callable[[str, float], None]]:
+def progress_bars(console: Console) -> Iterator[Callable[[str, float], None]]:
     """Show one bar per stage of a work; the function given out takes a stage and the share of it that is done."""
     columns: Sequence[Any] = (
         TextColumn("{task.description}"),
@@ -179,11 +182,11 @@ def stages(console: Console) -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console) as progress:
         tasks: dict[str, Any] = {}
 
-        def told(stage: str, share: float) -> None:
+        def on_progress(stage: str, share: float) -> None:
             if stage not in tasks:
                 for earlier in tasks.values():
                     progress.update(earlier, completed=1.0)
                 tasks[stage] = progress.add_task(stage, total=1.0)
             progress.update(tasks[stage], completed=min(share, 1.0))
 
-        yield told
+        yield on_progress

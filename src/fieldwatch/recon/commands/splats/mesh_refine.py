@@ -14,7 +14,7 @@ from fieldwatch.recon.pipelines.splats import REFINE_PRESETS, RefineConfig, Refi
 
 PRODUCTS = "refined"
 """Folder, in the run's, of the refinements that were given no other."""
-WORDS: Mapping[str, str] = {
+ORIGINAL_FLAGS: Mapping[str, str] = {
     "--refinement-time": "--preset",
     "-g": "--gaussians-per-triangle",
     "-f": "--iterations",
@@ -95,15 +95,15 @@ def parse(arguments: Sequence[str]) -> tuple[Arguments, RefineOptions]:
     Raises:
         BadInput: a preset that is not known.
     """
-    words = spelled_out(renamed(arguments, WORDS))
+    words = spelled_out(renamed(arguments, ORIGINAL_FLAGS))
     preset = preset_of(words, {**REFINE_PRESETS, "default": REFINE_PRESETS["short"]})
     chosen = tyro.cli(
-        _beginning_with(preset), prog="fieldwatch mesh refine", args=words, config=(tyro.conf.OmitArgPrefixes,)
+        _arguments_with_defaults(preset), prog="fieldwatch mesh refine", args=words, config=(tyro.conf.OmitArgPrefixes,)
     )
     return chosen, preset
 
 
-def _beginning_with(preset: RefineOptions) -> type[Arguments]:
+def _arguments_with_defaults(preset: RefineOptions) -> type[Arguments]:
     """The command line with a preset's settings for those that are not given."""
     options = ("options", RefineOptions, field(default=preset))
     explained = {"__doc__": Arguments.__doc__}

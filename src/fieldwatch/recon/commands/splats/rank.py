@@ -32,11 +32,12 @@ def rank(folder: Path, device: Device, _options: None, tell: Announce) -> Checkp
         except CheckpointError as error:
             left_out[step] = str(error)
             continue
-        found = evaluate_photos(stored.model, stored.scene)
-        held_out = found.held_out
-        figures = {PSNR: found.metrics["Test/psnr"], SSIM: found.metrics.get("Test/ssim")}
+        evaluation = evaluate_photos(stored.model, stored.scene)
+        held_out = evaluation.held_out
+        figures = {PSNR: evaluation.metrics["Test/psnr"], SSIM: evaluation.metrics.get("Test/ssim")}
         rows.append(CheckpointRow(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
     refuse_empty_ranking(rows, left_out, folder)
+    # Rows are ranked by how far they are below the best, as lower scores are better.
     most = max(row.figures[PSNR] or 0.0 for row in rows)
     scored = [
         CheckpointRow(step=r.step, iteration=r.iteration, figures=r.figures, score=most - (r.figures[PSNR] or 0.0))

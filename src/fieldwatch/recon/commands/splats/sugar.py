@@ -61,7 +61,7 @@ HELD_OUT = "8"
 """Of so many photos, one is held out by ``--eval True``."""
 
 
-def in_our_words(arguments: Sequence[str]) -> list[str]:
+def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Translate the original scripts' words; everything else stays as it came.
 
     Raises:
@@ -76,6 +76,7 @@ def in_our_words(arguments: Sequence[str]) -> list[str]:
         if name not in _SWITCHES:
             words.append(flag + equals + value)
             continue
+        # A switch may stand alone; the next word is its value only if it is no flag.
         spelled = value if equals else (rest.pop(0) if rest and not rest[0].startswith("-") else None)
         words[:0] = _SWITCHES[name](flag, spelled)  # in front: our own flag for the same thing comes later and wins
     return words
@@ -124,7 +125,7 @@ def _switch(flag: str, value: str | None) -> list[str]:
     return [name if _truth(flag, value) else f"--no-{name[2:]}"]
 
 
-_OWN = {
+_OUR_SWITCHES = {
     f"--{each.name.replace('_', '-')}"
     for options in (SplatsConfig, SurfaceOptions)
     for each in fields(options)
@@ -135,5 +136,5 @@ _SWITCHES: dict[str, Callable[[str, str | None], list[str]]] = {
     "--eval": _eval,
     "--white-background": _white_background,
     "--gpu": _gpu,
-    **dict.fromkeys(sorted(_OWN), _switch),
+    **dict.fromkeys(sorted(_OUR_SWITCHES), _switch),
 }

@@ -16,7 +16,7 @@ VIDEO = Pipeline(
     help=HELP,
     config="fieldwatch.recon.pipelines.video:VideoConfig",
     presets="fieldwatch.recon.pipelines.video:PRESETS",
-    prepare="fieldwatch.recon.commands.video.front:prepare",
+    prepare="fieldwatch.recon.commands.video.job:prepare",
     command_line="fieldwatch.recon.commands.video.command_line:read",
     longer="--epochs",
     check_resumable="fieldwatch.recon.pipelines.video:check_teacher",
@@ -28,7 +28,7 @@ VIDEO = Pipeline(
     rules="fieldwatch.recon.pipelines.video:VIDEO_RULES",
     metrics="fieldwatch.recon.pipelines.video:VIDEO_METRICS",
     measured=("Eval/", "Reference/"),
-    quality="fieldwatch.recon.commands.video.front:quality_table",
+    quality="fieldwatch.recon.commands.video.job:quality_table",
     commands={
         "infer video": Command(
             run="fieldwatch.recon.commands.video.infer:run",

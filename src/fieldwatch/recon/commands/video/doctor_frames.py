@@ -40,13 +40,14 @@ def clip_findings(clip: Clip) -> Iterator[DataFinding]:
     """Check for repeated frames, frames of one colour, and clips of a few frames."""
     repeated: list[str] = []
     flat: list[str] = []
-    before = None
+    previous = None
     for name, frame in zip(clip.names, clip, strict=True):
-        if before is not None and torch.equal(frame, before):
+        if previous is not None and torch.equal(frame, previous):
             repeated.append(name)
+        # Every seventh pixel is enough to see that a frame has one color.
         if float(frame.flatten(1)[:, ::7].float().std(1).max()) < _FLAT:
             flat.append(name)
-        before = frame
+        previous = frame
     if repeated:
         yield DataFinding(
             name="repeated",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fieldwatch.cli.kit import BadInput, counting_frames
 from fieldwatch.pipeline import EvaluationRequest, Scores
-from fieldwatch.recon.commands.video.front import quality_table
+from fieldwatch.recon.commands.video.job import quality_table
 from fieldwatch.recon.pipelines.video import Evaluated, drawings_of, open_run, write_evaluation
 
 
@@ -18,8 +18,8 @@ def evaluate(request: EvaluationRequest) -> Scores:
     if frames < 0:
         raise BadInput(f"--positions-frames {frames}: expected a number of frames, 0 for none")
     stored = open_run(request.run, request.checkpoint, device=request.device)
-    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as drawn:
-        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=drawn)
+    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as on_frame:
+        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=on_frame)
     return Scores(
         step=stored.step,
         metrics=evaluated.metrics,

@@ -80,32 +80,32 @@ class Arguments:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = tyro.cli(Arguments, prog="fieldwatch infer video", args=arguments)
-    check_wishes(chosen)
+    check_arguments(chosen)
     player, folder, teacher = open_player(chosen)
     console = Terminal(stderr=chosen.json)
     with reading_input():
         check_drawable(chosen, player)
         query = query_of(chosen, player, teacher)
         check_writable(folder)
-    files = draw(chosen, player, folder, console)
-    found = None
+    files = write_pictures(chosen, player, folder, console)
+    result = None
     if query is not None:
-        with counting_frames(console, "embedding", player.geometry.frames) as drawn:
-            found = search_clip(player, query, top_k=chosen.top_k, drawn=drawn)
+        with counting_frames(console, "embedding", player.geometry.frames) as on_frame:
+            result = search_clip(player, query, top_k=chosen.top_k, drawn=on_frame)
         title = search_title(chosen)
-        files["search"] = write_sheet(player, found, output_path(folder, f"search_{slug(title)}.png"), title)
+        files["search"] = write_sheet(player, result, output_path(folder, f"search_{slug(title)}.png"), title)
         if not chosen.json:
-            print_found(console, found, title)
-    places = {name: path.absolute() for name, path in files.items()}
+            print_search(console, result, title)
+    paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
         about = {"source": chosen.source, "step": player.origin.step, "teacher": player.origin.teacher}
-        print_json({**about, "files": places, "search": None if found is None else found_json(found)})
+        print_json({**about, "files": paths, "search": None if result is None else search_json(result)})
     else:
-        print_paths(console, places)
+        print_paths(console, paths)
     return 0
 
 
-def check_wishes(chosen: Arguments) -> None:
+def check_arguments(chosen: Arguments) -> None:
     """Refuse what makes no sense whatever the source.
 
     Raises:
@@ -167,7 +167,7 @@ def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None
     return None
 
 
-def draw(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
+def write_pictures(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
     """Draw all that was asked for; returns the files by what they show."""
     files = {}
     for index in chosen.frames:
@@ -179,8 +179,8 @@ def draw(chosen: Arguments, player: Playback, folder: Path, console: Console) ->
         name = f"patch_{index:05d}_row{row}_column{column}.png"
         files["patch"] = save_picture(output_path(folder, name), player.patch(index, row, column))
     if chosen.mp4:
-        with counting_frames(console, "drawing", player.geometry.frames) as drawn:
-            files["video"] = write_video(output_path(folder, "clip.mp4"), player.all_frames(drawn), rate=chosen.fps)
+        with counting_frames(console, "drawing", player.geometry.frames) as on_frame:
+            files["video"] = write_video(output_path(folder, "clip.mp4"), player.all_frames(on_frame), rate=chosen.fps)
     return files
 
 
@@ -194,16 +194,16 @@ def slug(title: str) -> str:
     return re.sub(r"\W+", "_", title.lower()).strip("_")[:60] or "query"
 
 
-def print_found(console: Console, found: Found, title: str) -> None:
+def print_search(console: Console, result: Found, title: str) -> None:
     """Show the ranking, and how it agrees with the ranking by the true frames."""
     table = Table(title=f"patches {title}", title_justify="left")
     for column in ("rank", "similarity", "frame", "row", "column", "set"):
         table.add_column(column, justify="left" if column == "set" else "right")
-    for hit in found.hits:
+    for hit in result.hits:
         cells = (hit.rank, f"{hit.similarity:.4f}", hit.frame, hit.row, hit.column, hit.split)
         table.add_row(*(str(cell) for cell in cells))
     console.print(table)
-    agreement = found.agreement
+    agreement = result.agreement
     if agreement is None:
         console.print("  ranked by predicted embeddings only: the file holds none of the true frames to compare with")
         return
@@ -215,11 +215,11 @@ def print_found(console: Console, found: Found, title: str) -> None:
     console.print(f"  rank correlation {agreement.spearman:.3f}; best less median similarity: {margins}")
 
 
-def found_json(found: Found) -> dict[str, Any]:
+def search_json(result: Found) -> dict[str, Any]:
     """A search's result for a script."""
-    agreement = found.agreement
+    agreement = result.agreement
     return {
-        "hits": [asdict(hit) for hit in found.hits],
-        "by_target": None if found.by_target is None else [asdict(hit) for hit in found.by_target],
+        "hits": [asdict(hit) for hit in result.hits],
+        "by_target": None if result.by_target is None else [asdict(hit) for hit in result.by_target],
         "agreement": None if agreement is None else plain(asdict(agreement)),
     }

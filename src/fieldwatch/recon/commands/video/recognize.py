@@ -21,4 +21,5 @@ def is_frames(path: Path) -> int:
     ending = path.suffix.lower()
     if ending in _PICTURES | _PARTS:
         raise InputError(f"{path} is one file of a data set: give the folder that holds the whole set")
+    # Any other file may be a video: FFmpeg decides when it is opened.
     return 0 if ending in _OTHERS else 1

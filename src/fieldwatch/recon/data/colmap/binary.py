@@ -23,7 +23,7 @@ _TRACK_LENGTH = _POINT.itemsize - _COUNT.size
 _MODELS = {number: (name, parameters) for name, (number, parameters) in LENS_MODELS.items()}
 
 
-class _Bytes:
+class _ByteReader:
     """A file in memory, read from front to back; refuses to read past its end."""
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class _Bytes:
             raise ColmapError(pointer)
         self.path = path
         self.data = path.read_bytes()
-        self.place = 0
+        self.offset = 0
 
     def take(self, layout: struct.Struct) -> tuple[int | float, ...]:
         start = self.skip(layout.size)
@@ -39,20 +39,20 @@ class _Bytes:
 
     def skip(self, size: int) -> int:
         """Go on by `size` bytes; return where they begin."""
-        start = self.place
+        start = self.offset
         if size > len(self.data) - start:
             msg = (
                 f"{self.path} is cut short or damaged: its {len(self.data)} bytes end where {size} more should follow "
                 f"byte {start}; copy the model again, or export it again with 'colmap model_converter'"
             )
             raise ColmapError(msg)
-        self.place += size
+        self.offset += size
         return start
 
     def text(self) -> str:
         """Read up to the next zero byte."""
-        end = self.data.find(b"\0", self.place)
-        start = self.skip((len(self.data) if end < 0 else end) + 1 - self.place)
+        end = self.data.find(b"\0", self.offset)
+        start = self.skip((len(self.data) if end < 0 else end) + 1 - self.offset)
         return self.data[start:end].decode("utf-8", "replace")
 
     def count(self) -> int:
@@ -65,13 +65,14 @@ def read_cameras(path: Path) -> dict[int, Lens]:
     Raises:
         ColmapError: the file is damaged or has a camera that no pinhole camera can stand in for.
     """
-    file = _Bytes(path)
+    file = _ByteReader(path)
     lenses: dict[int, Lens] = {}
     for _ in range(file.count()):
-        number, model, width, height = map(int, file.take(_CAMERA))
-        name, parameters = _MODELS.get(model, (f"number {model}", ()))
+        camera_id, model_number, width, height = map(int, file.take(_CAMERA))
+        name, parameters = _MODELS.get(model_number, (f"number {model_number}", ()))
         values = file.take(struct.Struct(f"<{len(parameters)}d"))
-        lenses[number] = lens_of(path, number, name, (width, height), values)
+        # An unknown model number has no parameters to skip; lens_of then names it in its error.
+        lenses[camera_id] = lens_of(path, camera_id, name, (width, height), values)
     return lenses
 
 
@@ -81,13 +82,14 @@ def read_images(path: Path) -> list[RegisteredImage]:
     Raises:
         ColmapError: the file is damaged or a pose is not finite.
     """
-    file = _Bytes(path)
+    file = _ByteReader(path)
     images: list[RegisteredImage] = []
     for _ in range(file.count()):
-        number, *pose, camera = file.take(_IMAGE)
+        image_id, *pose, camera_id = file.take(_IMAGE)
         name = file.text()
+        # 2D observations are not needed: the tracks of the points say who sees what.
         file.skip(file.count() * _OBSERVATION)
-        images.append(image_of(path, int(number), name, int(camera), pose))
+        images.append(image_of(path, int(image_id), name, int(camera_id), pose))
     return images
 
 
@@ -97,15 +99,17 @@ def read_points(path: Path) -> SparsePoints:
     Raises:
         ColmapError: the file is damaged or a point is not finite.
     """
-    file = _Bytes(path)
+    file = _ByteReader(path)
     starts: list[int] = []
     for _ in range(file.count()):
         start = file.skip(_POINT.itemsize)
         starts.append(start)
+        # Each track element is an image id and an index, four bytes each.
         file.skip(8 * _COUNT.unpack_from(file.data, start + _TRACK_LENGTH)[0])
     data = np.frombuffer(file.data, np.uint8)
-    begins = np.array(starts, np.int64)
-    records = data[begins[:, None] + np.arange(_POINT.itemsize)].view(_POINT)[:, 0]
+    point_starts = np.array(starts, np.int64)
+    # Records have varying length because of their tracks: gather the fixed parts by their offsets.
+    records = data[point_starts[:, None] + np.arange(_POINT.itemsize)].view(_POINT)[:, 0]
     lengths = records["track"].astype(np.int64)
     owners = np.repeat(np.arange(len(records)), lengths)
     return points_of(
@@ -114,34 +118,35 @@ def read_points(path: Path) -> SparsePoints:
         colours=records["colour"],
         errors=records["error"],
         track_points=owners,
-        track_images=_tracks(data, begins + _POINT.itemsize, lengths, owners),
+        track_images=_track_image_ids(data, point_starts + _POINT.itemsize, lengths, owners),
     )
 
 
-def _tracks(
-    data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], owners: NDArray[np.int64]
+def _track_image_ids(
+    data: NDArray[np.uint8], track_starts: NDArray[np.int64], lengths: NDArray[np.int64], owners: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Image id of every track element (each is an image id and an index, four bytes each)."""
-    first = np.cumsum(lengths) - lengths
-    places = begins[owners] + 8 * (np.arange(len(owners)) - first[owners])
-    return data[places[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.int64)
+    # Running index within each point's track, without a Python loop.
+    first_elements = np.cumsum(lengths) - lengths
+    offsets = track_starts[owners] + 8 * (np.arange(len(owners)) - first_elements[owners])
+    return data[offsets[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.int64)
 
 
 def write_cameras(path: Path, lenses: dict[int, Lens]) -> None:
     """Write cameras.bin; only pinhole cameras."""
-    pieces = [_COUNT.pack(len(lenses))]
-    for number, lens in lenses.items():
-        pieces.append(_CAMERA.pack(number, LENS_MODELS["PINHOLE"][0], lens.width, lens.height))
-        pieces.append(struct.pack("<4d", lens.fx, lens.fy, lens.cx, lens.cy))
-    write_file(path, b"".join(pieces))
+    chunks = [_COUNT.pack(len(lenses))]
+    for camera_id, lens in lenses.items():
+        chunks.append(_CAMERA.pack(camera_id, LENS_MODELS["PINHOLE"][0], lens.width, lens.height))
+        chunks.append(struct.pack("<4d", lens.fx, lens.fy, lens.cx, lens.cy))
+    write_file(path, b"".join(chunks))
 
 
 def write_images(path: Path, images: list[tuple[int, str, int, list[float]]]) -> None:
     """Write images.bin without 2D observations, from id, name, camera id and pose (w, x, y, z, then translation)."""
-    pieces = [_COUNT.pack(len(images))]
-    for number, name, camera, pose in images:
-        pieces += [_IMAGE.pack(number, *pose, camera), name.encode() + b"\0", _COUNT.pack(0)]
-    write_file(path, b"".join(pieces))
+    chunks = [_COUNT.pack(len(images))]
+    for image_id, name, camera_id, pose in images:
+        chunks += [_IMAGE.pack(image_id, *pose, camera_id), name.encode() + b"\0", _COUNT.pack(0)]
+    write_file(path, b"".join(chunks))
 
 
 def write_points(path: Path, positions: torch.Tensor, colours: torch.Tensor) -> None:

@@ -12,27 +12,30 @@ from fieldwatch.recon.data.colmap.model import RegisteredImage, SparsePoints
 from fieldwatch.recon.geometry import Lens, LensError, inverse_rigid, quaternion_to_matrix, rigid
 
 
-def lens_of(path: Path, number: int, model: str, size: tuple[int, int], parameters: Sequence[float]) -> Lens:
+def lens_of(path: Path, camera_id: int, model: str, size: tuple[int, int], parameters: Sequence[float]) -> Lens:
     """Make a lens; errors name the file and the camera."""
     try:
         return Lens.of(model, *size, parameters)
     except LensError as error:
-        msg = f"{path}, camera {number}: {error}"
+        msg = f"{path}, camera {camera_id}: {error}"
         raise ColmapError(msg) from error
 
 
-def image_of(path: Path, number: int, name: str, camera: int, pose: Sequence[float]) -> RegisteredImage:
+def image_of(path: Path, image_id: int, name: str, camera_id: int, pose: Sequence[float]) -> RegisteredImage:
     """Make a photo of w, x, y, z and the translation of `camera_from_world`.
 
     Raises:
         ColmapError: a pose that is not finite, or a quaternion of length 0.
     """
+    # In float64: COLMAP writes poses with full precision.
     values = torch.tensor(list(pose), dtype=torch.float64)
     if not torch.isfinite(values).all() or float(values[:4].norm()) < 1e-6:
         msg = f"{path}, photo {name!r} has the pose {list(pose)}: it must be finite, with a quaternion other than 0"
         raise ColmapError(msg)
     camera_from_world = rigid(quaternion_to_matrix(values[:4]), values[4:])
-    return RegisteredImage(number=number, name=name, camera=camera, world_from_camera=inverse_rigid(camera_from_world))
+    return RegisteredImage(
+        image_id=image_id, name=name, camera_id=camera_id, world_from_camera=inverse_rigid(camera_from_world)
+    )
 
 
 def points_of(  # noqa: PLR0913 - the columns of the file

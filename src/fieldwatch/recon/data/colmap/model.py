@@ -14,15 +14,15 @@ class RegisteredImage:
     """One photo that COLMAP placed.
 
     Attributes:
-        number: COLMAP's image id.
+        image_id: COLMAP's image id.
         name: relative to the folder of photos.
-        camera: id of its lens.
+        camera_id: id of its lens.
         world_from_camera: float64.
     """
 
-    number: int
+    image_id: int
     name: str
-    camera: int
+    camera_id: int
     world_from_camera: Float[Tensor, "4 4"]
 
 

@@ -8,15 +8,15 @@ from fieldwatch.recon.data.colmap import binary, text
 from fieldwatch.recon.data.colmap.error import ColmapError
 from fieldwatch.recon.data.colmap.model import ColmapModel, SparsePoints
 from fieldwatch.recon.data.photos import (
-    Candidate,
+    PhotoCandidate,
+    PhotoFolder,
     PhotoOptions,
     PhotoSet,
-    PictureFolder,
-    Sifted,
-    View,
+    PosedPhoto,
+    UsablePhotos,
     assemble,
+    check_photos,
     shortened,
-    sift_photos,
 )
 
 _MODEL_FOLDERS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
@@ -46,10 +46,10 @@ def read_colmap_model(folder: Path | str) -> ColmapModel:
             "and run COLMAP again"
         )
         raise ColmapError(msg)
-    lost = [image for image in registered if image.camera not in lenses]
-    if lost:
+    orphans = [image for image in registered if image.camera_id not in lenses]
+    if orphans:
         msg = (
-            f"photo {lost[0].name!r} in {images} was taken with camera {lost[0].camera}, {cameras.name} has "
+            f"photo {orphans[0].name!r} in {images} was taken with camera {orphans[0].camera_id}, {cameras.name} has "
             f"{sorted(lenses)}: the files belong to different models; copy all three from one"
         )
         raise ColmapError(msg)
@@ -79,71 +79,77 @@ def read_colmap(
     """
     folder = Path(folder).expanduser()
     options = options or PhotoOptions()
-    place, notes = _find_model(folder)
-    model = read_colmap_model(place)
-    pictures = PictureFolder(_photo_folder(folder, images))
-    drawn = _mask_folder(folder, masks)
+    model_folder, notes = _find_model(folder)
+    model = read_colmap_model(model_folder)
+    photo_folder = PhotoFolder(_photo_folder(folder, images))
+    mask_folder = _mask_folder(folder, masks)
     candidates = [
-        Candidate(name=i.name, path=pictures.find(i.name), mask=None if drawn is None else drawn.find_mask(i.name))
+        PhotoCandidate(
+            name=i.name,
+            path=photo_folder.find(i.name),
+            mask=None if mask_folder is None else mask_folder.find_mask(i.name),
+        )
         for i in model.images
     ]
-    sifted = sift_photos(
+    usable = check_photos(
         candidates,
         skip=options.skip_unreadable,
         leave_out=options.leave_out,
-        source=f"the model {place}",
-        where=pictures.holds,
+        source=f"the model {model_folder}",
+        where=photo_folder.holds,
     )
-    notes += sifted.notes
-    unused = pictures.unused(candidate.path for candidate in candidates if candidate.path is not None)
+    notes += usable.notes
+    unused = photo_folder.unused(candidate.path for candidate in candidates if candidate.path is not None)
     if unused:
         notes.append(f"{len(unused)} photos are not in the model and are not used: {shortened(unused)}")
     photos = assemble(
-        _views(model, sifted),
+        _views(model, usable),
         options,
         points=model.points.positions.float(),
         colours=model.points.colours,
         source=str(folder),
-        left_out=sifted.left_out,
+        left_out=usable.left_out,
     )
     return _without_held_out_points(photos, model, notes)
 
 
-def _views(model: ColmapModel, sifted: Sifted) -> list[View]:
+def _views(model: ColmapModel, usable: UsablePhotos) -> list[PosedPhoto]:
     """What the model says about every photo that can be used."""
     return [
-        View(
+        PosedPhoto(
             name=image.name,
             path=photo.path,
-            lens=model.lenses[image.camera],
+            lens=model.lenses[image.camera_id],
             world_from_camera=image.world_from_camera,
             mask=photo.mask,
             transparent=photo.transparent,
             blank=photo.blank,
         )
         for image in model.images
-        if (photo := sifted.photos.get(image.name)) is not None
+        if (photo := usable.photos.get(image.name)) is not None
     ]
 
 
 def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[str]) -> PhotoSet:
-    numbers = {image.name: image.number for image in model.images}
-    kept = _seen_by(model.points, [numbers[photos.names[i]] for i in photos.train])
-    if not len(kept):
+    image_ids = {image.name: image.image_id for image in model.images}
+    keep = _observed_by(model.points, [image_ids[photos.names[i]] for i in photos.train])
+    if not len(keep):
         notes.append(f"{photos.source} has no points: Gaussians have to start from random ones")
-    if not kept.all():
-        notes.append(f"{int((~kept).sum())} of {len(kept)} points are left out: no photo to train on sees them")
-    return photos.having(points=photos.points[kept], colours=photos.colours[kept], notes=(*notes, *photos.notes))
+    if not keep.all():
+        notes.append(f"{int((~keep).sum())} of {len(keep)} points are left out: no photo to train on sees them")
+    return photos.having(points=photos.points[keep], colours=photos.colours[keep], notes=(*notes, *photos.notes))
 
 
-def _seen_by(points: SparsePoints, numbers: list[int]) -> torch.Tensor:
+def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:
     """Tell which points some of these photos see; all, in a model without tracks."""
+    # Models of other tools come without tracks: nothing tells which points to leave out.
     if not len(points.track_images):
         return torch.ones(len(points.positions), dtype=torch.bool)
-    training = torch.isin(points.track_images, torch.tensor(numbers))
-    seen = torch.zeros(len(points.positions), dtype=torch.bool)
-    seen[points.track_points[training]] = True
-    return seen
+    # A point that only held-out photos observe would leak their geometry into training.
+    training = torch.isin(points.track_images, torch.tensor(image_ids))
+    observed = torch.zeros(len(points.positions), dtype=torch.bool)
+    observed[points.track_points[training]] = True
+    return observed
 
 
 def _ending(folder: Path) -> str:
@@ -155,16 +161,17 @@ def _find_model(folder: Path) -> tuple[Path, list[str]]:
     if not folder.is_dir():
         msg = f"{folder} is no folder: give the one that holds images/ and sparse/, as COLMAP leaves it"
         raise ColmapError(msg)
-    several = [path for path in sorted((folder / "sparse").glob("*")) if path.is_dir() and _has_model(path)]
-    if len(several) > 1:
-        best = max(several, key=lambda path: (path / f"images.{_ending(path)}").stat().st_size)
-        return best, [f"of {len(several)} models in {folder / 'sparse'} the largest one is used: {best.name}"]
+    # COLMAP numbers the components of a disconnected reconstruction; the file size stands for the number of photos.
+    models = [path for path in sorted((folder / "sparse").glob("*")) if path.is_dir() and _has_model(path)]
+    if len(models) > 1:
+        best = max(models, key=lambda path: (path / f"images.{_ending(path)}").stat().st_size)
+        return best, [f"of {len(models)} models in {folder / 'sparse'} the largest one is used: {best.name}"]
     for name in _MODEL_FOLDERS:
         if _has_model(folder / name):
             return folder / name, []
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     msg = (
-        f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in sparse/0; found: {found}): "
+        f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in sparse/0; found: {entries}): "
         "give the folder that holds images/ and sparse/, or run 'colmap automatic_reconstructor' on the photos first"
     )
     raise ColmapError(msg)
@@ -184,9 +191,9 @@ def _photo_folder(folder: Path, images: Path | str | None) -> Path:
     return next((folder / name for name in _PHOTO_FOLDERS if (folder / name).is_dir()), folder)
 
 
-def _mask_folder(folder: Path, masks: Path | str | None) -> PictureFolder | None:
+def _mask_folder(folder: Path, masks: Path | str | None) -> PhotoFolder | None:
     chosen = folder / (masks or "masks")
     if masks is not None and not chosen.is_dir():
         msg = f"{chosen} is no folder: give the folder of the masks, or none to use every pixel"
         raise ColmapError(msg)
-    return PictureFolder(chosen) if chosen.is_dir() else None
+    return PhotoFolder(chosen) if chosen.is_dir() else None

@@ -21,13 +21,13 @@ def read_cameras(path: Path) -> dict[int, Lens]:
         ColmapError: a line is not what it should be.
     """
     lenses: dict[int, Lens] = {}
-    for place, line in _lines(path):
-        words = line.split()
-        if not words:
+    for line_number, line in _lines(path):
+        fields = line.split()
+        if not fields:
             continue
-        number, width, height = _parsed(path, place, line, lambda w=words: (int(w[0]), int(w[2]), int(w[3])))
-        parameters = _parsed(path, place, line, lambda w=words: [float(word) for word in w[4:]])
-        lenses[number] = lens_of(path, number, words[1], (width, height), parameters)
+        camera_id, width, height = _parsed(path, line_number, line, lambda w=fields: (int(w[0]), int(w[2]), int(w[3])))
+        parameters = _parsed(path, line_number, line, lambda w=fields: [float(word) for word in w[4:]])
+        lenses[camera_id] = lens_of(path, camera_id, fields[1], (width, height), parameters)
     return lenses
 
 
@@ -39,14 +39,16 @@ def read_images(path: Path) -> list[RegisteredImage]:
     """
     images: list[RegisteredImage] = []
     lines = _lines(path)
-    for place, line in lines:
+    for line_number, line in lines:
         if not line.strip():
             continue  # between the comments and the first photo
-        words = line.split(maxsplit=9)
-        number, camera = _parsed(path, place, line, lambda w=words: (int(w[0]), int(w[8])))
-        pose = _parsed(path, place, line, lambda w=words: [float(word) for word in w[1:8]])
-        name = _parsed(path, place, line, lambda w=words: w[9].strip())
-        images.append(image_of(path, number, name, camera, pose))
+        # File names may contain spaces, so the tenth field is the rest of the line.
+        fields = line.split(maxsplit=9)
+        image_id, camera_id = _parsed(path, line_number, line, lambda w=fields: (int(w[0]), int(w[8])))
+        pose = _parsed(path, line_number, line, lambda w=fields: [float(word) for word in w[1:8]])
+        name = _parsed(path, line_number, line, lambda w=fields: w[9].strip())
+        images.append(image_of(path, image_id, name, camera_id, pose))
+        # The second line of a pair holds the 2D observations, which are not used.
         next(lines, None)
     return images
 
@@ -59,15 +61,17 @@ def read_points(path: Path) -> SparsePoints:
     """
     rows: list[list[float]] = []
     owners: list[int] = []
-    seen: list[int] = []
-    for place, line in _lines(path):
-        words = line.split()
-        if not words:
+    image_ids: list[int] = []
+    for line_number, line in _lines(path):
+        fields = line.split()
+        if not fields:
             continue
-        track = _parsed(path, place, line, lambda w=words: np.array([int(word) for word in w[8::2]], np.int64).tolist())
-        rows.append(_parsed(path, place, line, lambda w=words: [float(w[i]) for i in range(1, 8)]))
+        track = _parsed(
+            path, line_number, line, lambda w=fields: np.array([int(word) for word in w[8::2]], np.int64).tolist()
+        )
+        rows.append(_parsed(path, line_number, line, lambda w=fields: [float(w[i]) for i in range(1, 8)]))
         owners += [len(rows) - 1] * len(track)
-        seen += track
+        image_ids += track
     table = np.array(rows, np.float64).reshape(-1, 7)
     return points_of(
         path,
@@ -75,22 +79,22 @@ def read_points(path: Path) -> SparsePoints:
         colours=table[:, 3:6].clip(0, 255).astype(np.uint8),
         errors=table[:, 6],
         track_points=np.array(owners, np.int64),
-        track_images=np.array(seen, np.int64),
+        track_images=np.array(image_ids, np.int64),
     )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Number and text of every line that is no comment."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        yield from ((place, line) for place, line in enumerate(file, 1) if not line.startswith("#"))
+        yield from ((line_number, line) for line_number, line in enumerate(file, 1) if not line.startswith("#"))
 
 
-def _parsed(path: Path, place: int, line: str, parse: Callable[[], _T]) -> _T:
+def _parsed(path: Path, line_number: int, line: str, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
     except (ValueError, IndexError, OverflowError) as error:
         msg = (
-            f"line {place} of {path} is {line.strip()[:80]!r}, which is not what COLMAP writes ({error}): "
+            f"line {line_number} of {path} is {line.strip()[:80]!r}, which is not what COLMAP writes ({error}): "
             "export the model again with 'colmap model_converter'"
         )
         raise ColmapError(msg) from error

@@ -22,12 +22,13 @@ def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
     names = output_names(photos.names, ".png", drop_suffix=True)
     lenses: dict[int, Lens] = {}
     images: list[tuple[int, str, int, list[float]]] = []
-    numbers: dict[Lens, int] = {}
+    camera_ids: dict[Lens, int] = {}
     for name, photo in zip(names, photos, strict=True):
         lens = _lens(photo.camera)
-        camera = numbers.setdefault(lens, len(numbers) + 1)
-        lenses[camera] = lens
-        images.append((photo.index + 1, name, camera, _pose(photo.camera)))
+        # Equal lenses share one camera, as in a reconstruction with a single calibration.
+        camera_id = camera_ids.setdefault(lens, len(camera_ids) + 1)
+        lenses[camera_id] = lens
+        images.append((photo.index + 1, name, camera_id, _pose(photo.camera)))
         _save(Image.fromarray(photo.image.numpy()), output_path(folder, "images", name))
         if photo.mask is not None:
             _save(Image.fromarray(photo.mask.numpy()), output_path(folder, "masks", f"{name}.png"))

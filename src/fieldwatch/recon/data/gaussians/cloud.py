@@ -51,10 +51,12 @@ class GaussianCloud:
         """
         if self.filter_3d is None:
             return self
+        # In float64: the opacity factor is a small difference of logarithms.
         variances = (2 * self.log_scales.double()).exp()
         smoothed = variances + self.filter_3d.double()[:, None].square()
         shrink = 0.5 * (variances.log() - smoothed.log()).sum(-1)
         log_opacity = torch.nn.functional.logsigmoid(self.opacity_logits.double()) + shrink
+        # logit(p) = log p - log(1 - p), from log p alone; the clamp keeps p below 1.
         logits = log_opacity - torch.log(-torch.expm1(log_opacity.clamp_max(-1e-12)))
         return GaussianCloud(
             means=self.means,

@@ -14,13 +14,13 @@ from fieldwatch.recon.data.gaussians.cloud import GaussianCloud
 from fieldwatch.recon.data.gaussians.ply import columns, read_vertices, write_matrix, write_vertices
 from fieldwatch.recon.formats import PlyError, Table
 
-_PLACE = ("x", "y", "z")
+_POSITION = ("x", "y", "z")
 _NORMAL = ("nx", "ny", "nz")
 _CONSTANT = ("f_dc_0", "f_dc_1", "f_dc_2")
 _SCALES = ("scale_0", "scale_1", "scale_2")
 _ROTATION = ("rot_0", "rot_1", "rot_2", "rot_3")
 _COLOUR = ("red", "green", "blue")
-_NEEDED = (*_PLACE, *_CONSTANT, "opacity", *_SCALES, *_ROTATION)
+_NEEDED = (*_POSITION, *_CONSTANT, "opacity", *_SCALES, *_ROTATION)
 _EIGHT_BIT = math.log(2 * 255 - 1)  # logit of 1 - half a step of 8 bits
 _REST_COUNTS = (0, 9, 24, 45)  # three channels of 0, 3, 8 or 15 functions
 
@@ -48,10 +48,11 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
         )
         raise PlyError(msg)
     known = {*_NEEDED, *rest, *_NORMAL, "filter_3D"}
+    # The file stores all coefficients of red, then green, then blue.
     harmonics = torch.from_numpy(columns(table, rest)).unflatten(1, (3, -1)) if rest else torch.zeros(len(table), 3, 0)
     logits, notes = _finite_opacities(path, _tensor(table, ["opacity"])[:, 0])
     cloud = GaussianCloud(
-        means=_tensor(table, _PLACE),
+        means=_tensor(table, _POSITION),
         log_scales=_tensor(table, _SCALES),
         quaternions=_tensor(table, _ROTATION),
         opacity_logits=logits,
@@ -71,9 +72,10 @@ def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
     `filter_3d` and `extra` follow as columns of their own, which viewers skip; `cloud.fused()` makes them unnecessary.
     """
     path = Path(path)
+    # Back to the file's order: channel by channel.
     channels_first = cloud.rest.detach().mT.flatten(1)
-    parts: list[tuple[Sequence[str], Tensor]] = [
-        (_PLACE, cloud.means),
+    blocks: list[tuple[Sequence[str], Tensor]] = [
+        (_POSITION, cloud.means),
         (_NORMAL, torch.zeros_like(cloud.means)),
         (_CONSTANT, cloud.constant),
         ([f"f_rest_{i}" for i in range(channels_first.shape[1])], channels_first),
@@ -82,14 +84,14 @@ def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
         (_ROTATION, cloud.quaternions),
     ]
     if cloud.filter_3d is not None:
-        parts.append((["filter_3D"], cloud.filter_3d[:, None]))
-    parts += [([name], values[:, None]) for name, values in cloud.extra.items()]
-    names = [name for part, _ in parts for name in part]
+        blocks.append((["filter_3D"], cloud.filter_3d[:, None]))
+    blocks += [([name], values[:, None]) for name, values in cloud.extra.items()]
+    names = [name for block_names, _ in blocks for name in block_names]
     matrix = np.empty((len(cloud), len(names)), np.float32)
-    first = 0
-    for part, values in parts:
-        matrix[:, first : first + len(part)] = values.detach().cpu().float().numpy()
-        first += len(part)
+    column = 0
+    for block_names, values in blocks:
+        matrix[:, column : column + len(block_names)] = values.detach().cpu().float().numpy()
+        column += len(block_names)
     write_matrix(path, names, matrix)
     return path
 
@@ -103,14 +105,15 @@ def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[T
     path = Path(path).expanduser()
     table = read_vertices(path)
     names = table.dtype.names or ()
-    missing = [name for name in _PLACE if name not in names]
+    missing = [name for name in _POSITION if name not in names]
     if missing:
         msg = f"{path} has no column {', '.join(missing)} (it has {', '.join(names)}): give a cloud of points in space"
         raise PlyError(msg)
-    points = _tensor(table, _PLACE)
+    points = _tensor(table, _POSITION)
     _refuse_infinite(path, {"x, y, z": points})
     if not set(_COLOUR) <= set(names):
         return points, torch.full((len(points), 3), 255, dtype=torch.uint8)
+    # Integer colors count to 255, floating-point ones to 1.
     whole = all(np.issubdtype(table.dtype[name], np.integer) for name in _COLOUR)
     colours = columns(table, _COLOUR) * (1 if whole else 255)
     return points, torch.from_numpy(np.rint(colours).clip(0, 255).astype(np.uint8))
@@ -118,10 +121,10 @@ def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[T
 
 def write_point_ply(path: Path | str, points: Float[Tensor, "points 3"], colours: UInt8[Tensor, "points 3"]) -> Path:
     """Write a plain point cloud, with normals of 0, as 3D Gaussian splatting keeps its first points."""
-    kinds = [(name, "<f4") for name in (*_PLACE, *_NORMAL)] + [(name, "u1") for name in _COLOUR]
+    kinds = [(name, "<f4") for name in (*_POSITION, *_NORMAL)] + [(name, "u1") for name in _COLOUR]
     rows: NDArray[np.void] = np.zeros(len(points), np.dtype(kinds))
     for i in range(3):
-        rows[_PLACE[i]] = points[:, i].cpu().numpy()
+        rows[_POSITION[i]] = points[:, i].cpu().numpy()
         rows[_COLOUR[i]] = colours[:, i].cpu().numpy()
     write_vertices(Path(path), rows)
     return Path(path)
@@ -148,7 +151,7 @@ def _check_columns(path: Path, names: Sequence[str], count: int) -> None:
     if not missing:
         return
     if "f_dc_0" in missing:
-        kind = "a plain point cloud" if set(_PLACE) <= set(names) else "something else than Gaussians"
+        kind = "a plain point cloud" if set(_POSITION) <= set(names) else "something else than Gaussians"
         msg = (
             f"{path} has no colours of Gaussians (f_dc_0, f_dc_1, f_dc_2): it is {kind} of {count} vertices with "
             f"{', '.join(names[:12])}; give point_cloud/iteration_N/point_cloud.ply of a trained model"
@@ -162,7 +165,7 @@ def _check_values(path: Path, cloud: GaussianCloud) -> None:
     if not len(cloud):
         msg = f"{path} holds no Gaussian (0 vertices): the training that wrote it lost them all; give an earlier one"
         raise PlyError(msg)
-    parts = {
+    columns_by_name = {
         "x, y, z": cloud.means,
         "scale": cloud.log_scales,
         "rot": cloud.quaternions,
@@ -170,11 +173,13 @@ def _check_values(path: Path, cloud: GaussianCloud) -> None:
         "f_dc": cloud.constant,
         "f_rest": cloud.rest,
     }
-    _refuse_infinite(path, parts if cloud.filter_3d is None else {**parts, "filter_3D": cloud.filter_3d})
+    _refuse_infinite(
+        path, columns_by_name if cloud.filter_3d is None else {**columns_by_name, "filter_3D": cloud.filter_3d}
+    )
 
 
-def _refuse_infinite(path: Path, parts: dict[str, Tensor]) -> None:
-    for name, values in parts.items():
+def _refuse_infinite(path: Path, columns_by_name: dict[str, Tensor]) -> None:
+    for name, values in columns_by_name.items():
         if bool(torch.isfinite(values).all()):
             continue
         rows = torch.nonzero(~torch.isfinite(values.flatten(1) if values.ndim > 1 else values[:, None]).all(1))[:, 0]

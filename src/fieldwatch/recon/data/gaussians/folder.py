@@ -45,9 +45,9 @@ class SplatFolder:
         """
         wanted = self.iterations[-1] if iteration is None else iteration
         if wanted not in self.iterations:
-            there = ", ".join(map(str, self.iterations))
+            available = ", ".join(map(str, self.iterations))
             nearest = min(self.iterations, key=lambda other: abs(other - wanted))
-            msg = f"{self.folder} has no iteration {wanted}: it has {there}; give -i {nearest}"
+            msg = f"{self.folder} has no iteration {wanted}: it has {available}; give -i {nearest}"
             raise SplatFolderError(msg)
         return self.folder / "point_cloud" / f"iteration_{wanted}" / _PLY
 
@@ -71,12 +71,12 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
     if not folder.is_dir():
         msg = f"{folder} is no folder: give the output folder of a splat training (with point_cloud/iteration_N in it)"
         raise SplatFolderError(msg)
-    found = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
-    iterations = sorted(int(match[1]) for match, path in found if match and (path / _PLY).is_file())
+    matches = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
+    iterations = sorted(int(match[1]) for match, path in matches if match and (path / _PLY).is_file())
     if not iterations:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
         msg = (
-            f"{folder} holds no trained splats (point_cloud/iteration_N/{_PLY}; found: {there}): give the output "
+            f"{folder} holds no trained splats (point_cloud/iteration_N/{_PLY}; found: {entries}): give the output "
             "folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)
@@ -108,6 +108,7 @@ def write_splat_folder(
         settings: for `cfg_args`; plain values. Written unless None.
     """
     folder = Path(folder)
+    # The point cloud first: a folder without it is no run, whatever else lies in it.
     path = write_gaussian_ply(output_path(folder, "point_cloud", f"iteration_{iteration}", _PLY), gaussians)
     if cameras:
         rows = [_camera_row(number, camera) for number, camera in enumerate(cameras)]
@@ -145,6 +146,7 @@ def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
         raise SplatFolderError(msg)
     try:
         rows = json.loads(path.read_text("utf-8"))
+        # Of several cameras with one name the last one wins.
         cameras = {str(row["img_name"]): _camera(row) for row in rows}
     except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         msg = f"{path} cannot be read as the cameras of a splat training ({error!r}): copy it again from its run"

@@ -38,9 +38,10 @@ def _vertices(reader: PlyReader) -> Table:
         if element.lists or (element.name == "vertex" and not element.properties):
             raise PlyError(f"it has lists before or in its vertices, or vertices without properties ({element.name})")
         (table,) = reader.read(element)
-    if reader.ascii and names[-1] == "vertex" and reader.left():
+    # Left-over numbers in ASCII mean that rows have another width than the header says.
+    if reader.ascii and names[-1] == "vertex" and reader.remaining():
         raise PlyError(
-            f"{reader.left()} numbers follow its {len(table)} vertices, expected none: its rows are not rows of "
+            f"{reader.remaining()} numbers follow its {len(table)} vertices, expected none: its rows are not rows of "
             f"{len(table.dtype.names or ())} numbers; write it again"
         )
     return table
@@ -50,16 +51,17 @@ def columns(table: Table, names: Sequence[str]) -> NDArray[np.float32]:
     """Return some columns as one float32 matrix, rows first."""
     order = list(table.dtype.names or ())
     kinds = {table.dtype[name] for name in order}
+    # A table of float32 columns only can be viewed as a matrix without a copy.
     if names and kinds == {np.dtype(np.float32)}:
-        places = [order.index(name) for name in names]
+        positions = [order.index(name) for name in names]
         matrix = table.view(np.float32).reshape(len(table), len(order))
-        first = places[0]
-        last = places[-1] + 1
-        return matrix[:, first:last] if places == list(range(first, last)) else matrix[:, places]
-    made = np.empty((len(table), len(names)), np.float32)
+        first = positions[0]
+        last = positions[-1] + 1
+        return matrix[:, first:last] if positions == list(range(first, last)) else matrix[:, positions]
+    matrix_copy = np.empty((len(table), len(names)), np.float32)
     for column, name in enumerate(names):
-        made[:, column] = table[name]
-    return made
+        matrix_copy[:, column] = table[name]
+    return matrix_copy
 
 
 def write_matrix(path: Path, names: Sequence[str], matrix: NDArray[np.float32]) -> None:

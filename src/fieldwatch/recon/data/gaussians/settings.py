@@ -14,9 +14,10 @@ def parse_settings(text: str, path: Path) -> dict[str, Any]:
         SplatFolderError: the text is no such call, or an argument is no plain value.
     """
     try:
+        # Parsed, never evaluated: the file comes from other people's runs.
         call = ast.parse(text.strip(), mode="eval").body
-        words = call.keywords if isinstance(call, ast.Call) and not call.args else []
-        settings = {word.arg: ast.literal_eval(word.value) for word in words if word.arg is not None}
+        keywords = call.keywords if isinstance(call, ast.Call) and not call.args else []
+        settings = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg is not None}
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
         raise SplatFolderError(_unreadable(path, text)) from error
     if not settings and text.replace(" ", "").strip() != "Namespace()":

@@ -2,6 +2,7 @@
 
 from fieldwatch.recon.data.normal_maps.captures import read_normal_captures
 from fieldwatch.recon.data.normal_maps.checks import NormalCheck, check_normal_maps
+from fieldwatch.recon.data.normal_maps.contact_sheet import normal_map_sheet
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.folder import read_normal_maps
 from fieldwatch.recon.data.normal_maps.integrate import integrate_normals
@@ -10,8 +11,7 @@ from fieldwatch.recon.data.normal_maps.mesh_scene import MeshScene, unit_sphere_
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.data.normal_maps.opening import NormalLayout, normal_layout, open_normal_maps
 from fieldwatch.recon.data.normal_maps.resize import scaled_normal_view
-from fieldwatch.recon.data.normal_maps.scene import NormalScene, PlacedForm, SolidUnion
-from fieldwatch.recon.data.normal_maps.sheet import draw_normal_maps
+from fieldwatch.recon.data.normal_maps.scene import NormalScene, PlacedShape, SolidUnion
 from fieldwatch.recon.data.normal_maps.synthetic import ring_cameras, synthetic_normal_maps
 from fieldwatch.recon.data.normal_maps.write import write_normal_maps
 
@@ -23,12 +23,12 @@ __all__ = [
     "NormalScene",
     "NormalSet",
     "NormalView",
-    "PlacedForm",
+    "PlacedShape",
     "SolidUnion",
     "check_normal_maps",
-    "draw_normal_maps",
     "integrate_normals",
     "normal_layout",
+    "normal_map_sheet",
     "open_normal_maps",
     "read_mask_file",
     "read_normal_captures",

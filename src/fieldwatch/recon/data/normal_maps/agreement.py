@@ -10,17 +10,17 @@ from jaxtyping import Bool, Float
 from scipy import ndimage
 from torch import Tensor
 
-from fieldwatch.recon.data.normal_maps.hull import Hull, sampled
+from fieldwatch.recon.data.normal_maps.hull import Hull, sample_view
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
-Turn = Callable[[NormalView, Float[Tensor, "n 3"]], Float[Tensor, "n 3"]]
+NormalTransform = Callable[[NormalView, Float[Tensor, "n 3"]], Float[Tensor, "n 3"]]
 """A guess at what the vectors in the files are: what it makes of them in the camera's axes."""
 
-_BLUR = 1.5  # pixels
+_OUTLINE_SIGMA = 1.5  # pixels
 _FLAT = 0.3  # a normal with less in the image plane says nothing about its direction there
 _GRAZING = 0.5  # a normal with a smaller cosine to its ray moves too much from pixel to pixel to be compared
-_APART = math.cos(math.radians(65))  # views further apart see little of the same; the hull is not the surface
-_FEWEST = 30
+_MIN_VIEW_COSINE = math.cos(math.radians(65))  # views further apart see little of the same; the hull is not the surface
+_MIN_SAMPLES = 30
 
 
 def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
@@ -29,52 +29,55 @@ def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n
     return normals
 
 
-def from_world(*signs: float) -> Turn:
+def from_world(*signs: float) -> NormalTransform:
     """Take the vectors, with some components negated while reading, for directions in the world."""
 
-    def turned(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
+    def transform(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
         rotation = view.camera.world_from_camera[:3, :3].double()
         return normals.double() * torch.tensor(signs, dtype=torch.float64) @ rotation
 
-    return turned
+    return transform
 
 
-def flipped(*signs: float) -> Turn:
+def flipped(*signs: float) -> NormalTransform:
     """Take some components for negated."""
     return lambda view, normals: normals * torch.tensor(signs).to(normals)  # noqa: ARG005 - one view is like another
 
 
-def outward_share(views: Sequence[NormalView], turn: Turn = as_read) -> tuple[float, float] | None:
+def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_read) -> tuple[float, float] | None:
     """Return how far normals at the outlines of the masks face outwards: the mean of x and of y, products of units.
 
     A smooth surface turns away from the camera at its outline, and its normal there lies across the outline: the two
     means are then near 0.5 and add up to nearly 1. A negative one tells of a component with the wrong sign. None if
     too few pixels tell.
     """
-    parts = [torch.zeros(0, 2, dtype=torch.float64)]
+    products = [torch.zeros(0, 2, dtype=torch.float64)]
     for view in views:
         edge, outwards = _outline(view.mask)
         edge &= view.known
-        normals = turn(view, view.normals[edge])[:, :2].double()
+        normals = transform(view, view.normals[edge])[:, :2].double()
+        # Only the direction in the image plane is compared with the outline.
         length = normals.norm(dim=-1)
-        told = length > _FLAT
-        parts.append((normals / length[:, None])[told] * outwards[edge][told])
-    means = torch.cat(parts)
-    return (float(means[:, 0].mean()), float(means[:, 1].mean())) if len(means) >= _FEWEST else None
+        informative = length > _FLAT
+        products.append((normals / length[:, None])[informative] * outwards[edge][informative])
+    means = torch.cat(products)
+    return (float(means[:, 0].mean()), float(means[:, 1].mean())) if len(means) >= _MIN_SAMPLES else None
 
 
 def _outline(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
     """Return the pixels just within a mask's outline (not along the picture's edge), and unit vectors out of it."""
     array = mask.numpy()
+    # border_value=1: where the object leaves the picture there is no outline.
     edge = array & ~np.asarray(ndimage.binary_erosion(array, border_value=1), np.bool_)
-    blurred = ndimage.gaussian_filter(array.astype(float), _BLUR, mode="nearest")
+    blurred = ndimage.gaussian_filter(array.astype(float), _OUTLINE_SIGMA, mode="nearest")
     down, across = (torch.from_numpy(ndimage.sobel(blurred, axis)) for axis in (0, 1))
+    # The mask falls off towards the outside, so its gradient points inwards.
     outwards = -torch.stack([across, down], -1)
     length = outwards.norm(dim=-1, keepdim=True)
     return torch.from_numpy(edge) & (length[..., 0] > 1e-6), outwards / length.clamp_min(1e-6)
 
 
-def median_disagreement(views: Sequence[NormalView], hull: Hull, turn: Turn = as_read) -> float | None:
+def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: NormalTransform = as_read) -> float | None:
     """Return the median angle, in degrees, between the normals that two views show at the same place of the hull.
 
     Only views less than 65 degrees apart are compared. The hull is not the surface: a healthy set has some ten
@@ -83,35 +86,36 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, turn: Turn = as
     points = hull.centres(hull.surface())
     if not len(points):
         return None
-    shown = [_shown(view, points, hull.cell, turn) for view in views]
+    samples = [_visible_normals(view, points, hull.cell, transform) for view in views]
     angles = [torch.zeros(0, dtype=torch.float64)]
-    for one, other in combinations(range(len(views)), 2):
-        if float(views[one].camera.forward @ views[other].camera.forward) < _APART:
+    for first, second in combinations(range(len(views)), 2):
+        if float(views[first].camera.forward @ views[second].camera.forward) < _MIN_VIEW_COSINE:
             continue
-        seen, normals = shown[one]
-        also, others = shown[other]
-        both = seen & also
-        angles.append((normals[both] * others[both]).sum(-1).clamp(-1, 1).acos())
-    every = torch.cat(angles)
-    return math.degrees(float(every.median())) if len(every) >= _FEWEST else None
+        first_visible, first_normals = samples[first]
+        second_visible, second_normals = samples[second]
+        both = first_visible & second_visible
+        angles.append((first_normals[both] * second_normals[both]).sum(-1).clamp(-1, 1).acos())
+    all_angles = torch.cat(angles)
+    return math.degrees(float(all_angles.median())) if len(all_angles) >= _MIN_SAMPLES else None
 
 
-def _shown(
-    view: NormalView, points: Float[Tensor, "n 3"], cell: float, turn: Turn
+def _visible_normals(
+    view: NormalView, points: Float[Tensor, "n 3"], cell: float, transform: NormalTransform
 ) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 3"]]:
     """Return which points a view sees, and the normals in the world that it shows there."""
-    inside, normals, depth = sampled(view, points)
-    normals = torch.nn.functional.normalize(turn(view, normals).double(), dim=-1)
+    inside, normals, depth = sample_view(view, points)
+    normals = torch.nn.functional.normalize(transform(view, normals).double(), dim=-1)
     pixels = view.camera.project(points)[0]
     # the nearest point per square as wide as a cell hides the others
-    wide = max(float(view.camera.fx * cell / depth.clamp_min(1e-6).median()), 1.0)
-    squares = (torch.where(inside[:, None], pixels, torch.zeros_like(pixels)) / wide).floor().long()
-    columns = int(view.size[1] / wide) + 1
-    place = squares[:, 1] * columns + squares[:, 0]
-    nearest = torch.full((columns * (int(view.size[0] / wide) + 1),), torch.inf, dtype=depth.dtype)
-    nearest = nearest.scatter_reduce(0, place[inside], depth[inside], "amin")
+    square_width = max(float(view.camera.fx * cell / depth.clamp_min(1e-6).median()), 1.0)
+    squares = (torch.where(inside[:, None], pixels, torch.zeros_like(pixels)) / square_width).floor().long()
+    columns = int(view.size[1] / square_width) + 1
+    square_index = squares[:, 1] * columns + squares[:, 0]
+    nearest = torch.full((columns * (int(view.size[0] / square_width) + 1),), torch.inf, dtype=depth.dtype)
+    # A z-buffer of the hull's points: per square the smallest depth.
+    nearest = nearest.scatter_reduce(0, square_index[inside], depth[inside], "amin")
     rays = torch.nn.functional.normalize(points - view.camera.position.to(points), dim=-1)
     world = normals @ view.camera.world_from_camera[:3, :3].T.double()
     steep = (world * rays).sum(-1).abs() > _GRAZING
     known = normals.square().sum(-1) > 0.5
-    return inside & known & steep & (depth <= nearest[place] + 2 * cell), world
+    return inside & known & steep & (depth <= nearest[square_index] + 2 * cell), world

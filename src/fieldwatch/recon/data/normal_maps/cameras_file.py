@@ -14,8 +14,8 @@ from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.geometry import Camera
 
 _KEY = re.compile(r"(world|scale)_mat_([0-9]{1,9})")
-_SKEW = 0.05  # pixels by which a skew may move the edge of the picture before no pinhole camera stands for it
-_HALF = 0.5  # from pixel centres at whole numbers, as in the layout, to centres at +0.5
+_MAX_SKEW_SHIFT = 0.05  # pixels by which a skew may move the edge of the picture before no pinhole camera stands for it
+_PIXEL_CENTRE_OFFSET = 0.5  # from pixel centres at whole numbers, as in the layout, to centres at +0.5
 
 
 class Projection(NamedTuple):
@@ -38,12 +38,14 @@ def decompose(projection: Float64[np.ndarray, "3 4"]) -> Projection:
     if not np.isfinite(projection).all() or abs(np.linalg.det(left)) <= 1e-12 * np.abs(left).max() ** 3:
         msg = f"a projection {projection.tolist()} that is singular or not finite: write K [R | t], K with fx, fy > 0"
         raise NormalMapError(msg)
+    # A projection is defined up to sign; a positive determinant makes R proper.
     projection = projection * np.sign(np.linalg.det(left))
     # RQ of A from the QR of A turned upside down: A = (flip R' flip)(flip Q')
     flip = np.eye(3)[::-1]
     lower, upper = np.linalg.qr((flip @ projection[:, :3]).T)
     intrinsics = flip @ upper.T @ flip
     rotation = flip @ lower.T
+    # RQ is unique only up to the signs of K's diagonal: make it positive.
     signs = np.diag(np.sign(np.diag(intrinsics)))
     intrinsics = intrinsics @ signs
     rotation = signs @ rotation
@@ -73,33 +75,36 @@ class CamerasFile:
     def camera(self, index: int, name: str, size: tuple[int, int]) -> Camera:
         """Return one camera in the frame of the unit sphere; `size` is (height, width)."""
         try:
-            parts = decompose((self.world[index] @ self.world_from_unit)[:3])
+            projection = decompose((self.world[index] @ self.world_from_unit)[:3])
         except NormalMapError as error:
             msg = f"{self.path}, view {index}: {error}"
             raise NormalMapError(msg) from error
-        (fx, skew, cx), (_, fy, cy), _ = parts.K.tolist()
-        moved = abs(skew) * max(cy, size[0] - cy) / fy
-        if moved > _SKEW:
+        (fx, skew, cx), (_, fy, cy), _ = projection.K.tolist()
+        edge_shift = abs(skew) * max(cy, size[0] - cy) / fy
+        if edge_shift > _MAX_SKEW_SHIFT:
             msg = (
                 f"{self.path}, view {index}: its matrix has a skew of {skew:.4g} (the edge of the picture moves by "
-                f"{moved:.3g} pixels), as from a rotation that is none: write K [R | t] with R orthonormal"
+                f"{edge_shift:.3g} pixels), as from a rotation that is none: write K [R | t] with R orthonormal"
             )
             raise NormalMapError(msg)
-        pose = torch.from_numpy(np.linalg.inv(parts.camera_from_world))
-        lens = {"fx": fx, "fy": fy, "cx": cx + _HALF, "cy": cy + _HALF}
+        pose = torch.from_numpy(np.linalg.inv(projection.camera_from_world))
+        # The layout puts pixel centers at integers, cameras here at +0.5.
+        lens = {"fx": fx, "fy": fy, "cx": cx + _PIXEL_CENTRE_OFFSET, "cy": cy + _PIXEL_CENTRE_OFFSET}
         return Camera(name=name, height=size[0], width=size[1], **lens, world_from_camera=pose)
 
     def _scale(self, matrices: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return the scale matrix that all views share; without any, the cameras are in the unit frame already."""
-        found = {i: matrices[f"scale_mat_{i}"] for i in self.world if f"scale_mat_{i}" in matrices}
-        if not found:
+        scales = {i: matrices[f"scale_mat_{i}"] for i in self.world if f"scale_mat_{i}" in matrices}
+        if not scales:
             return np.eye(4)
-        first = found[min(found)]
-        different = [i for i in self.world if i not in found or not np.allclose(found[i], first, rtol=1e-6, atol=1e-9)]
+        first = scales[min(scales)]
+        different = [
+            i for i in self.world if i not in scales or not np.allclose(scales[i], first, rtol=1e-6, atol=1e-9)
+        ]
         if different:
             msg = (
                 f"{self.path}: scale_mat of views {sorted(different)[:8]} is missing or differs from that of view "
-                f"{min(found)}: one object needs one scale_mat; write the same for every view"
+                f"{min(scales)}: one object needs one scale_mat; write the same for every view"
             )
             raise NormalMapError(msg)
         return first
@@ -110,7 +115,11 @@ def camera_matrices(
 ) -> tuple[Float64[np.ndarray, "4 4"], Float64[np.ndarray, "4 4"]]:
     """Return `world_mat` and `scale_mat` of a camera that stands in the frame of the unit sphere."""
     intrinsics = np.eye(4)
-    intrinsics[:3, :3] = [[camera.fx, 0, camera.cx - _HALF], [0, camera.fy, camera.cy - _HALF], [0, 0, 1]]
+    intrinsics[:3, :3] = [
+        [camera.fx, 0, camera.cx - _PIXEL_CENTRE_OFFSET],
+        [0, camera.fy, camera.cy - _PIXEL_CENTRE_OFFSET],
+        [0, 0, 1],
+    ]
     camera_from_unit = np.linalg.inv(camera.world_from_camera.detach().cpu().double().numpy())
     return intrinsics @ camera_from_unit @ np.linalg.inv(world_from_unit), world_from_unit
 
@@ -121,13 +130,13 @@ def _load(path: Path) -> dict[str, NDArray[np.float64]]:
         raise NormalMapError(msg)
     try:
         headers = read_npz_headers(path)
-        found = read_npz(
+        arrays = read_npz(
             path, [key for key, header in headers.items() if _KEY.fullmatch(key) and header.shape == (4, 4)]
         )
     except (ArrayFileError, OSError) as error:
         msg = f"{path} cannot be read as npz ({error}): write it with numpy.savez(path, world_mat_0=..., ...)"
         raise NormalMapError(msg) from error
-    matrices = {key: matrix.astype(np.float64) for key, matrix in found.items() if matrix.dtype.kind in "fiu"}
+    matrices = {key: matrix.astype(np.float64) for key, matrix in arrays.items() if matrix.dtype.kind in "fiu"}
     for key, header in headers.items():
         if _KEY.fullmatch(key) and (key not in matrices or not np.isfinite(matrices[key]).all()):
             msg = f"{path}: {key} has shape {header.shape} of {header.dtype} or is not finite: write 4x4 finite numbers"

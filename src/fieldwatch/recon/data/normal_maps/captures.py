@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
 from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, natural_key
+from fieldwatch.recon.data.normal_maps.enclosing_ball import EnclosingBall, cut_masks, object_ball, refuse_black
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.layout import (
     MASK_FOLDERS,
@@ -25,7 +26,6 @@ from fieldwatch.recon.data.normal_maps.layout import (
 )
 from fieldwatch.recon.data.normal_maps.map_files import MASK_SUFFIXES, NORMAL_SUFFIXES, read_mask_file, read_normal_file
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.recon.data.normal_maps.sphere import Ball, cut_masks, object_ball, refuse_black
 from fieldwatch.recon.geometry import Camera, Lens
 
 REACH = 0.8
@@ -33,12 +33,12 @@ REACH = 0.8
 
 MODEL_FOLDERS = ("sparse/0", "sparse", ".", "dense/sparse", "colmap/sparse/0")
 _NUMBER = re.compile(r"(\d+)$")
-_MOST = 0.75  # share of the views in whose masks a point of the object lies
-_PIXELS = 1.0  # a map of another size has the photo's shape to that many pixels, for rounding
+_ON_OBJECT_SHARE = 0.75  # share of the views in whose masks a point of the object lies
+_SHAPE_TOLERANCE = 1.0  # a map of another size has the photo's shape to that many pixels, for rounding
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parts:
+class _CaptureFiles:
     """What there is of one view."""
 
     name: str
@@ -85,18 +85,19 @@ def read_normal_captures(  # noqa: PLR0913 - what differs between people's folde
     if not 0 < ratio <= 1:
         msg = f"ratio={ratio}: the object is to reach that far from the origin of the unit sphere: give 0.8, at most 1"
         raise NormalMapError(msg)
-    maps = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
-    drawn = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
-    place = model_folder(folder, sparse)
-    model = _with_points_or_without(place)
-    parts = _joined(folder, maps, drawn, model, exclude)
-    views = [_view(part, model.lenses[part.image.camera], place, notes) for part in parts]
+    normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+    mask_folder = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
+    model_path = model_folder(folder, sparse)
+    model = _read_model(model_path)
+    captures = _matched_files(folder, normal_folder, mask_folder, model, exclude)
+    views = [_view(capture, model.lenses[capture.image.camera_id], model_path, notes) for capture in captures]
     refuse_black(views)
     views = in_opencv(views, axes, folder, notes)
     if fill_holes:
         views = [holes_filled(view, notes) for view in views]
     ball = object_ball(views)
-    notes += _about(views, ball, model)
+    notes += _object_notes(views, ball, model)
+    # The enclosing ball's radius becomes `ratio` in the unit frame.
     scale = ball.radius / ratio
     world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
     world_from_unit[:3, 3] = ball.centre
@@ -116,14 +117,14 @@ def model_folder(folder: Path, sparse: str | None = None) -> Path:
         NormalMapError: there is none.
     """
     names = (sparse,) if sparse else MODEL_FOLDERS
-    there = [folder / name for name in names if has_model(folder / name)]
-    if not there:
+    found = [folder / name for name in names if has_model(folder / name)]
+    if not found:
         msg = (
             f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in {' or '.join(names)}): "
             "copy it there, or say where it is (sparse)"
         )
         raise NormalMapError(msg)
-    return there[0]
+    return found[0]
 
 
 def has_model(folder: Path) -> bool:
@@ -131,23 +132,24 @@ def has_model(folder: Path) -> bool:
     return any(all((folder / f"{n}.{end}").is_file() for n in ("cameras", "images")) for end in ("bin", "txt"))
 
 
-def _with_points_or_without(place: Path) -> ColmapModel:
+def _read_model(folder: Path) -> ColmapModel:
     """Read a model; poses that are known from elsewhere come without any points, which is fine here.
 
     Raises:
         NormalMapError: no photo in it, or one of a camera that is not in it.
         ColmapError: a damaged file.
     """
-    ending = "bin" if (place / "cameras.bin").is_file() else "txt"
-    if _has_points(place / f"points3D.{ending}"):
-        return read_colmap_model(place)
+    # COLMAP itself prefers binary files where both are there.
+    ending = "bin" if (folder / "cameras.bin").is_file() else "txt"
+    if _has_points(folder / f"points3D.{ending}"):
+        return read_colmap_model(folder)
     files = binary if ending == "bin" else text
-    lenses = files.read_cameras(place / f"cameras.{ending}")
-    images = files.read_images(place / f"images.{ending}")
-    lost = [image.name for image in images if image.camera not in lenses]
-    if lost or not images:
-        what = f"the cameras of {_listed(lost)} are not in it" if lost else "no photo is in it"
-        msg = f"{place} is no whole model: {what}; copy cameras and images from one COLMAP model"
+    lenses = files.read_cameras(folder / f"cameras.{ending}")
+    images = files.read_images(folder / f"images.{ending}")
+    orphans = [image.name for image in images if image.camera_id not in lenses]
+    if orphans or not images:
+        what = f"the cameras of {_listed(orphans)} are not in it" if orphans else "no photo is in it"
+        msg = f"{folder} is no whole model: {what}; copy cameras and images from one COLMAP model"
         raise NormalMapError(msg)
     nothing = torch.zeros(0, dtype=torch.int64)
     points = SparsePoints(
@@ -171,61 +173,67 @@ def _has_points(path: Path) -> bool:
         return any(line.strip() and not line.startswith("#") for line in lines)
 
 
-def _joined(folder: Path, maps: Path, drawn: Path, model: ColmapModel, exclude: Sequence[str | int]) -> list[_Parts]:
+def _matched_files(
+    folder: Path, normal_folder: Path, mask_folder: Path, model: ColmapModel, exclude: Sequence[str | int]
+) -> list[_CaptureFiles]:
     """Return what belongs together by name, in natural order.
 
     Raises:
         NormalMapError: something is missing or there twice.
     """
-    normals = _by_name(maps, NORMAL_SUFFIXES)
-    masks = _by_name(drawn, MASK_SUFFIXES)
+    normals = _by_name(normal_folder, NORMAL_SUFFIXES)
+    masks = _by_name(mask_folder, MASK_SUFFIXES)
+    # Maps without subfolders are matched by the photo's file name alone.
     flat = not any("/" in name for name in (*normals, *masks))
     images = _images(model, flat=flat)
     known = set(normals) | set(masks) | set(images)
-    out = _left_out(known, exclude, folder)
-    there = {f"{maps.name}/": normals, f"{drawn.name}/": masks, "the COLMAP model": images}
-    lacks = {what: sorted(known - out - set(names), key=natural_key) for what, names in there.items()}
-    if wrong := [f"{what} lacks {_listed(names)}" for what, names in lacks.items() if names]:
+    excluded = _excluded_names(known, exclude, folder)
+    names_by_source = {f"{normal_folder.name}/": normals, f"{mask_folder.name}/": masks, "the COLMAP model": images}
+    lacks = {
+        source: sorted(known - excluded - set(names), key=natural_key) for source, names in names_by_source.items()
+    }
+    if wrong := [f"{source} lacks {_listed(names)}" for source, names in lacks.items() if names]:
         msg = (
             f"{folder}: normals, masks and poses are not there for the same photos: {'; '.join(wrong)}; files belong "
             "together by the photo's name: add what is missing, or leave these photos out (exclude)"
         )
         raise NormalMapError(msg)
-    used = sorted(known - out, key=natural_key)
+    used = sorted(known - excluded, key=natural_key)
     if not used:
         msg = f"{folder}: no photo with normals, mask and pose is left of {len(known)}: leave out fewer (exclude)"
         raise NormalMapError(msg)
-    return [_Parts(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
+    # View names become file names, so they must not contain folders.
+    return [_CaptureFiles(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
 
 
 def _by_name(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
     """Return the files in a folder and below it by the name of their photo, without extension."""
-    found = dict[str, Path]()
+    paths = dict[str, Path]()
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
         name = _photo_name(path.relative_to(folder).with_suffix("").as_posix())
-        if name in found:
-            msg = f"{found[name]} and {path} both belong to the photo {name!r}: remove or rename one of them"
+        if name in paths:
+            msg = f"{paths[name]} and {path} both belong to the photo {name!r}: remove or rename one of them"
             raise NormalMapError(msg)
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
     """Return the photos of a model by name without extension; without subfolders, if the maps have none."""
-    found = dict[str, RegisteredImage]()
+    images = dict[str, RegisteredImage]()
     for image in model.images:
         name = _photo_name(image.name.replace("\\", "/").removeprefix("./"))
         name = PurePosixPath(name).name if flat else name
-        if name in found:
+        if name in images:
             msg = (
-                f"photos {found[name].name!r} and {image.name!r} of the COLMAP model both belong to maps named "
+                f"photos {images[name].name!r} and {image.name!r} of the COLMAP model both belong to maps named "
                 f"{name!r}: give the maps the subfolders that the photos have, or remove one from the model"
             )
             raise NormalMapError(msg)
-        found[name] = image
-    return found
+        images[name] = image
+    return images
 
 
 def _photo_name(name: str) -> str:
@@ -233,55 +241,57 @@ def _photo_name(name: str) -> str:
     return path.with_suffix("").as_posix() if path.suffix.lower() in IMAGE_SUFFIXES else name
 
 
-def _left_out(known: set[str], exclude: Sequence[str | int], folder: Path) -> set[str]:
-    out = set[str]()
-    for one in exclude:
-        if isinstance(one, int):
-            fits = {name for name in known if (match := _NUMBER.search(name)) and int(match[1]) == one}
+def _excluded_names(known: set[str], exclude: Sequence[str | int], folder: Path) -> set[str]:
+    excluded = set[str]()
+    for wanted in exclude:
+        if isinstance(wanted, int):
+            matches = {name for name in known if (match := _NUMBER.search(name)) and int(match[1]) == wanted}
         else:
-            fits = {_photo_name(one)} & known
-        if len(fits) != 1:
-            what = "several photos have" if fits else "there is no photo with"
-            there = _listed(sorted(fits or known, key=natural_key))
-            msg = f"{folder}: {one!r} is to be left out, but {what} that name or number: choose of {there}"
+            matches = {_photo_name(wanted)} & known
+        if len(matches) != 1:
+            what = "several photos have" if matches else "there is no photo with"
+            choices = _listed(sorted(matches or known, key=natural_key))
+            msg = f"{folder}: {wanted!r} is to be left out, but {what} that name or number: choose of {choices}"
             raise NormalMapError(msg)
-        out |= fits
-    return out
+        excluded |= matches
+    return excluded
 
 
-def _view(part: _Parts, lens: Lens, place: Path, notes: list[str]) -> NormalView:
+def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]) -> NormalView:
     """Read one view; its camera stands in the coordinates of the model still."""
-    if lens.bends:
+    if lens.distorts:
         msg = (
-            f"{place}: the photo {part.image.name!r} was taken through a {lens.model} lens with distortion; normals "
+            f"{model_path}: the photo {capture.image.name!r} was taken through a {lens.model} lens with "
+            "distortion; normals "
             "are taken to be those of a pinhole camera: run 'colmap image_undistorter', make normals and masks of the "
             "photos in its images/, and use its sparse/"
         )
         raise NormalMapError(msg)
-    vectors = read_normal_file(part.normals)
-    mask = read_mask_file(part.mask)
-    height = int(vectors.shape[0])
-    width = int(vectors.shape[1])
-    _same_shape(part.normals, (width, height), f"its photo {part.image.name!r}", (lens.width, lens.height))
+    normals = read_normal_file(capture.normals)
+    mask = read_mask_file(capture.mask)
+    height = int(normals.shape[0])
+    width = int(normals.shape[1])
+    _same_shape(capture.normals, (width, height), f"its photo {capture.image.name!r}", (lens.width, lens.height))
     if mask.shape != (height, width):
-        _same_shape(part.mask, (mask.shape[1], mask.shape[0]), str(part.normals), (width, height))
+        _same_shape(capture.mask, (mask.shape[1], mask.shape[0]), str(capture.normals), (width, height))
         mask = _resampled(mask, height, width)
         notes.append("masks were brought to the size of their normals")
     if (lens.width, lens.height) != (width, height):
         notes.append("maps are of another size than their photos; their cameras were resized")
-    inner = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
-    pose = part.image.world_from_camera
-    camera = Camera(name=part.name, width=lens.width, height=lens.height, **inner, world_from_camera=pose)
-    return view_of_maps(camera.resized(width, height), vectors, mask)
+    intrinsics = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
+    pose = capture.image.world_from_camera
+    camera = Camera(name=capture.name, width=lens.width, height=lens.height, **intrinsics, world_from_camera=pose)
+    return view_of_maps(camera.resized(width, height), normals, mask)
 
 
-def _same_shape(path: Path, size: tuple[int, int], other: str, others: tuple[int, int]) -> None:
+def _same_shape(path: Path, size: tuple[int, int], other: str, other_size: tuple[int, int]) -> None:
     """Refuse a map that is no smaller or larger copy: it was cropped, turned or squeezed."""
     width, height = size
-    wide, high = others
-    if abs(width * high - height * wide) > _PIXELS * max(wide, high):
+    other_width, other_height = other_size
+    if abs(width * other_height - height * other_width) > _SHAPE_TOLERANCE * max(other_width, other_height):
         msg = (
-            f"{path} has {width}x{height} pixels and {other} {wide}x{high} (width x height), which is no smaller copy "
+            f"{path} has {width}x{height} pixels and {other} {other_width}x{other_height} (width x height), which "
+            "is no smaller copy "
             "of the same picture: make the map of the whole photo, with equal scale both ways"
         )
         raise NormalMapError(msg)
@@ -299,27 +309,29 @@ def _into_sphere(view: NormalView, centre: Float[Tensor, "3"], scale: float) -> 
     return replace(view, camera=replace(view.camera, world_from_camera=pose))
 
 
-def _about(views: Sequence[NormalView], ball: Ball, model: ColmapModel) -> list[str]:
+def _object_notes(views: Sequence[NormalView], ball: EnclosingBall, model: ColmapModel) -> list[str]:
     """Say what was found of the object: its ball, cut masks, and how many sparse points are on it."""
     where = ", ".join(f"{value:.4g}" for value in ball.centre.tolist())
     notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in the model"]
-    if cut := cut_masks(views):
-        notes.append(f"{len(cut)} masks touch the edge of their picture ({_listed(cut)}): the object may go on there")
+    if cut_names := cut_masks(views):
+        notes.append(
+            f"{len(cut_names)} masks touch the edge of their picture ({_listed(cut_names)}): the object may go on there"
+        )
     points = model.points.positions
     if not len(points):
         return notes
-    held = torch.stack([_holds(view, points) for view in views]).double().mean(0) >= _MOST
-    beyond = int((held & ((points - ball.centre).norm(dim=-1) > ball.radius)).sum())
-    said = f"{int(held.sum())} of {len(points)} sparse points lie in the masks of most views"
-    return [*notes, said + (f"; {beyond} of these lie outside the ball" if beyond else "")]
+    on_object = torch.stack([_inside_mask(view, points) for view in views]).double().mean(0) >= _ON_OBJECT_SHARE
+    beyond = int((on_object & ((points - ball.centre).norm(dim=-1) > ball.radius)).sum())
+    summary = f"{int(on_object.sum())} of {len(points)} sparse points lie in the masks of most views"
+    return [*notes, summary + (f"; {beyond} of these lie outside the ball" if beyond else "")]
 
 
-def _holds(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"]:
+def _inside_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"]:
     pixels, depth = view.camera.project(points)
     limits = torch.tensor([view.size[1], view.size[0]])
-    shown = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
-    column, row = torch.where(shown[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
-    return shown & view.mask[row, column]
+    in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+    column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    return in_picture & view.mask[row, column]
 
 
 def _counted(notes: Iterable[str]) -> list[str]:
@@ -328,5 +340,5 @@ def _counted(notes: Iterable[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8])
-    return f"{shown}, ... ({len(names)})" if len(names) > 8 else shown
+    listed = ", ".join(names[:8])
+    return f"{listed}, ... ({len(names)})" if len(names) > 8 else listed

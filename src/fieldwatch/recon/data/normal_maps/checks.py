@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from fieldwatch.recon.data.normal_maps.agreement import (
-    Turn,
+    NormalTransform,
     as_read,
     flipped,
     from_world,
@@ -22,21 +22,21 @@ from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import normals_from_depth
 
-_ROUND = 1e-4  # how far R R^T may be from 1
-_OFF_UNIT = 0.01
-_FACING = 0.99
-_COVERED = 0.95
-_OUTWARD = 0.6  # of 1; healthy sets have 0.9
-_DISAGREE = 35.0  # degrees
-_DEPTH_ANGLE = 10.0  # degrees
-_GRAZING = 0.3
-_FULL_ON = 0.8  # cosine to the ray around a hole that is none of the object
+_MAX_ROTATION_ERROR = 1e-4  # how far R R^T may be from 1
+_MAX_OFF_UNIT_SHARE = 0.01
+_MIN_FACING_SHARE = 0.99
+_MIN_COVERED_SHARE = 0.95
+_MIN_OUTWARD = 0.6  # of 1; healthy sets have 0.9
+_MAX_DISAGREEMENT = 35.0  # degrees
+_MAX_DEPTH_ANGLE = 10.0  # degrees
+_GRAZING_COSINE = 0.3
+_FRONTAL_COSINE = 0.8  # cosine to the ray around a hole that is none of the object
 _RAYS = 400
 _STEPS = 192
-_SMALL = 0.1  # an object that reaches no further is lost in the unit sphere
-_BEYOND = 0.001
-_LOOSE = 1.15  # the hull of few views reaches beyond the object
-_EXPLAINS = {  # what follows from a fault is not told beside it
+_MIN_REACH = 0.1  # an object that reaches no further is lost in the unit sphere
+_MAX_SPHERE_MISS_SHARE = 0.001
+_MAX_HULL_REACH = 1.15  # the hull of few views reaches beyond the object
+_CONSEQUENCES = {  # what follows from a fault is not told beside it
     "overlap": ("axes", "cross_view", "depth", "holes"),
     "axes": ("facing", "cross_view", "depth", "holes"),
     "rotation": ("hull", "silhouettes", "cross_view"),
@@ -72,13 +72,15 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     depth has the slopes of the normals.
     """
     views = normal_set.views
-    found = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
+    results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
+    # One hull serves all checks that need it: carving is the expensive part.
     hull = visual_hull(views)
-    found += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
-    checks = [check for check in found if check is not None]
-    explained = set[str]().union(*(_EXPLAINS.get(check.name, ()) for check in checks))
+    results += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
+    checks = [check for check in results if check is not None]
+    implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
+    # Errors first: readers often act on the first line alone.
     ranks = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted((c for c in checks if c.name not in explained), key=lambda check: ranks[check.severity]))
+    return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
 
 
 def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
@@ -86,7 +88,7 @@ def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         turn = view.camera.world_from_camera[:3, :3].double()
         off = float((turn @ turn.T - torch.eye(3, dtype=torch.float64)).abs().max())
-        if off > _ROUND or float(torch.linalg.det(turn)) < 0:
+        if off > _MAX_ROTATION_ERROR or float(torch.linalg.det(turn)) < 0:
             wrong[view.name] = off
     if not wrong:
         return None
@@ -106,7 +108,7 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
         shares[view.name] = max(off, view.off_unit)
     return _of_views(
         shares,
-        lambda share: share > _OFF_UNIT,
+        lambda share: share > _MAX_OFF_UNIT_SHARE,
         name="unit_length",
         severity="warning",
         message="of the normals in the mask are not of length 1 (by more than 2 %)",
@@ -121,7 +123,7 @@ def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
         shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
     return _of_views(
         shares,
-        lambda share: share > 1 - _FACING,
+        lambda share: share > 1 - _MIN_FACING_SHARE,
         name="facing",
         severity="error" if max(shares.values()) > 0.1 else "warning",
         message="of the normals in the mask face away from the camera",
@@ -132,60 +134,69 @@ def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
 def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     """Judge the signs of x and y by outlines, of z by facing; and whether the normals are in the world's axes."""
     share = outward_share(views)
-    towards = torch.cat([view.normals[view.valid][:, 2] for view in views])
-    if share is None or not len(towards):
+    z_values = torch.cat([view.normals[view.valid][:, 2] for view in views])
+    if share is None or not len(z_values):
         return None
-    signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((towards > 0).double().mean()) > 0.5 else 1.0)
-    guess: Turn = flipped(*signs)
-    best = abs(share[0]) + abs(share[1])
+    # Outlines judge x and y; visible normals must face the camera, which judges z.
+    signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((z_values > 0).double().mean()) > 0.5 else 1.0)
+    best_guess: NormalTransform = flipped(*signs)
+    best_share = abs(share[0]) + abs(share[1])
     name = ("x", "y", "z")
-    what = "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
+    diagnosis = (
+        "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
+    )
     remedy = {
         (1.0, -1.0, -1.0): "The file has the other axes: read it with axes='opencv' where it was 'opengl', or back.",
     }.get(signs, "Write them in OpenGL's axes: x right, y up, z to the viewer.")
-    world = max(
+    best_world = max(
         (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda turn: sum(outward_share(views, turn) or (0, 0))
     )
-    worldly = sum(outward_share(views, world) or (0, 0))
-    if worldly > max(best + 0.2, _OUTWARD):
-        guess = world
-        best = worldly
-        what = "the normals are in the axes of the world, not of the camera"
+    world_share = sum(outward_share(views, best_world) or (0, 0))
+    if world_share > max(best_share + 0.2, _MIN_OUTWARD):
+        best_guess = best_world
+        best_share = world_share
+        diagnosis = "the normals are in the axes of the world, not of the camera"
         remedy = "Give the folder of camera-space normals, or turn them by each camera's R."
-    elif best < _OUTWARD:
-        what = "no choice of signs makes the normals face outwards at the outlines of the masks"
+    elif best_share < _MIN_OUTWARD:
+        diagnosis = "no choice of signs makes the normals face outwards at the outlines of the masks"
         remedy = "Check which way x, y and z go in the files, and that masks and normals are of the same views."
     elif min(signs) > 0:
         return None
-    angles = [median_disagreement(views, hull, turn) for turn in (as_read, guess)]
+    # The angle before and after the correction shows whether the diagnosis explains the data.
+    angles = [median_disagreement(views, hull, turn) for turn in (as_read, best_guess)]
     across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, so taken by {angles[1]:.0f}"
     return NormalCheck(
         name="axes",
         severity="error",
-        message=f"{what} (outward share {sum(share):.2f}, so taken {best:.2f} of 1{across}).",
+        message=f"{diagnosis} (outward share {sum(share):.2f}, so taken {best_share:.2f} of 1{across}).",
         remedy=remedy,
     )
 
 
 def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views}
-    found = _of_views(
+    finding = _of_views(
         shares,
-        lambda share: share < _COVERED,
+        lambda share: share < _MIN_COVERED_SHARE,
         name="overlap",
         severity="error",
         message="of the mask have a normal",
         remedy="Masks and normals of a view must show the same: check the numbers in their names.",
         worst=min,
     )
-    better = _other_masks(views, [view for view in views if shares[view.name] < _COVERED])
-    return found if found is None or not better else replace(found, message=f"{found.message[:-1]}; {better}.")
+    better_fit = _other_masks(views, [view for view in views if shares[view.name] < _MIN_COVERED_SHARE])
+    return (
+        finding
+        if finding is None or not better_fit
+        else replace(finding, message=f"{finding.message[:-1]}; {better_fit}.")
+    )
 
 
 def _other_masks(views: Sequence[NormalView], wrong: Sequence[NormalView]) -> str:
     """Say which other masks fit better, for the first such view."""
     for view in wrong:
         fits = {other.name: _iou(view, other) for other in views if other.size == view.size}
+        # The mask that overlaps best often belongs to a neighbor: an index shifted by one.
         best = max(fits, key=lambda name: fits[name])
         if best != view.name and fits[best] > fits[view.name] + 0.05:
             return (
@@ -222,8 +233,9 @@ def _false_holes(view: NormalView) -> int:
     total = 0
     for number in range(1, count + 1):
         hole = torch.from_numpy(labels == number)
+        # The ring of pixels around the hole: at a true hole the surface turns away there.
         rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid
-        faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FULL_ON
+        faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FRONTAL_COSINE
         known = int((hole & view.known).sum())
         total += int(hole.sum()) if faces else known
     return total
@@ -239,29 +251,30 @@ def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
             remedy="Masks and cameras do not belong together, or scale_mat does not bring the object to the origin.",
         )
     reach = float(radii.max())
-    if reach < _SMALL:
+    if reach < _MIN_REACH:
         return NormalCheck(
             name="hull",
             severity="error",
             message=f"the object reaches only {reach:.2f} from the origin.",
             remedy="Make the scale of scale_mat smaller, so that the object fills the unit sphere.",
         )
-    beyond = {view.name: _beyond(view) for view in views}
+    beyond = {view.name: _sphere_miss_share(view) for view in views}
     worst = max(beyond, key=lambda name: beyond[name])
-    if beyond[worst] <= _BEYOND and reach <= _LOOSE:
+    if beyond[worst] <= _MAX_SPHERE_MISS_SHARE and reach <= _MAX_HULL_REACH:
         return None
     proof = f"; {beyond[worst]:.1%} of the mask of view {worst} miss the unit sphere" if beyond[worst] else ""
     return NormalCheck(
         name="hull",
-        severity="error" if beyond[worst] > _BEYOND else "warning",
+        severity="error" if beyond[worst] > _MAX_SPHERE_MISS_SHARE else "warning",
         message=f"the visual hull reaches {reach:.2f} from the origin{proof}: the object must lie in the unit sphere.",
         remedy="Make the scale of scale_mat larger, or move its centre to the object's.",
     )
 
 
-def _beyond(view: NormalView) -> float:
+def _sphere_miss_share(view: NormalView) -> float:
     """Share of the rays through a mask that miss the unit sphere: what they meet is outside of it."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    # Point of each ray that is nearest to the origin.
     nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
     return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
 
@@ -269,11 +282,11 @@ def _beyond(view: NormalView) -> float:
 def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     if not bool(hull.inside.any()):
         return None
-    grown = hull.grown()
-    shares = {view.name: _met(view, grown) for view in views if bool(view.mask.any())}
+    dilated = hull.dilated()
+    shares = {view.name: _hull_hit_share(view, dilated) for view in views if bool(view.mask.any())}
     return _of_views(
         shares,
-        lambda share: share < _COVERED,
+        lambda share: share < _MIN_COVERED_SHARE,
         name="silhouettes",
         severity="error",
         message="of the mask are met by what all masks leave of the object",
@@ -282,21 +295,22 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     )
 
 
-def _met(view: NormalView, hull: Hull) -> float:
+def _hull_hit_share(view: NormalView, hull: Hull) -> float:
     """Share of the rays through a mask, at most 400 of them, that meet the hull."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
+    # A few hundred rays estimate the share well enough.
     step = max(len(origins) // _RAYS, 1)
     origins = origins[::step]
     directions = directions[::step]
     middle = -(origins * directions).sum(-1, keepdim=True)
     along = middle + torch.linspace(-1.75, 1.75, _STEPS, dtype=middle.dtype) * hull.half
     points = origins[:, None] + along[..., None] * directions[:, None]
-    return float(hull.holds(points).any(-1).double().mean())
+    return float(hull.contains(points).any(-1).double().mean())
 
 
 def _cross_view(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     angle = median_disagreement(views, hull)
-    if angle is None or angle <= _DISAGREE:
+    if angle is None or angle <= _MAX_DISAGREEMENT:
         return None
     return NormalCheck(
         name="cross_view",
@@ -311,14 +325,15 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         if view.depth is None:
             continue
-        level = replace(view.camera, world_from_camera=torch.eye(4))
-        drawn, told = normals_from_depth(view.depth, level, mask=view.valid)
-        rays = torch.nn.functional.normalize(level.directions(), dim=-1)
-        told &= (view.normals * rays).sum(-1) < -_GRAZING
-        cosine = (drawn * torch.nn.functional.normalize(view.normals, dim=-1)).sum(-1)[told].double().clamp(-1, 1)
+        # Camera axes are all that matters here, so the pose may be the identity.
+        camera_at_origin = replace(view.camera, world_from_camera=torch.eye(4))
+        from_depth, valid = normals_from_depth(view.depth, camera_at_origin, mask=view.valid)
+        rays = torch.nn.functional.normalize(camera_at_origin.directions(), dim=-1)
+        valid &= (view.normals * rays).sum(-1) < -_GRAZING_COSINE
+        cosine = (from_depth * torch.nn.functional.normalize(view.normals, dim=-1)).sum(-1)[valid].double().clamp(-1, 1)
         covered = float((view.depth[view.mask] > 0).double().mean()) if bool(view.mask.any()) else 1.0
         angles[view.name] = 90.0 if covered < 0.5 or not len(cosine) else float(cosine.acos().rad2deg().median())
-    if not (wrong := [name for name, angle in angles.items() if angle > _DEPTH_ANGLE]):
+    if not (wrong := [name for name, angle in angles.items() if angle > _MAX_DEPTH_ANGLE]):
         return None
     return NormalCheck(
         name="depth",
@@ -342,17 +357,19 @@ def _of_views(  # noqa: PLR0913 - the parts of a finding
     worst: Callable[..., str] = max,
 ) -> NormalCheck | None:
     """Return a finding about the views whose share is wrong, with the worst of them."""
-    names = [view for view, share in shares.items() if wrong(share)]
+    names = [worst_view for worst_view, share in shares.items() if wrong(share)]
     if not names:
         return None
-    view = worst(names, key=lambda one: shares[one])
-    text = f"in {len(names)} of {len(shares)} views, {shares[view]:.1%} {message} (view {view!r}, the worst)."
+    worst_view = worst(names, key=lambda name_of_view: shares[name_of_view])
+    text = (
+        f"in {len(names)} of {len(shares)} views, {shares[worst_view]:.1%} {message} (view {worst_view!r}, the worst)."
+    )
     return NormalCheck(name=name, severity=severity, message=text, remedy=remedy)
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return f"{shown}, ... ({len(names)})" if len(names) > 5 else shown
+    listed = ", ".join(names[:5])
+    return f"{listed}, ... ({len(names)})" if len(names) > 5 else listed
 
 
 def _sign(value: float) -> float:

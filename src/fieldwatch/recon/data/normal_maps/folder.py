@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Paths:
+class _ViewFiles:
     """The files of one view."""
 
     normals: Path
@@ -76,14 +76,14 @@ def read_normal_maps(  # noqa: PLR0913 - what differs between people's folders
     paths = _paths(folder, cameras, normals, depth, frozenset(exclude), notes)
     views: list[NormalView] = []
     for index, files in paths.items():
-        vectors = read_normal_file(files.normals)
+        normal_map = read_normal_file(files.normals)
         mask = read_mask_file(files.mask)
-        _same_size(files.normals, vectors[..., 0], files.mask, mask)
-        distance = None if files.depth is None else read_depth_file(files.depth)
-        if files.depth is not None and distance is not None:
-            _same_size(files.normals, vectors[..., 0], files.depth, distance)
+        _same_size(files.normals, normal_map[..., 0], files.mask, mask)
+        depth_map = None if files.depth is None else read_depth_file(files.depth)
+        if files.depth is not None and depth_map is not None:
+            _same_size(files.normals, normal_map[..., 0], files.depth, depth_map)
         camera = cameras.camera(index, files.normals.stem, (mask.shape[0], mask.shape[1]))
-        views.append(view_of_maps(camera, vectors, mask, distance))
+        views.append(view_of_maps(camera, normal_map, mask, depth_map))
     views = in_opencv(views, axes, folder, notes)
     if fill_holes:
         views = [holes_filled(view, notes) for view in views]
@@ -103,62 +103,71 @@ def _paths(  # noqa: PLR0913, PLR0917 - what selects files
     depth: str | None,
     exclude: frozenset[int],
     notes: list[str],
-) -> dict[int, _Paths]:
+) -> dict[int, _ViewFiles]:
     """Return the files of every view, which must be there for the same views."""
-    chosen = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
-    maps = _numbered(chosen, NORMAL_SUFFIXES)
-    masks = _numbered(subfolder(folder, MASK_FOLDERS, "masks", notes), MASK_SUFFIXES)
-    distances = dict[int, Path]()
+    normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+    normal_files = _numbered(normal_folder, NORMAL_SUFFIXES)
+    mask_files = _numbered(subfolder(folder, MASK_FOLDERS, "masks", notes), MASK_SUFFIXES)
+    depth_files = dict[int, Path]()
     if depth is not None and (folder / depth).is_dir():
-        distances = _numbered(folder / depth, DEPTH_SUFFIXES)
-    known = set(maps) | set(masks) | set(cameras.world) | set(distances)
-    parts = {f"{chosen.name}/": maps, "masks": masks, CAMERAS: cameras.world}
-    parts |= {f"{depth}/": distances} if distances else {}
-    lacks = {what: sorted(known - exclude - set(there)) for what, there in parts.items()}
-    if wrong := [f"{what} lacks {short(numbers)}" for what, numbers in lacks.items() if numbers]:
+        depth_files = _numbered(folder / depth, DEPTH_SUFFIXES)
+    known = set(normal_files) | set(mask_files) | set(cameras.world) | set(depth_files)
+    files_by_source = {f"{normal_folder.name}/": normal_files, "masks": mask_files, CAMERAS: cameras.world}
+    files_by_source |= {f"{depth}/": depth_files} if depth_files else {}
+    lacks = {source: sorted(known - exclude - set(names_by_view)) for source, names_by_view in files_by_source.items()}
+    if wrong := [f"{source} lacks {shortened_numbers(numbers)}" for source, numbers in lacks.items() if numbers]:
         msg = (
             f"{folder}: normals, masks and cameras are not there for the same views: {'; '.join(wrong)} (views "
-            f"{short(sorted(known - exclude))} have some file); files belong together by the number in their names: "
+            f"{shortened_numbers(sorted(known - exclude))} have some file); files belong together by the number in "
+            "their names: "
             "add what is missing, or leave these views out (exclude)"
         )
         raise NormalMapError(msg)
     used = sorted(known - exclude)
     if unknown := exclude - known:
-        msg = f"{folder}: views {sorted(unknown)} are to be left out, but there are only {short(sorted(known))}"
+        msg = (
+            f"{folder}: views {sorted(unknown)} are to be left out, but there are only "
+            f"{shortened_numbers(sorted(known))}"
+        )
         raise NormalMapError(msg)
     if not used:
-        msg = f"{folder}: no view is left: all of {short(sorted(known))} are left out (exclude); leave out fewer"
+        msg = (
+            f"{folder}: no view is left: all of {shortened_numbers(sorted(known))} are left out (exclude); leave "
+            "out fewer"
+        )
         raise NormalMapError(msg)
+    # Gaps are legal, but often mean that a file is missing from all folders.
     if used != list(range(used[0], used[0] + len(used))):
-        notes.append(f"the indices of the views have gaps: {short(used)}")
-    return {i: _Paths(normals=maps[i], mask=masks[i], depth=distances.get(i)) for i in used}
+        notes.append(f"the indices of the views have gaps: {shortened_numbers(used)}")
+    return {i: _ViewFiles(normals=normal_files[i], mask=mask_files[i], depth=depth_files.get(i)) for i in used}
 
 
 def _numbered(folder: Path, suffixes: frozenset[str]) -> dict[int, Path]:
     """Return the files by the number at the end of their names."""
-    found = dict[int, Path]()
+    paths = dict[int, Path]()
     for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and not p.name.startswith(".")):
         match = _NUMBER.search(path.stem)
         if match is None:
             msg = f"{path} has no number at the end of its name: name files by index, as 00{path.suffix}"
             raise NormalMapError(msg)
-        if (other := found.get(int(match[1]))) is not None:
+        if (other := paths.get(int(match[1]))) is not None:
             msg = f"{other} and {path.name} both are of view {int(match[1])}: remove one, or give it another number"
             raise NormalMapError(msg)
-        found[int(match[1])] = path
-    return found
+        paths[int(match[1])] = path
+    return paths
 
 
-def _same_size(one: Path, values: Tensor, other: Path, others: Tensor) -> None:
-    if values.shape != others.shape:
+def _same_size(path: Path, values: Tensor, other_path: Path, other_values: Tensor) -> None:
+    if values.shape != other_values.shape:
         msg = (
-            f"{one} has {values.shape[1]}x{values.shape[0]} pixels and {other} {others.shape[1]}x{others.shape[0]} "
+            f"{path} has {values.shape[1]}x{values.shape[0]} pixels and {other_path} "
+            f"{other_values.shape[1]}x{other_values.shape[0]} "
             "(width x height): maps of a view have one size; write one of them again"
         )
         raise NormalMapError(msg)
 
 
-def short(numbers: Sequence[int]) -> str:
+def shortened_numbers(numbers: Sequence[int]) -> str:
     """Return numbers for a message, at most eight."""
-    shown = ", ".join(str(number) for number in numbers[:8])
-    return f"{shown}, ... ({len(numbers)})" if len(numbers) > 8 else shown
+    listed = ", ".join(str(number) for number in numbers[:8])
+    return f"{listed}, ... ({len(numbers)})" if len(numbers) > 8 else listed

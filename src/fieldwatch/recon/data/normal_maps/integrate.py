@@ -17,11 +17,11 @@ from fieldwatch.recon.geometry import Camera
 
 Array = NDArray[np.float64]
 
-_STEEP = 0.1
+_MIN_COSINE = 0.1
 """Least cosine between a normal and the ray. A pixel at the rim asks for a step without bound; with this one a sphere
 of 200 pixels comes out within 0.06 % (root mean square) instead of 0.28 %."""
-_COARSEST = 16  # pixels: smaller maps are solved from nothing
-_SMALL = 0.5
+_COARSEST_SIZE = 16  # pixels: smaller maps are solved from nothing
+_MIN_LENGTH = 0.5
 """A shorter normal is none."""
 
 
@@ -73,7 +73,7 @@ def integrate_normals(  # noqa: PLR0913 - the settings of the paper
         raise NormalMapError(msg)
     vectors, inside = _checked(normals, mask, camera)
     settings = _Settings(sharpness, rounds, tolerance, solver_tolerance, solver_steps)
-    depth = np.where(inside, np.exp(_level(vectors, inside, camera, settings).logs), 0.0)
+    depth = np.where(inside, np.exp(_solve_level(vectors, inside, camera, settings).logs), 0.0)
     return torch.from_numpy(_with_median(depth, inside, median))
 
 
@@ -85,34 +85,37 @@ class _Settings(NamedTuple):
     solver_steps: int
 
 
-class _Solution(NamedTuple):
+class _LevelSolution(NamedTuple):
     """The logarithm of the depth, 0 outside the mask; the weights of the four equations."""
 
     logs: Array
     weights: Array
 
 
-def _level(vectors: Array, inside: NDArray[np.bool_], camera: Camera, settings: _Settings) -> _Solution:
+def _solve_level(vectors: Array, inside: NDArray[np.bool_], camera: Camera, settings: _Settings) -> _LevelSolution:
     """Solve at one size, from the solution at half of it: an edge, which grows by a pixel a round, is there at once."""
     system = _System(vectors, inside, camera, settings.sharpness)
     logs = np.zeros(system.size)
     weights = system.weights(logs)
-    if max(inside.shape) > _COARSEST:
-        coarse = _level(*_halved(vectors, inside, camera), settings)
+    if max(inside.shape) > _COARSEST_SIZE:
+        coarse = _solve_level(*_halved(vectors, inside, camera), settings)
         logs = _doubled(coarse.logs)[: inside.shape[0], : inside.shape[1]][inside]
-        weights = [_doubled(one)[: inside.shape[0], : inside.shape[1]][inside] for one in coarse.weights]
+        # Both depth and edge weights are carried over; weights alone take a round per pixel to spread.
+        weights = [_doubled(weight)[: inside.shape[0], : inside.shape[1]][inside] for weight in coarse.weights]
     energy = np.inf
     for _ in range(settings.rounds):
-        logs = system.solved(logs, weights, settings.solver_tolerance, settings.solver_steps)
-        last = energy
+        logs = system.solve(logs, weights, settings.solver_tolerance, settings.solver_steps)
+        previous_energy = energy
         energy = system.energy(logs, weights)
-        if np.isfinite(last) and abs(energy - last) <= settings.tolerance * last:
+        # Stop when the weighted energy changes by less than the tolerance.
+        if np.isfinite(previous_energy) and abs(energy - previous_energy) <= settings.tolerance * previous_energy:
             break
         weights = system.weights(logs)
     maps = np.zeros((5, *inside.shape))
+    # Neutral weights outside the mask, for pixels that only the finer level has.
     maps[1:] = 0.5
     maps[:, inside] = np.stack([logs, *weights])
-    return _Solution(maps[0], maps[1:])
+    return _LevelSolution(maps[0], maps[1:])
 
 
 def _halved(vectors: Array, inside: NDArray[np.bool_], camera: Camera) -> tuple[Array, NDArray[np.bool_], Camera]:
@@ -122,10 +125,10 @@ def _halved(vectors: Array, inside: NDArray[np.bool_], camera: Camera) -> tuple[
     padded = np.pad(vectors * inside[..., None], padding)
     sums = padded.reshape(height, 2, width, 2, 3).sum((1, 3))
     length = np.sqrt(np.square(sums).sum(-1, keepdims=True))
-    known = length[..., 0] > _SMALL
+    known = length[..., 0] > _MIN_LENGTH
     lens = {"fx": camera.fx / 2, "fy": camera.fy / 2, "cx": camera.cx / 2, "cy": camera.cy / 2}
     half = replace(camera, height=height, width=width, **lens)
-    return np.where(known[..., None], sums / np.maximum(length, _SMALL), 0.0), known, half
+    return np.where(known[..., None], sums / np.maximum(length, _MIN_LENGTH), 0.0), known, half
 
 
 def _doubled(values: Array) -> Array:
@@ -143,11 +146,12 @@ def _checked(
         )
         raise NormalMapError(msg)
     vectors = normals.detach().cpu().double().numpy()
-    inside = mask.cpu().numpy() & (np.square(vectors).sum(-1) > _SMALL**2)
+    inside = mask.cpu().numpy() & (np.square(vectors).sum(-1) > _MIN_LENGTH**2)
     if not inside.any():
         msg = f"camera {camera.name!r}: no pixel of the mask has a normal: nothing can be integrated; check the files"
         raise NormalMapError(msg)
     rays = camera.to("cpu", torch.float64).directions().numpy()
+    # Mostly positive cosines mean OpenGL axes, not a wrong surface.
     away = float((np.einsum("ijk,ijk->ij", vectors, rays)[inside] > 0).mean())
     if away > 0.5:
         msg = (
@@ -164,48 +168,56 @@ class _System:
     def __init__(self, vectors: Array, inside: NDArray[np.bool_], camera: Camera, sharpness: float) -> None:
         self.size = int(inside.sum())
         self.sharpness = sharpness
+        # Unknowns are numbered; a border of -1 spares bounds checks at the edges.
         numbers = np.full(np.add(inside.shape, 2), -1)
         numbers[1:-1, 1:-1][inside] = np.arange(self.size)
         rays = camera.to("cpu", torch.float64).directions().numpy()
-        cosine = np.minimum(np.einsum("ijk,ijk->ij", vectors, rays)[inside], -_STEEP)
-        own = np.arange(self.size)
+        # Bounded away from 0: at grazing normals the equations would ask for infinite steps.
+        cosine = np.minimum(np.einsum("ijk,ijk->ij", vectors, rays)[inside], -_MIN_COSINE)
+        pixels = np.arange(self.size)
         self.rows: list[tuple[sparse.csr_array, Array]] = []
         for down, across in ((0, 1), (0, -1), (1, 0), (-1, 0)):
             shifted = numbers[1 + down : 1 + down + inside.shape[0], 1 + across : 1 + across + inside.shape[1]]
-            other = shifted[inside]
-            there = other >= 0
+            neighbours = shifted[inside]
+            has_neighbour = neighbours >= 0
             focal, component = (camera.fx, 0) if across else (camera.fy, 1)
-            factor = (across + down) * focal * cosine[there]
+            factor = (across + down) * focal * cosine[has_neighbour]
             entries = np.concatenate([factor, -factor])
-            places = np.concatenate([own[there]] * 2), np.concatenate([other[there], own[there]])
-            matrix = sparse.csr_array((entries, places), shape=(self.size, self.size))
-            self.rows.append((matrix, np.where(there, -vectors[inside][:, component], 0.0)))
+            coordinates = (
+                np.concatenate([pixels[has_neighbour]] * 2),
+                np.concatenate([neighbours[has_neighbour], pixels[has_neighbour]]),
+            )
+            matrix = sparse.csr_array((entries, coordinates), shape=(self.size, self.size))
+            self.rows.append((matrix, np.where(has_neighbour, -vectors[inside][:, component], 0.0)))
 
     def weights(self, logs: Array) -> list[Array]:
         """Return how far each of the four equations of a pixel is trusted; two that face each other share 1."""
         right, left, below, above = (np.square(matrix @ logs) for matrix, _ in self.rows)
+        # Eq. 15: the side with the smaller residual is on the same surface.
         across = expit(self.sharpness * (left - right))
         down = expit(self.sharpness * (above - below))
         return [across, 1 - across, down, 1 - down]
 
-    def solved(self, logs: Array, weights: list[Array], tolerance: float, steps: int) -> Array:
+    def solve(self, logs: Array, weights: list[Array], tolerance: float, steps: int) -> Array:
         """Solve the normal equations from where the last round ended, preconditioned by their diagonal."""
         matrix = sparse.csr_array((self.size, self.size))
-        right = np.zeros(self.size)
+        right_side = np.zeros(self.size)
         for (rows, values), weight in zip(self.rows, weights, strict=True):
+            # Normal equations A^T W A of the weighted least squares.
             matrix = matrix + rows.T @ sparse.diags_array(weight) @ rows
-            right += rows.T @ (weight * values)
+            right_side += rows.T @ (weight * values)
         diagonal = matrix.diagonal()
         # a pixel without neighbours has no equation; it keeps its value
+        # Jacobi preconditioner: the inverse diagonal.
         inverse = sparse.diags_array(1 / np.where(diagonal > 0, diagonal, 1.0))
-        found, left_over = cg(matrix, right, x0=logs, rtol=tolerance, maxiter=steps, M=inverse)
-        if left_over:
+        solution, status = cg(matrix, right_side, x0=logs, rtol=tolerance, maxiter=steps, M=inverse)
+        if status:
             msg = (
                 f"{self.size} depths were not found in {steps} steps of conjugate gradients to a relative residual of "
                 f"{tolerance}: allow more solver_steps, a larger solver_tolerance, or integrate smaller maps"
             )
             raise NormalMapError(msg)
-        return found
+        return solution
 
     def energy(self, logs: Array, weights: list[Array]) -> float:
         """Return the weighted sum of squared errors."""
@@ -215,6 +227,7 @@ class _System:
 
 def _with_median(depth: Array, inside: NDArray[np.bool_], median: float) -> Array:
     """Scale every connected part to one median."""
+    # Depth is known up to a factor per connected part: the equations never cross a gap.
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(inside))
     medians = np.asarray(ndimage.median(depth, labels, np.arange(count + 1)))
     medians[0] = 1.0

@@ -26,9 +26,9 @@ NORMAL_FOLDERS = (
 )
 MASK_FOLDERS = ("mask", "masks")
 
-_SURE = 0.9  # share of pixels that must agree before the axes count as recognised
-_NO_NORMAL = 0.1  # a shorter vector in a file is a missing normal
-_OFF = 0.02
+_MIN_AGREEMENT = 0.9  # share of pixels that must agree before the axes count as recognised
+_MIN_NORMAL_LENGTH = 0.1  # a shorter vector in a file is a missing normal
+_UNIT_TOLERANCE = 0.02
 
 
 def subfolder(folder: Path, names: Sequence[str], what: str, notes: list[str]) -> Path:
@@ -37,31 +37,33 @@ def subfolder(folder: Path, names: Sequence[str], what: str, notes: list[str]) -
     Raises:
         NormalMapError: there is none; the message says what was found.
     """
-    there = [folder / name for name in names if (folder / name).is_dir()]
-    if not there:
-        found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else "no such folder"
-        msg = f"{folder} has no folder of {what} ({' or '.join(names)}; found: {found}): name it so, or say which it is"
+    existing = [folder / name for name in names if (folder / name).is_dir()]
+    if not existing:
+        entries = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else "no such folder"
+        msg = (
+            f"{folder} has no folder of {what} ({' or '.join(names)}; found: {entries}): name it so, or say which it is"
+        )
         raise NormalMapError(msg)
-    if len(there) > 1:
-        notes.append(f"{what} are read from {there[0].name}, not from {', '.join(p.name for p in there[1:])}")
-    return there[0]
+    if len(existing) > 1:
+        notes.append(f"{what} are read from {existing[0].name}, not from {', '.join(p.name for p in existing[1:])}")
+    return existing[0]
 
 
 def view_of_maps(
     camera: Camera,
-    vectors: Float32[Tensor, "h w 3"],
+    normals: Float32[Tensor, "h w 3"],
     mask: Bool[Tensor, "h w"],
     depth: Float32[Tensor, "h w"] | None = None,
 ) -> NormalView:
     """Make a view of what files hold: normals of length 1, depth within the mask; axes stay those of the file."""
-    length = vectors.double().norm(dim=-1)
-    known = length > _NO_NORMAL
-    seen = known & mask
-    off = float(((length[seen] - 1).abs() > _OFF).double().mean()) if bool(seen.any()) else 0.0
-    safe = torch.where(known, length, torch.ones_like(length))
-    unit = torch.where(known[..., None], vectors.double() / safe[..., None], torch.zeros(())).float()
+    length = normals.double().norm(dim=-1)
+    known = length > _MIN_NORMAL_LENGTH
+    valid = known & mask
+    off = float(((length[valid] - 1).abs() > _UNIT_TOLERANCE).double().mean()) if bool(valid.any()) else 0.0
+    safe_length = torch.where(known, length, torch.ones_like(length))
+    unit_normals = torch.where(known[..., None], normals.double() / safe_length[..., None], torch.zeros(())).float()
     known_depth = None if depth is None else torch.where(mask, depth, torch.zeros_like(depth))
-    return NormalView(name=camera.name, camera=camera, normals=unit, mask=mask, depth=known_depth, off_unit=off)
+    return NormalView(name=camera.name, camera=camera, normals=unit_normals, mask=mask, depth=known_depth, off_unit=off)
 
 
 def in_opencv(views: list[NormalView], axes: Axes, source: Path, notes: list[str]) -> list[NormalView]:
@@ -72,8 +74,9 @@ def in_opencv(views: list[NormalView], axes: Axes, source: Path, notes: list[str
     """
     if axes == "auto":
         z = torch.cat([view.normals[view.valid][:, 2] for view in views])
+        # Visible surfaces face the camera: the sign of z tells which way the axis points.
         towards = float((z > 0).double().mean()) if len(z) else 0.5
-        if _SURE > towards > 1 - _SURE:
+        if _MIN_AGREEMENT > towards > 1 - _MIN_AGREEMENT:
             msg = (
                 f"{source}: z is positive in {towards:.0%} of the normals in the masks, so their axes cannot be "
                 "recognised: say axes='opengl' (z to the viewer) or 'opencv', and check that they are in camera space"

@@ -24,9 +24,9 @@ NORMAL_SUFFIXES = frozenset({".png", ".npy", ".exr"})
 MASK_SUFFIXES = frozenset({".png", ".npy"})
 DEPTH_SUFFIXES = frozenset({".npy", ".exr"})
 
-_MOST_PIXELS = 1 << 27  # of a map: 11,585 x 11,585
-_LARGEST = 8 * 3 * _MOST_PIXELS  # bytes, as normals of float64
-_FULL = 65535.0
+_MAX_PIXELS = 1 << 27  # of a map: 11,585 x 11,585
+_MAX_BYTES = 8 * 3 * _MAX_PIXELS  # bytes, as normals of float64
+_WHITE_16 = 65535.0
 _PNG16 = {"rgb48be", "rgb48le", "rgba64be", "rgba64le"}
 _PLANES = {  # what FFmpeg decodes EXR into: type of a value, and the plane of each channel
     "gbrpf32le": ("<f4", (2, 0, 1)),
@@ -63,15 +63,15 @@ def read_mask_file(path: Path) -> Bool[Tensor, "h w"]:
     """
     if path.suffix.lower() == ".npy":
         values = _npy(path)
-        whole = 255 if values.dtype == np.uint8 and values.size and values.max() > 1 else 1
-        return _flat(values, path, "mask") > 0.5 * whole
+        white = 255 if values.dtype == np.uint8 and values.size and values.max() > 1 else 1
+        return _single_channel(values, path, "mask") > 0.5 * white
     try:
         with decoding(), Image.open(path) as image:
-            wide = image.mode.startswith("I")
-            values = np.asarray(image if wide or image.mode == "L" else image.convert("RGB").getchannel("R"))
+            is_16_bit = image.mode.startswith("I")
+            values = np.asarray(image if is_16_bit or image.mode == "L" else image.convert("RGB").getchannel("R"))
     except UndecodableError as error:
         raise _unreadable(path, error) from error
-    return _flat(values, path, "mask") > 0.5 * (_FULL if wide else 255.0)
+    return _single_channel(values, path, "mask") > 0.5 * (_WHITE_16 if is_16_bit else 255.0)
 
 
 def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
@@ -80,14 +80,15 @@ def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
     Raises:
         NormalMapError: missing, unreadable, or of another shape.
     """
-    depth = _flat(_floats(path), path, "depth").float()
+    depth = _single_channel(_floats(path), path, "depth").float()
     known = torch.isfinite(depth) & (depth > 0)
     return torch.where(known, depth, torch.zeros_like(depth))
 
 
 def encode_normals(normals: Float32[Tensor, "h w 3"]) -> UInt16[np.ndarray, "h w 3"]:
     """Return `round((n + 1) / 2 * 65535)`; black where there is no normal."""
-    values = np.rint((normals.double().numpy().clip(-1, 1) + 1) / 2 * _FULL).astype(np.uint16)
+    values = np.rint((normals.double().numpy().clip(-1, 1) + 1) / 2 * _WHITE_16).astype(np.uint16)
+    # A missing normal must not become mid-grey, which decodes to almost 0.
     values[~(normals.square().sum(-1) > 0).numpy()] = 0
     return values
 
@@ -97,6 +98,7 @@ def write_png16(path: Path, values: UInt16[np.ndarray, "h w 3"]) -> None:
     codec = cast("av.VideoCodecContext", av.CodecContext.create("png", "w"))
     codec.height, codec.width = values.shape[:2]
     codec.pix_fmt = "rgb48be"
+    # FFmpeg's encoders refuse to open without a time base, even for a single picture.
     codec.time_base = Fraction(1, 1)
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(values), format="rgb48be")
     frame.pts = 0
@@ -113,7 +115,8 @@ def _png_normals(path: Path) -> NDArray[np.float32]:
         )
         raise NormalMapError(msg)
     values = frame.to_ndarray(format=frame.format.name)[..., :3]
-    normals = (values.astype(np.float64) / _FULL * 2 - 1).astype(np.float32)
+    normals = (values.astype(np.float64) / _WHITE_16 * 2 - 1).astype(np.float32)
+    # Black would decode to (-1, -1, -1), which is no unit vector anyway.
     normals[(values == 0).all(-1)] = 0
     # grey, half of white, is no normal in other people's files
     normals[np.square(normals).sum(-1) < 1e-6] = 0
@@ -131,23 +134,24 @@ def _floats(path: Path) -> NDArray[np.floating]:
     if frame.format.name not in _PLANES:
         msg = f"{path} is an EXR of {frame.format.name}: write its channels R, G, B (or one) as float or half, or npy"
         raise NormalMapError(msg)
-    kind, order = _PLANES[frame.format.name]
-    planes = [np.frombuffer(bytes(plane), kind).reshape(frame.height, -1)[:, : frame.width] for plane in frame.planes]
-    return np.stack([planes[place] for place in order], -1).astype(np.float32)
+    dtype, plane_order = _PLANES[frame.format.name]
+    # Rows of FFmpeg's planes may be padded: cut them to the picture's width.
+    planes = [np.frombuffer(bytes(plane), dtype).reshape(frame.height, -1)[:, : frame.width] for plane in frame.planes]
+    return np.stack([planes[plane_index] for plane_index in plane_order], -1).astype(np.float32)
 
 
 def _npy(path: Path) -> NDArray[np.generic]:
-    _present(path)
+    _check_present(path)
     try:
-        return read_npy(path, largest=_LARGEST)
+        return read_npy(path, largest=_MAX_BYTES)
     except (ArrayFileError, OSError) as error:
         raise _unreadable(path, error) from error
 
 
 def _decoded(path: Path, codec: str) -> av.VideoFrame:
-    _present(path)
+    _check_present(path)
     context = cast("av.VideoCodecContext", av.CodecContext.create(codec, "r"))
-    context.options = {"max_pixels": str(_MOST_PIXELS)}  # FFmpeg looks at the header before it allocates
+    context.options = {"max_pixels": str(_MAX_PIXELS)}  # FFmpeg looks at the header before it allocates
     try:
         frames = [*context.decode(av.Packet(path.read_bytes())), *context.decode(None)]
     except (FFmpegError, ValueError) as error:
@@ -158,7 +162,7 @@ def _decoded(path: Path, codec: str) -> av.VideoFrame:
     return frame
 
 
-def _flat(values: NDArray[np.generic], path: Path, what: str) -> Tensor:
+def _single_channel(values: NDArray[np.generic], path: Path, what: str) -> Tensor:
     """Return height x width; one channel is taken out of its axis."""
     flat = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
     if flat.ndim != 2 or not (np.issubdtype(flat.dtype, np.number) or flat.dtype == np.bool_):
@@ -167,7 +171,7 @@ def _flat(values: NDArray[np.generic], path: Path, what: str) -> Tensor:
     return torch.from_numpy(flat.astype(np.float64))
 
 
-def _present(path: Path) -> None:
+def _check_present(path: Path) -> None:
     if not path.is_file():
         msg = f"{path} does not exist: put the file there, or leave its view out (exclude)"
         raise NormalMapError(msg)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.geometry import Camera
 
-_UNIT = 0.5  # a shorter vector is no normal
+_MIN_NORMAL_LENGTH = 0.5  # a shorter vector is no normal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class NormalView:
     @property
     def known(self) -> Bool[Tensor, "h w"]:
         """Where there is a normal, in the mask or not."""
-        return self.normals.square().sum(-1) > _UNIT**2
+        return self.normals.square().sum(-1) > _MIN_NORMAL_LENGTH**2
 
     @property
     def valid(self) -> Bool[Tensor, "h w"]:
@@ -105,10 +105,12 @@ class NormalSet:
             msg = f"a set of normal maps with views {names}: it needs at least one, each with a name of its own"
             raise NormalMapError(msg)
         matrix = self.world_from_unit.double().cpu()
-        wanted = float(matrix[0, 0]) * torch.eye(3, dtype=torch.float64)
-        off = float((matrix[:3, :3] - wanted).abs().max())
-        last = matrix[3].tolist() == [0, 0, 0, 1]
-        if not (self.scale > 0 and off <= 1e-6 * self.scale and last and bool(torch.isfinite(matrix).all())):
+        uniform_scale = float(matrix[0, 0]) * torch.eye(3, dtype=torch.float64)
+        deviation = float((matrix[:3, :3] - uniform_scale).abs().max())
+        affine_last_row = matrix[3].tolist() == [0, 0, 0, 1]
+        if not (
+            self.scale > 0 and deviation <= 1e-6 * self.scale and affine_last_row and bool(torch.isfinite(matrix).all())
+        ):
             msg = (
                 f"world_from_unit is {matrix.tolist()}: it must scale all axes alike, by more than 0, and shift "
                 "(s 0 0 x / 0 s 0 y / 0 0 s z / 0 0 0 1); put rotations into the cameras"

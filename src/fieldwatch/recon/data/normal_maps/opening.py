@@ -19,9 +19,9 @@ def normal_layout(folder: Path | str) -> NormalLayout | None:
     folder = Path(folder).expanduser()
     if (folder / CAMERAS).is_file():
         return "cameras_sphere"
-    maps = any((folder / name).is_dir() for name in NORMAL_FOLDERS)
-    placed = any(has_model(folder / name) for name in MODEL_FOLDERS)
-    return "colmap" if maps and placed else None
+    has_normals = any((folder / name).is_dir() for name in NORMAL_FOLDERS)
+    has_poses = any(has_model(folder / name) for name in MODEL_FOLDERS)
+    return "colmap" if has_normals and has_poses else None
 
 
 def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
@@ -69,15 +69,15 @@ def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
             exclude=exclude,
             fill_holes=fill_holes,
         )
-    names = [one for one in exclude if not isinstance(one, int)]
-    foreign = {"masks": masks, "ratio": ratio, "exclude": names or None}
-    if wrong := {name: value for name, value in foreign.items() if value is not None}:
+    names = [view for view in exclude if not isinstance(view, int)]
+    captures_only = {"masks": masks, "ratio": ratio, "exclude": names or None}
+    if wrong := {name: value for name, value in captures_only.items() if value is not None}:
         msg = (
             f"{folder} has a {CAMERAS}, which fixes masks (mask/), views (by number) and the unit sphere (scale_mat): "
             f"leave out {', '.join(f'{name}={value!r}' for name, value in wrong.items())}, which is for own captures"
         )
         raise NormalMapError(msg)
-    numbers = [one for one in exclude if isinstance(one, int)]
+    numbers = [view for view in exclude if isinstance(view, int)]
     return read_normal_maps(
         folder, axes=axes or "opengl", normals=normals, depth=depth, exclude=numbers, fill_holes=fill_holes
     )
@@ -85,11 +85,13 @@ def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
 
 def _neither(folder: Path) -> str:
     if not folder.is_dir():
-        what = "a file" if folder.is_file() else "not there"
-        return f"{folder} is {what}: give the folder that holds the normal maps of one object, their masks and cameras"
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
+        problem = "a file" if folder.is_file() else "not there"
+        return (
+            f"{folder} is {problem}: give the folder that holds the normal maps of one object, their masks and cameras"
+        )
+    entries = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
     return (
-        f"{folder} holds no set of normal maps (found: {found}). Wanted is either {CAMERAS} with "
+        f"{folder} holds no set of normal maps (found: {entries}). Wanted is either {CAMERAS} with "
         f"{NORMAL_FOLDERS[0]}/ and mask/, as DiLiGenT-MV, SuperNormal and PMNI have it, or normals/ and "
         f"{MASK_FOLDERS[-1]}/ named as the photos, with COLMAP's model in sparse/0/ (cameras, images)"
     )

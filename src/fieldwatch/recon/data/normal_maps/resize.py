@@ -10,7 +10,7 @@ from torch.nn import functional
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
-_HALF = 0.5
+_MIN_SHARE = 0.5
 
 
 def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
@@ -33,18 +33,21 @@ def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
     size = (camera.height, camera.width)
     known = view.known.float()
     mask = view.mask.float()
-    share = _averaged(known, size)
-    summed = torch.stack([_averaged(part * known, size) for part in view.normals.unbind(-1)], -1)
+    normal_share = _area_average(known, size)
+    summed = torch.stack([_area_average(depth_share * known, size) for depth_share in view.normals.unbind(-1)], -1)
     length = summed.norm(dim=-1, keepdim=True)
-    there = (share >= _HALF) & (length[..., 0] > _HALF * share)
-    normals = torch.where(there[..., None], summed / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
+    # Opposing normals cancel in the mean; such a pixel has none.
+    has_normal = (normal_share >= _MIN_SHARE) & (length[..., 0] > _MIN_SHARE * normal_share)
+    normals = torch.where(has_normal[..., None], summed / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
     depth = None
     if view.depth is not None:
-        has = (view.depth > 0).float()
-        part = _averaged(has, size)
-        depth = torch.where(part >= _HALF, _averaged(view.depth, size) / part.clamp_min(_HALF), 0)
-    return replace(view, camera=camera, normals=normals, mask=_averaged(mask, size) >= _HALF, depth=depth)
+        has_depth = (view.depth > 0).float()
+        depth_share = _area_average(has_depth, size)
+        depth = torch.where(
+            depth_share >= _MIN_SHARE, _area_average(view.depth, size) / depth_share.clamp_min(_MIN_SHARE), 0
+        )
+    return replace(view, camera=camera, normals=normals, mask=_area_average(mask, size) >= _MIN_SHARE, depth=depth)
 
 
-def _averaged(values: Float[Tensor, "h w"], size: tuple[int, int]) -> Float[Tensor, "height width"]:
+def _area_average(values: Float[Tensor, "h w"], size: tuple[int, int]) -> Float[Tensor, "height width"]:
     return functional.interpolate(values[None, None], size=size, mode="area")[0, 0]

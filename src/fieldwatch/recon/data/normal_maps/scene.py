@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.data.solids.forms import Array, Ball, Form, Ring, RoundedBox
+from fieldwatch.recon.data.solids.shapes import Array, RoundedBox, SolidShape, Sphere, Torus
 from fieldwatch.recon.geometry import Camera
 
 
@@ -26,22 +26,22 @@ class NormalScene(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedForm:
+class PlacedShape:
     """A form somewhere, turned.
 
     Attributes:
-        form: around its own origin.
+        shape: around its own origin.
         centre: its place in the world.
-        turn: rotation that takes its axes to the world's.
+        rotation: rotation that takes its axes to the world's.
     """
 
-    form: Form
+    shape: SolidShape
     centre: Array
-    turn: Array
+    rotation: Array
 
     def local(self, points: Array) -> Array:
         """Return points in the form's own axes."""
-        return (points - self.centre) @ self.turn
+        return (points - self.centre) @ self.rotation
 
 
 class SolidUnion:
@@ -51,11 +51,11 @@ class SolidUnion:
     are found by intersecting rays with the forms.
 
     Args:
-        parts: the forms; those of the built-in object, if None.
+        shapes: the forms; those of the built-in object, if None.
     """
 
-    def __init__(self, parts: tuple[PlacedForm, ...] | None = None) -> None:
-        self.parts = parts or _built_in()
+    def __init__(self, shapes: tuple[PlacedShape, ...] | None = None) -> None:
+        self.shapes = shapes or _built_in()
 
     def distance(self, points: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n"]:
         """Return the signed distance to the surface, negative inside: exact outside, and within one form only."""
@@ -64,60 +64,63 @@ class SolidUnion:
 
     def depth(self, camera: Camera) -> Float[Tensor, "height width"]:
         """Return the depth along the optical axis at every pixel's centre, float64; 0 where nothing is."""
-        return self._seen(camera)[0]
+        return self._render(camera)[0]
 
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
         """Return outward unit normals in the world at every pixel's centre, float64; 0 where nothing is."""
-        return self._seen(camera)[1]
+        return self._render(camera)[1]
 
     def surface_points(self, count: int, seed: int = 0) -> Float[Tensor, "count 3"]:
         """Return points spread evenly over the surface, float64: places in a thin shell, brought along the normal."""
         generator = np.random.Generator(np.random.PCG64(seed))
-        found = list[Array]()
-        number = 0
-        while number < count:
+        chunks = list[Array]()
+        total = 0
+        while total < count:
+            # Rejection sampling in a thin shell: density does not depend on the parametrization.
             points = generator.uniform(-1, 1, (1 << 16, 3))
-            gaps = self._distances(points)
-            near = np.abs(gaps.min(0)) < 0.01
+            distances = self._distances(points)
+            near = np.abs(distances.min(0)) < 0.01
             points = points[near]
-            part = gaps.argmin(0)[near]
-            points = points - gaps.min(0)[near, None] * self._normals(points, part)
+            owner = distances.argmin(0)[near]
+            points = points - distances.min(0)[near, None] * self._normals(points, owner)
             # near a crease the way along one form's normal may end inside another
-            found.append(points[np.abs(self._distances(points).min(0)) < 1e-6])
-            number += len(found[-1])
-        return torch.from_numpy(np.concatenate(found)[:count])
+            chunks.append(points[np.abs(self._distances(points).min(0)) < 1e-6])
+            total += len(chunks[-1])
+        return torch.from_numpy(np.concatenate(chunks)[:count])
 
-    def _seen(self, camera: Camera) -> tuple[Float[Tensor, "height width"], Float[Tensor, "height width 3"]]:
+    def _render(self, camera: Camera) -> tuple[Float[Tensor, "height width"], Float[Tensor, "height width 3"]]:
         origins, directions = (rays.reshape(-1, 3).numpy() for rays in camera.to("cpu", torch.float64).rays())
-        met = np.stack([p.form.meet(p.local(origins), directions @ p.turn) for p in self.parts])
-        travelled = met.min(0)
-        part = met.argmin(0)
-        hit = np.isfinite(travelled)
+        travelled_by_shape = np.stack(
+            [p.shape.intersect(p.local(origins), directions @ p.rotation) for p in self.shapes]
+        )
+        travelled = travelled_by_shape.min(0)
+        owner = travelled_by_shape.argmin(0)
+        is_hit = np.isfinite(travelled)
         normals = np.zeros_like(origins)
-        normals[hit] = self._normals(origins[hit] + travelled[hit, None] * directions[hit], part[hit])
+        normals[is_hit] = self._normals(origins[is_hit] + travelled[is_hit, None] * directions[is_hit], owner[is_hit])
         forward = camera.forward.detach().cpu().double().numpy()
-        depth = np.where(hit, travelled, 0) * (directions @ forward)
+        depth = np.where(is_hit, travelled, 0) * (directions @ forward)
         size = camera.height, camera.width
         return torch.from_numpy(depth).reshape(size), torch.from_numpy(normals).reshape(*size, 3)
 
     def _distances(self, points: Array) -> Array:
-        return np.stack([part.form.distance(part.local(points)) for part in self.parts])
+        return np.stack([placed.shape.distance(placed.local(points)) for placed in self.shapes])
 
-    def _normals(self, points: Array, part: np.ndarray) -> Array:
+    def _normals(self, points: Array, owner: np.ndarray) -> Array:
         normals = np.zeros_like(points)
-        for number, placed in enumerate(self.parts):
-            own = part == number
-            normals[own] = placed.form.normals(placed.local(points[own])) @ placed.turn.T
+        for number, placed in enumerate(self.shapes):
+            rows = owner == number
+            normals[rows] = placed.shape.normals(placed.local(points[rows])) @ placed.rotation.T
         return normals
 
 
-def _built_in() -> tuple[PlacedForm, ...]:
+def _built_in() -> tuple[PlacedShape, ...]:
     tilt = np.deg2rad(20.0)
     turn = np.deg2rad(35.0)
     about_x = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])
     about_z = np.array([[np.cos(turn), -np.sin(turn), 0], [np.sin(turn), np.cos(turn), 0], [0, 0, 1]])
     return (
-        PlacedForm(Ball(0.40), np.array([0.0, 0.0, 0.10]), np.eye(3)),
-        PlacedForm(Ring(0.62, 0.15), np.array([0.0, 0.0, -0.05]), about_x),
-        PlacedForm(RoundedBox((0.62, 0.16, 0.16), 0.06), np.array([0.0, 0.0, -0.28]), about_z),
+        PlacedShape(Sphere(0.40), np.array([0.0, 0.0, 0.10]), np.eye(3)),
+        PlacedShape(Torus(0.62, 0.15), np.array([0.0, 0.0, -0.05]), about_x),
+        PlacedShape(RoundedBox((0.62, 0.16, 0.16), 0.06), np.array([0.0, 0.0, -0.28]), about_z),
     )

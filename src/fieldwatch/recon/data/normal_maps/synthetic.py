@@ -38,15 +38,16 @@ def ring_cameras(
             "wanted at least 1 camera, pixel and elevation, a distance above 1, elevations within 90 degrees"
         )
         raise NormalMapError(msg)
+    # The unit sphere's silhouette subtends asin(1 / distance).
     focal = 0.5 * size * math.sqrt(distance**2 - 1) / _MARGIN
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
     cameras = list[Camera]()
     for number in range(views):
-        around = 2 * math.pi * number / views
-        above = math.radians(elevations[number % len(elevations)])
-        flat = distance * math.cos(above)
-        place = (flat * math.cos(around), flat * math.sin(around), distance * math.sin(above))
-        pose = look_at(place, (0.0, 0.0, 0.0))
+        azimuth = 2 * math.pi * number / views
+        elevation = math.radians(elevations[number % len(elevations)])
+        horizontal = distance * math.cos(elevation)
+        position = (horizontal * math.cos(azimuth), horizontal * math.sin(azimuth), distance * math.sin(elevation))
+        pose = look_at(position, (0.0, 0.0, 0.0))
         cameras.append(Camera(name=f"{number:03d}", width=size, height=size, **lens, world_from_camera=pose))
     return tuple(cameras)
 
@@ -115,8 +116,9 @@ def _noisy(
     normals: Float[Tensor, "h w 3"], mask: Bool[Tensor, "h w"], noise: float, generator: np.random.Generator
 ) -> Float[Tensor, "h w 3"]:
     """Turn every normal by random angles about two axes across it."""
-    drawn = torch.from_numpy(generator.normal(scale=noise, size=normals.shape))
-    across = drawn - (drawn * normals).sum(-1, keepdim=True) * normals
+    noise_vectors = torch.from_numpy(generator.normal(scale=noise, size=normals.shape))
+    # Only the tangential part turns a unit vector; its length is the angle.
+    across = noise_vectors - (noise_vectors * normals).sum(-1, keepdim=True) * normals
     angle = across.norm(dim=-1, keepdim=True).clamp_min(1e-12)
     turned = angle.cos() * normals + angle.sin() * across / angle
     return torch.where(mask[..., None], turned, normals)

@@ -52,6 +52,7 @@ def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Litera
         matrices |= {f"world_mat_{int(stem)}": world, f"scale_mat_{int(stem)}": scale}
     with whole_file(output_path(folder, CAMERAS)) as draft, draft.open("wb") as file:
         np.savez(file, allow_pickle=False, **matrices)
+    # A set may be written over the folder it was read from: do not copy the mesh onto itself.
     if normal_set.mesh is not None and normal_set.mesh.resolve() != (folder / MESH).resolve():
         with whole_file(output_path(folder, MESH)) as draft:
             shutil.copyfile(normal_set.mesh, draft)
@@ -74,10 +75,13 @@ def _write_view(folder: Path, stem: str, view: NormalView, kind: Literal["png", 
     with whole_file(output_path(folder, "mask", f"{stem}.png")) as draft:
         Image.fromarray(view.mask.numpy().astype(np.uint8) * 255).save(draft, "PNG")
     if view.depth is not None:
+        # The layout marks unknown depth by NaN.
         depth = torch.where(view.depth > 0, view.depth, torch.full_like(view.depth, torch.nan))
-        stretch = view.camera.directions().to(torch.float64).norm(dim=-1)
+        ray_length = view.camera.directions().to(torch.float64).norm(dim=-1)
         _save(output_path(folder, *DEPTH.split("/"), f"{stem}.npy"), depth.numpy())
-        _save(output_path(folder, *_PERSPECTIVE.split("/"), f"{stem}.npy"), (depth.double() * stretch).float().numpy())
+        _save(
+            output_path(folder, *_PERSPECTIVE.split("/"), f"{stem}.npy"), (depth.double() * ray_length).float().numpy()
+        )
 
 
 def _save(path: Path, values: NDArray[np.generic]) -> None:
@@ -87,4 +91,5 @@ def _save(path: Path, values: NDArray[np.generic]) -> None:
 
 def _in_opengl(normals: Float32[Tensor, "h w 3"]) -> Float32[Tensor, "h w 3"]:
     turned = normals.cpu() * torch.tensor([1.0, -1.0, -1.0])
+    # Avoids -0.0, so that files compare equal bit by bit.
     return torch.where(normals.cpu() == 0, torch.zeros(()), turned)

@@ -1,30 +1,30 @@
 """Photos of a scene with their cameras: found, straightened, sized, held in memory and split."""
 
-from fieldwatch.recon.data.photos.assemble import PhotoOptions, View, assemble
-from fieldwatch.recon.data.photos.checking import Candidate, Checked, Sifted, sift_photos
+from fieldwatch.recon.data.photos.assemble import PhotoOptions, PosedPhoto, assemble
+from fieldwatch.recon.data.photos.cache import PhotoStream
+from fieldwatch.recon.data.photos.checking import CheckedPhoto, PhotoCandidate, UsablePhotos, check_photos
 from fieldwatch.recon.data.photos.error import PhotoError
-from fieldwatch.recon.data.photos.folder import PictureFolder, shortened
-from fieldwatch.recon.data.photos.photo import Photo, Picture
+from fieldwatch.recon.data.photos.folder import PhotoFolder, shortened
+from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels
 from fieldwatch.recon.data.photos.photo_file import stored_size
 from fieldwatch.recon.data.photos.photo_set import PhotoSet, every_nth, no_points
-from fieldwatch.recon.data.photos.store import PhotoStream
 
 __all__ = [
-    "Candidate",
-    "Checked",
+    "CheckedPhoto",
     "Photo",
+    "PhotoCandidate",
     "PhotoError",
+    "PhotoFolder",
     "PhotoOptions",
+    "PhotoPixels",
     "PhotoSet",
     "PhotoStream",
-    "Picture",
-    "PictureFolder",
-    "Sifted",
-    "View",
+    "PosedPhoto",
+    "UsablePhotos",
     "assemble",
+    "check_photos",
     "every_nth",
     "no_points",
     "shortened",
-    "sift_photos",
     "stored_size",
 ]

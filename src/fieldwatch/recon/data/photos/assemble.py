@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.folder import shortened
-from fieldwatch.recon.data.photos.photo import Picture
+from fieldwatch.recon.data.photos.photo import PhotoPixels
 from fieldwatch.recon.data.photos.photo_file import PhotoFile, upright_size
 from fieldwatch.recon.data.photos.photo_set import GIBIBYTE, PhotoSet, every_nth
-from fieldwatch.recon.data.photos.resampling import Straightening
+from fieldwatch.recon.data.photos.resampling import Undistortion
 from fieldwatch.recon.geometry import Camera, Lens
 
 
@@ -53,7 +53,7 @@ class PhotoOptions:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class View:
+class PosedPhoto:
     """What a reconstruction says about one photo.
 
     Attributes:
@@ -85,20 +85,20 @@ class PhotoFiles:
     def __init__(self, files: Sequence[PhotoFile]) -> None:
         self.files = tuple(files)
 
-    def __call__(self, index: int) -> Picture:
+    def __call__(self, index: int) -> PhotoPixels:
         """Decode the photo with this index."""
         return self.files[index].read()
 
 
 def assemble(  # noqa: PLR0913 - the parts of a set
-    views: Sequence[View],
+    views: Sequence[PosedPhoto],
     options: PhotoOptions,
     *,
     points: Float[Tensor, "points 3"],
     colours: UInt8[Tensor, "points 3"],
     source: str,
     notes: Sequence[str] = (),
-    tested: Collection[str] | None = None,
+    test_names: Collection[str] | None = None,
     left_out: Sequence[str] = (),
 ) -> PhotoSet:
     """Make a set of views: sorted by name, sized, straightened and split.
@@ -110,32 +110,34 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         colours: of the points.
         source: where it came from, for people.
         notes: what was done on the way.
-        tested: names of the photos that are held out; None: every `options.held_out`-th.
+        test_names: names of the photos that are held out; None: every `options.held_out`-th.
         left_out: names of photos that were left out before.
 
     Raises:
         PhotoError: two photos of one name, a photo that cannot be read or is of another shape than its camera, masks
             that are all black, or a split that leaves nothing to train on.
     """
-    twice = [name for name, number in Counter(view.name for view in views).items() if number > 1]
-    if twice:
-        msg = f"{source} names the photo {twice[0]} more than once: every photo may be there only once"
+    repeated = [name for name, number in Counter(view.name for view in views).items() if number > 1]
+    if repeated:
+        msg = f"{source} names the photo {repeated[0]} more than once: every photo may be there only once"
         raise PhotoError(msg)
+    # The split counts by name, so the order must not depend on the source.
     ordered = sorted(views, key=lambda view: view.name)
-    train, test = _split([view.name for view in ordered], options, tested)
-    _refuse_black([ordered[i] for i in train])
+    train, test = _split([view.name for view in ordered], options, test_names)
+    _refuse_black_masks([ordered[i] for i in train])
     cameras: list[Camera] = []
     files: list[PhotoFile] = []
-    lenses: dict[tuple[Lens, int, int], Straightening] = {}
+    undistortions: dict[tuple[Lens, int, int], Undistortion] = {}
     for view in ordered:
         lens = view.lens.resized(*upright_size(view.path, (view.lens.width, view.lens.height)))
         camera = _camera(view, lens, options.longer_side)
-        straightening = None
-        if lens.bends:
+        undistortion = None
+        if lens.distorts:
+            # Photos through one lens at one size share the resampling grid.
             key = (lens, camera.width, camera.height)
-            lenses[key] = straightening = lenses.get(key) or Straightening.between(lens, camera)
+            undistortions[key] = undistortion = undistortions.get(key) or Undistortion.between(lens, camera)
         cameras.append(camera)
-        files.append(_file(view, camera, straightening, options))
+        files.append(_file(view, camera, undistortion, options))
     return PhotoSet(
         cameras=tuple(cameras),
         read=PhotoFiles(files),
@@ -146,26 +148,26 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         source=source,
         notes=(*notes, *_described(ordered, files)),
         memory_budget=options.memory_budget,
-        masked=any(file.mask is not None or (file.straightening and not file.straightening.fills) for file in files),
+        masked=any(file.mask is not None or (file.undistortion and not file.undistortion.fills) for file in files),
         transparent=any(view.transparent for view in ordered),
         left_out=tuple(left_out),
     )
 
 
 def _split(
-    names: Sequence[str], options: PhotoOptions, tested: Collection[str] | None
+    names: Sequence[str], options: PhotoOptions, test_names: Collection[str] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if tested is None:
+    if test_names is None:
         return every_nth(len(names), options.held_out)
-    chosen = set(tested)
-    train = tuple(i for i, name in enumerate(names) if name not in chosen)
+    held_out = set(test_names)
+    train = tuple(i for i, name in enumerate(names) if name not in held_out)
     if not train:
         msg = f"all of the {len(names)} photos are held out for the test: state some for training"
         raise PhotoError(msg)
-    return train, tuple(i for i, name in enumerate(names) if name in chosen)
+    return train, tuple(i for i, name in enumerate(names) if name in held_out)
 
 
-def _refuse_black(training: Sequence[View]) -> None:
+def _refuse_black_masks(training: Sequence[PosedPhoto]) -> None:
     if training and all(view.blank for view in training):
         msg = (
             f"the masks of all {len(training)} photos to train on are black (such as {training[0].mask}): nothing of "
@@ -174,7 +176,7 @@ def _refuse_black(training: Sequence[View]) -> None:
         raise PhotoError(msg)
 
 
-def _camera(view: View, lens: Lens, longer_side: int) -> Camera:
+def _camera(view: PosedPhoto, lens: Lens, longer_side: int) -> Camera:
     """Return the pinhole camera that shows what the lens in front of this photo saw, at the wanted size."""
     scale = min(longer_side / max(lens.width, lens.height), 1.0)
     whole = Camera(
@@ -190,7 +192,7 @@ def _camera(view: View, lens: Lens, longer_side: int) -> Camera:
     return whole.scaled(scale)
 
 
-def _file(view: View, camera: Camera, straightening: Straightening | None, options: PhotoOptions) -> PhotoFile:
+def _file(view: PosedPhoto, camera: Camera, undistortion: Undistortion | None, options: PhotoOptions) -> PhotoFile:
     return PhotoFile(
         path=view.path,
         stored=(view.lens.width, view.lens.height),
@@ -198,22 +200,25 @@ def _file(view: View, camera: Camera, straightening: Straightening | None, optio
         height=camera.height,
         background=options.background,
         mask=view.mask,
-        straightening=straightening,
+        undistortion=undistortion,
     )
 
 
-def _described(views: Sequence[View], files: Sequence[PhotoFile]) -> list[str]:
+def _described(views: Sequence[PosedPhoto], files: Sequence[PhotoFile]) -> list[str]:
     """Say what happens to the photos."""
     notes: list[str] = []
-    bent = Counter(view.lens.model for view in views if view.lens.bends)
-    notes += [f"{number} photos taken through a {model} lens are straightened" for model, number in bent.items()]
-    partly = [f for f in files if f.straightening is not None and not f.straightening.fills]
-    if partly:
-        notes.append(f"{len(partly)} straightened photos do not fill their frame: the rest is masked")
+    distorted = Counter(view.lens.model for view in views if view.lens.distorts)
+    notes += [f"{number} photos taken through a {model} lens are straightened" for model, number in distorted.items()]
+    partial = [f for f in files if f.undistortion is not None and not f.undistortion.fills]
+    if partial:
+        notes.append(f"{len(partial)} straightened photos do not fill their frame: the rest is masked")
     masked = sum(view.mask is not None for view in views)
     if masked:
         notes.append(f"{masked} of {len(views)} photos have a mask")
-    blank = [view.name for view in views if view.blank]
-    if blank:
-        notes.append(f"the masks of {len(blank)} photos are black, so that nothing of them counts: {shortened(blank)}")
+    black_masked = [view.name for view in views if view.blank]
+    if black_masked:
+        notes.append(
+            f"the masks of {len(black_masked)} photos are black, so that nothing of them counts: "
+            f"{shortened(black_masked)}"
+        )
     return notes

@@ -10,11 +10,11 @@ from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.folder import shortened
 from fieldwatch.recon.data.photos.photo_file import PhotoFacts, check_photo, mask_is_black
 
-_NAMED = 5  # photos whose reasons are given one by one
+_MAX_REASONS = 5  # photos whose reasons are given one by one
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PhotoCandidate:
     """A photo that a reconstruction names.
 
     Attributes:
@@ -29,7 +29,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckedPhoto:
     """A photo that can be read.
 
     Attributes:
@@ -46,7 +46,7 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sifted:
+class UsablePhotos:
     """What is left of the photos of a scene.
 
     Attributes:
@@ -55,14 +55,14 @@ class Sifted:
         notes: what was left out and why, for people.
     """
 
-    photos: Mapping[str, Checked]
+    photos: Mapping[str, CheckedPhoto]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def sift_photos(
-    candidates: Sequence[Candidate], *, skip: bool, leave_out: Sequence[str] | None, source: str, where: str
-) -> Sifted:
+def check_photos(
+    candidates: Sequence[PhotoCandidate], *, skip: bool, leave_out: Sequence[str] | None, source: str, where: str
+) -> UsablePhotos:
     """Check every photo and mask: found, and whole. JPEG is decoded at an eighth of its size, PNG by its checksums.
 
     Args:
@@ -76,39 +76,42 @@ def sift_photos(
     Raises:
         PhotoError: a photo is missing or cannot be read and is not to be left out, or none is left.
     """
-    chosen = set(leave_out or ())
-    wanted = [candidate for candidate in candidates if candidate.name not in chosen]
+    excluded = set(leave_out or ())
+    wanted = [candidate for candidate in candidates if candidate.name not in excluded]
     missing = [candidate.name for candidate in wanted if candidate.path is None]
-    skips = skip and leave_out is None
-    if missing and not skips:
+    skipping = skip and leave_out is None
+    if missing and not skipping:
         msg = (
             f"{len(missing)} of {len(candidates)} photos of {source} are not in {where}: {shortened(missing)}; give "
             "the folder that the reconstruction was made from, or leave them out with --skip-unreadable"
         )
         raise PhotoError(msg)
-    found, reasons = _checked([candidate for candidate in wanted if candidate.path is not None])
-    if reasons and not skips:
+    photos, reasons = _checked([candidate for candidate in wanted if candidate.path is not None])
+    if reasons and not skipping:
         others = f"; {len(reasons) - 1} more cannot be used" if len(reasons) > 1 else ""
         msg = f"{next(iter(reasons.values()))}{others}; --skip-unreadable leaves out such photos"
         raise PhotoError(msg)
-    left_out = tuple(candidate.name for candidate in candidates if candidate.name not in found)
-    if candidates and not found:
-        told = f": {next(iter(reasons.values()))}" if reasons else ""
-        msg = f"none of the {len(candidates)} photos of {source} can be used ({len(missing)} are missing){told}"
+    left_out = tuple(candidate.name for candidate in candidates if candidate.name not in photos)
+    if candidates and not photos:
+        first_reason = f": {next(iter(reasons.values()))}" if reasons else ""
+        msg = f"none of the {len(candidates)} photos of {source} can be used ({len(missing)} are missing){first_reason}"
         raise PhotoError(msg)
-    return Sifted(photos=found, left_out=left_out, notes=tuple(_told(len(candidates), left_out, reasons, chosen)))
+    return UsablePhotos(
+        photos=photos, left_out=left_out, notes=tuple(_notes(len(candidates), left_out, reasons, excluded))
+    )
 
 
-def _checked(candidates: Sequence[Candidate]) -> tuple[dict[str, Checked], dict[str, str]]:
+def _checked(candidates: Sequence[PhotoCandidate]) -> tuple[dict[str, CheckedPhoto], dict[str, str]]:
     """Return the photos that can be read, and why the others cannot, by name."""
+    # Decoders release Python's lock, so threads suffice.
     with ThreadPoolExecutor(os.cpu_count() or 1, "fieldwatch-check") as threads:
         results = list(threads.map(_check, candidates))
-    pairs = list(zip(candidates, results, strict=True))
-    found = {candidate.name: one for candidate, one in pairs if isinstance(one, Checked)}
-    return found, {candidate.name: one for candidate, one in pairs if isinstance(one, str)}
+    checked = list(zip(candidates, results, strict=True))
+    usable = {candidate.name: result for candidate, result in checked if isinstance(result, CheckedPhoto)}
+    return usable, {candidate.name: result for candidate, result in checked if isinstance(result, str)}
 
 
-def _check(candidate: Candidate) -> Checked | str:
+def _check(candidate: PhotoCandidate) -> CheckedPhoto | str:
     """Return what is known of a photo; the reason where it cannot be used."""
     if candidate.path is None:
         return f"photo {candidate.name} is missing"
@@ -119,16 +122,16 @@ def _check(candidate: Candidate) -> Checked | str:
         blank = candidate.mask is not None and mask_is_black(candidate.mask)
     except PhotoError as error:
         return str(error)
-    return Checked(path=candidate.path, mask=candidate.mask, transparent=facts.transparent, blank=blank)
+    return CheckedPhoto(path=candidate.path, mask=candidate.mask, transparent=facts.transparent, blank=blank)
 
 
-def _told(count: int, left_out: Sequence[str], reasons: Mapping[str, str], chosen: set[str]) -> list[str]:
+def _notes(count: int, left_out: Sequence[str], reasons: Mapping[str, str], excluded: set[str]) -> list[str]:
     if not left_out:
         return []
-    if chosen:
+    if excluded:
         return [f"{len(left_out)} of {count} photos stay left out, as when the run began: {shortened(list(left_out))}"]
     missing = [name for name in left_out if name not in reasons]
-    parts = [f"{len(missing)} are missing ({shortened(missing, len(missing))})"] if missing else []
-    parts += [f"{len(reasons)} cannot be read ({shortened(list(reasons), len(reasons))})"] if reasons else []
-    first = [f"left out: {reason}" for reason in list(reasons.values())[:_NAMED]]
-    return [f"{len(left_out)} of {count} photos are left out (--skip-unreadable): {'; '.join(parts)}", *first]
+    causes = [f"{len(missing)} are missing ({shortened(missing, len(missing))})"] if missing else []
+    causes += [f"{len(reasons)} cannot be read ({shortened(list(reasons), len(reasons))})"] if reasons else []
+    reason_notes = [f"left out: {reason}" for reason in list(reasons.values())[:_MAX_REASONS]]
+    return [f"{len(left_out)} of {count} photos are left out (--skip-unreadable): {'; '.join(causes)}", *reason_notes]

@@ -9,7 +9,7 @@ from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES
 _HEIC = frozenset({".heic", ".heif"})
 
 
-class PictureFolder:
+class PhotoFolder:
     """The images in a folder and below it.
 
     Args:
@@ -22,9 +22,9 @@ class PictureFolder:
     @cached_property
     def paths(self) -> dict[str, Path]:
         """Images by their name relative to the folder, with forward slashes."""
-        found = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
-        kept = [path for path in found if not path.name.startswith(".") and path.is_file()]
-        return {path.relative_to(self.folder).as_posix(): path for path in kept}
+        images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
+        visible = [path for path in images if not path.name.startswith(".") and path.is_file()]
+        return {path.relative_to(self.folder).as_posix(): path for path in visible}
 
     @cached_property
     def _by_stem(self) -> dict[str, list[Path]]:
@@ -37,23 +37,27 @@ class PictureFolder:
         return _grouped((PurePosixPath(_stem(name)).name, path) for name, path in self.paths.items())
 
     @cached_property
-    def _unread(self) -> dict[str, Path]:
+    def _unreadable(self) -> dict[str, Path]:
         """Photos in formats that are not read, by the last part of their name: so that an error can name the format."""
-        found = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in _HEIC)
-        return {path.stem.lower(): path for path in found if not path.name.startswith(".")}
+        images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in _HEIC)
+        return {path.stem.lower(): path for path in images if not path.name.startswith(".")}
 
     def find(self, name: str) -> Path | None:
         """Return the image of this name; else the only one that differs in extension, in case or in its subfolder."""
         name = name.replace("\\", "/").removeprefix("./")
         if name in self.paths:
             return self.paths[name]
-        for found in (self._by_stem.get(_stem(name), []), self._by_file_name.get(PurePosixPath(_stem(name)).name, [])):
-            if len(found) == 1:
-                return found[0]
-        return self._unread.get(PurePosixPath(_stem(name)).name)
+        for matches in (
+            self._by_stem.get(_stem(name), []),
+            self._by_file_name.get(PurePosixPath(_stem(name)).name, []),
+        ):
+            if len(matches) == 1:
+                return matches[0]
+        return self._unreadable.get(PurePosixPath(_stem(name)).name)
 
     def find_mask(self, name: str) -> Path | None:
         """Return the mask of the photo of this name: `photo.jpg.png` as COLMAP has it, or `photo` and any extension."""
+        # COLMAP's own convention wins over the same stem with another extension.
         full = f"{name}.png"
         return self.paths[full] if full in self.paths else self.find(name)
 
@@ -64,8 +68,8 @@ class PictureFolder:
 
     def unused(self, used: Iterable[Path]) -> list[str]:
         """Return names of images that are not among those used."""
-        taken = set(used)
-        return [name for name, path in self.paths.items() if path not in taken]
+        used_paths = set(used)
+        return [name for name, path in self.paths.items() if path not in used_paths]
 
 
 def shortened(names: list[str], most: int = 5) -> str:

@@ -9,7 +9,7 @@ from fieldwatch.recon.geometry import Camera
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Picture:
+class PhotoPixels:
     """Pixels of one photo, 8 bit, on the host.
 
     Attributes:

@@ -10,8 +10,8 @@ from PIL import Image, ImageOps
 from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.data.git_lfs import pointer_text
 from fieldwatch.recon.data.photos.error import PhotoError
-from fieldwatch.recon.data.photos.photo import Picture
-from fieldwatch.recon.data.photos.resampling import Pixels, Straightening, by_area
+from fieldwatch.recon.data.photos.photo import PhotoPixels
+from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_area
 
 _WITH_ALPHA = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 _ORIENTATION = 0x0112
@@ -45,8 +45,10 @@ def check_photo(path: Path) -> PhotoFacts:
         try:
             with decoding():
                 if image.format == "PNG":
+                    # Checks PNG's chunk checksums without inflating the pixels.
                     image.verify()
                 else:
+                    # Draft mode makes libjpeg decode at a lower scale: all data is read, few pixels are computed.
                     image.draft(None, (max(image.width // 8, 1), max(image.height // 8, 1)))
                     image.load()
         except UndecodableError as error:
@@ -85,8 +87,8 @@ def upright_size(path: Path, stored: tuple[int, int]) -> tuple[int, int]:
         PhotoError: the file is missing, no image that can be read, or of another shape.
     """
     with _opened(path) as image:
-        turned = _turns(image, path, stored)
-        return (image.height, image.width) if turned else image.size
+        rotated = _needs_rotation(image, path, stored)
+        return (image.height, image.width) if rotated else image.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,7 @@ class PhotoFile:
         height: wanted, in pixels.
         background: red, green and blue that show where the photo is transparent.
         mask: of an image that is black where the photo is not to be used; None if there is none.
-        straightening: None for a photo without distortion.
+        undistortion: None for a photo without distortion.
     """
 
     path: Path
@@ -110,9 +112,9 @@ class PhotoFile:
     height: int
     background: tuple[int, int, int] = (0, 0, 0)
     mask: Path | None = None
-    straightening: Straightening | None = None
+    undistortion: Undistortion | None = None
 
-    def read(self) -> Picture:
+    def read(self) -> PhotoPixels:
         """Decode it.
 
         Raises:
@@ -123,33 +125,36 @@ class PhotoFile:
         if decoded.mode in _WITH_ALPHA or "transparency" in decoded.info:
             decoded = decoded.convert("RGBA")
             alpha = decoded.getchannel("A")
-            ground = Image.new("RGBA", decoded.size, (*self.background, 255))
-            decoded = Image.alpha_composite(ground, decoded)
+            background_image = Image.new("RGBA", decoded.size, (*self.background, 255))
+            decoded = Image.alpha_composite(background_image, decoded)
+            # A fully opaque channel says nothing: drop it, and save its memory.
             alpha = None if alpha.getextrema() == (255, 255) else alpha
-        picture = np.array(self._brought(_eight_bit(decoded, self.path)))
-        return Picture(
+        picture = np.array(self._resized(_eight_bit(decoded, self.path)))
+        return PhotoPixels(
             image=torch.from_numpy(picture),
             mask=_tensor(self._mask()),
-            alpha=_tensor(None if alpha is None else np.array(self._brought(alpha))),
+            alpha=_tensor(None if alpha is None else np.array(self._resized(alpha))),
         )
 
-    def _brought(self, image: Image.Image) -> Image.Image:
-        if self.straightening is not None:
-            return self.straightening.apply(image)
+    def _resized(self, image: Image.Image) -> Image.Image:
+        if self.undistortion is not None:
+            return self.undistortion.apply(image)
         return by_area(image, self.width, self.height)
 
     def _mask(self) -> Pixels | None:
         """Return 255 where the photo is to be used, 0 where not: a pixel counts only where all of it does."""
-        seen = None if self.straightening is None else self.straightening.seen
+        field_of_view = None if self.undistortion is None else self.undistortion.field_of_view
         if self.mask is None:
-            return seen
-        drawn = _black_or_white(self._upright(self.mask))
-        mask = np.where(np.asarray(self._brought(drawn)) == 255, 255, 0).astype(np.uint8)
-        return mask if seen is None else np.minimum(mask, seen)
+            return field_of_view
+        black_and_white = _black_or_white(self._upright(self.mask))
+        # After averaging, only a pixel that is fully white counts.
+        mask = np.where(np.asarray(self._resized(black_and_white)) == 255, 255, 0).astype(np.uint8)
+        # Both must hold: the user's mask and what the lens showed.
+        return mask if field_of_view is None else np.minimum(mask, field_of_view)
 
     def _upright(self, path: Path) -> Image.Image:
         image = _decoded(path)
-        return ImageOps.exif_transpose(image) if _turns(image, path, self.stored) else image
+        return ImageOps.exif_transpose(image) if _needs_rotation(image, path, self.stored) else image
 
 
 def _black_or_white(mask: Image.Image) -> Image.Image:
@@ -159,7 +164,7 @@ def _black_or_white(mask: Image.Image) -> Image.Image:
     return mask.convert("L").point([255 * (value > 127) for value in range(256)])
 
 
-def _turns(image: Image.Image, path: Path, stored: tuple[int, int]) -> bool:
+def _needs_rotation(image: Image.Image, path: Path, stored: tuple[int, int]) -> bool:
     """Tell whether a photo fits its camera only as its EXIF orientation turns it."""
     if _fits(image.size, stored):
         return False
@@ -174,6 +179,7 @@ def _turns(image: Image.Image, path: Path, stored: tuple[int, int]) -> bool:
 
 def _fits(size: tuple[int, int], stored: tuple[int, int]) -> bool:
     """Tell whether two sizes have one shape, give or take a pixel of rounding each way."""
+    # Downscaled photos round each side by up to a pixel.
     scale = max(size[0] / stored[0], size[1] / stored[1])
     return all(abs(stored[i] * scale - size[i]) <= 1.0 + scale for i in (0, 1))
 
@@ -183,8 +189,8 @@ def _opened(path: Path) -> Image.Image:
         with decoding():
             return Image.open(path)
     except UndecodableError as error:
-        known = (pointer_text(path) or _heic_text(path)) if path.is_file() else ""
-        msg = known or f"photo {path} cannot be read ({error}): copy it again from where it was taken"
+        explanation = (pointer_text(path) or _heic_text(path)) if path.is_file() else ""
+        msg = explanation or f"photo {path} cannot be read ({error}): copy it again from where it was taken"
         raise PhotoError(msg) from error
 
 

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from fieldwatch.recon.data.photos.cache import PhotoCache, PhotoStream
 from fieldwatch.recon.data.photos.error import PhotoError
-from fieldwatch.recon.data.photos.photo import Photo, Picture
-from fieldwatch.recon.data.photos.store import PhotoStream, PictureStore
+from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels
 from fieldwatch.recon.geometry import Camera, camera_extent
 
 GIBIBYTE = 1 << 30
@@ -58,7 +58,7 @@ class PhotoSet:
     """
 
     cameras: tuple[Camera, ...]
-    read: Callable[[int], Picture]
+    read: Callable[[int], PhotoPixels]
     points: Float[Tensor, "points 3"]
     colours: UInt8[Tensor, "points 3"]
     train: tuple[int, ...]
@@ -69,11 +69,12 @@ class PhotoSet:
     masked: bool = True
     transparent: bool = True
     left_out: tuple[str, ...] = ()
-    _store: PictureStore = field(init=False, repr=False)
+    _store: PhotoCache = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Make the store that holds what was decoded."""
-        object.__setattr__(self, "_store", PictureStore(self.read, self.memory_budget))
+        # The dataclass is frozen; the cache is derived state, not a field.
+        object.__setattr__(self, "_store", PhotoCache(self.read, self.memory_budget))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,21 +87,21 @@ class PhotoSet:
         return camera_extent([self.cameras[i] for i in self.train])
 
     @property
-    def held_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """Bytes of decoded photos that are in memory now."""
         return self._store.nbytes
 
     @property
     def digest(self) -> str:
         """sha256 of names, sizes, cameras, points and split (not of the pixels)."""
-        hashed = hashlib.sha256(f"photos 1, {self.train}, {self.test}".encode())
+        sha = hashlib.sha256(f"photos 1, {self.train}, {self.test}".encode())
         for camera in self.cameras:
-            lens = (camera.name, camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
-            hashed.update(repr(lens).encode())
-            hashed.update(camera.world_from_camera.double().cpu().contiguous().numpy().data)
+            camera_key = (camera.name, camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
+            sha.update(repr(camera_key).encode())
+            sha.update(camera.world_from_camera.double().cpu().contiguous().numpy().data)
         for tensor in (self.points, self.colours):
-            hashed.update(tensor.cpu().contiguous().numpy().data)
-        return hashed.hexdigest()
+            sha.update(tensor.cpu().contiguous().numpy().data)
+        return sha.hexdigest()
 
     def __len__(self) -> int:
         return len(self.cameras)

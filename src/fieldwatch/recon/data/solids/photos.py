@@ -32,8 +32,8 @@ def solid_cameras(views: int, size: int) -> tuple[Camera, ...]:
     # rings take turns, so that every so many-th photo by name comes from all of them
     order = np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in shares if count]), kind="stable")
     return tuple(
-        Camera(name=f"view_{i:03d}.png", width=size, height=size, **lens, world_from_camera=poses[int(place)])
-        for i, place in enumerate(order)
+        Camera(name=f"view_{i:03d}.png", width=size, height=size, **lens, world_from_camera=poses[int(pose_index)])
+        for i, pose_index in enumerate(order)
     )
 
 
@@ -44,12 +44,14 @@ def forward_cameras(views: int, size: int) -> tuple[Camera, ...]:
     """
     focal = 0.5 * size / math.tan(_FIELD / 2)
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
+    # Golden angle: a sunflower spiral fills the disc evenly for any count.
     golden = math.pi * (3 - math.sqrt(5))
+    # The square root spreads positions evenly over the disc's area.
     radii = [_APERTURE * math.sqrt((i + 0.5) / views) for i in range(views)]
-    places = [(r * math.cos(i * golden), 0.0, r * math.sin(i * golden)) for i, r in enumerate(radii)]
+    positions = [(r * math.cos(i * golden), 0.0, r * math.sin(i * golden)) for i, r in enumerate(radii)]
     return tuple(
-        Camera(name=f"view_{i:03d}.png", width=size, height=size, **lens, world_from_camera=look_at(place, _AHEAD))
-        for i, place in enumerate(places)
+        Camera(name=f"view_{i:03d}.png", width=size, height=size, **lens, world_from_camera=look_at(position, _AHEAD))
+        for i, position in enumerate(positions)
     )
 
 
@@ -127,11 +129,11 @@ def _photographed(  # noqa: PLR0913  a scene, its cameras, and how it is photogr
     seed: int,
 ) -> PhotoSet:
     train, test = every_nth(len(cameras), held_out)
-    places, colours = _sparse_cloud(scene, [cameras[i] for i in train], points, noise, seed)
+    positions, colours = _sparse_cloud(scene, [cameras[i] for i in train], points, noise, seed)
     return PhotoSet(
         cameras=cameras,
         read=lambda index: scene.picture(cameras[index], samples=samples),
-        points=torch.from_numpy(places.astype(np.float32)),
+        points=torch.from_numpy(positions.astype(np.float32)),
         colours=torch.from_numpy(np.rint(255 * colours).astype(np.uint8)),
         train=train,
         test=test,
@@ -144,10 +146,11 @@ def _sparse_cloud(
     scene: SolidScene, cameras: list[Camera], count: int, noise: float, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points at random pixels of all cameras alike, displaced by noise; and their colours (0 .. 1)."""
+    # A stream of its own: the cloud does not change with the textures' draws.
     generator = np.random.Generator(np.random.PCG64([seed, 1]))
-    each = -(-count // len(cameras))
-    found = [scene.visible_points(camera, each, generator) for camera in cameras]
-    places = np.concatenate([points for points, _, _ in found])
-    colours = np.concatenate([shown for _, _, shown in found])
-    kept = generator.permutation(len(places))[:count]
-    return places[kept] + noise * generator.normal(size=(len(kept), 3)), colours[kept]
+    per_camera = -(-count // len(cameras))
+    samples = [scene.visible_points(camera, per_camera, generator) for camera in cameras]
+    positions = np.concatenate([points for points, _, _ in samples])
+    colours = np.concatenate([sample_colours for _, _, sample_colours in samples])
+    chosen = generator.permutation(len(positions))[:count]
+    return positions[chosen] + noise * generator.normal(size=(len(chosen), 3)), colours[chosen]

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.recon.data.photos import Picture
-from fieldwatch.recon.data.solids.forms import Array, Ball, Disc, Form, Ring, RoundedBox, dot
+from fieldwatch.recon.data.photos import PhotoPixels
+from fieldwatch.recon.data.solids.shapes import Array, Cylinder, RoundedBox, SolidShape, Sphere, Torus, row_dots
 from fieldwatch.recon.geometry import Camera
 
 _LIGHT = np.array([-0.48, -0.36, 0.80])  # a unit vector towards the light
@@ -21,7 +21,7 @@ _NOOK = 0.22  # world units: nearer to another surface than this, a surface dark
 
 
 @dataclass(frozen=True, eq=False)
-class _Texture:
+class _WaveTexture:
     """A smooth pattern in space: waves around a colour."""
 
     colour: Array
@@ -30,10 +30,11 @@ class _Texture:
     weights: Array
 
     @classmethod
-    def drawn(cls, generator: np.random.Generator, colour: tuple[float, float, float], reach: float) -> "_Texture":
-        """Draw one whose shortest waves are `reach` world units long."""
+    def random(cls, generator: np.random.Generator, colour: tuple[float, float, float], reach: float) -> "_WaveTexture":
+        """Draw one whose shortest waves are `bounding_radius` world units long."""
         directions = generator.normal(size=(12, 3))
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        # Three octaves of wavelengths, longer ones with larger amplitudes.
         lengths = reach * 2.0 ** (np.arange(12) % 3)
         phases = generator.uniform(0, 2 * math.pi, 12)
         weights = generator.uniform(-1, 1, (12, 3)) * 0.055 * np.sqrt(lengths / reach)[:, None]
@@ -47,61 +48,62 @@ class _Texture:
 class _Solid:
     """A form at a place, turned around the vertical, with a texture."""
 
-    form: Form
+    shape: SolidShape
     centre: Array
-    turn: Array
-    texture: _Texture
+    rotation: Array
+    texture: _WaveTexture
 
     def local(self, points: Array) -> Array:
-        return (points - self.centre) @ self.turn
+        return (points - self.centre) @ self.rotation
 
     def distance(self, points: Array) -> Array:
-        return self.form.distance(self.local(points))
+        return self.shape.distance(self.local(points))
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """Return how far rays go; only those that come near are looked at closely."""
         towards = self.centre - origins
-        along = dot(towards, directions)
-        near = dot(towards, towards) - along * along < self.form.reach**2
+        along = row_dots(towards, directions)
+        # Rays that pass the bounding sphere skip the expensive intersection.
+        near = row_dots(towards, towards) - along * along < self.shape.bounding_radius**2
         result = np.full(len(origins), np.inf)
-        result[near] = self.form.meet(self.local(origins[near]), directions[near] @ self.turn)
+        result[near] = self.shape.intersect(self.local(origins[near]), directions[near] @ self.rotation)
         return result
 
     def normals(self, points: Array) -> Array:
-        return self.form.normals(self.local(points)) @ self.turn.T
+        return self.shape.normals(self.local(points)) @ self.rotation.T
 
 
-class SolidPart(NamedTuple):
+class SolidSpec(NamedTuple):
     """A form of a made-up scene.
 
     Attributes:
-        form: around its own origin.
+        shape: around its own origin.
         centre: where it is, world units.
         colour: its mean color, red, green, blue in 0 .. 1.
         wave: length of the shortest waves of its texture, world units.
-        turned: whether it is turned around the vertical by an angle that the scene's seed draws.
+        rotated: whether it is turned around the vertical by an angle that the scene's seed draws.
     """
 
-    form: Form
+    shape: SolidShape
     centre: tuple[float, float, float]
     colour: tuple[float, float, float]
     wave: float = 0.16
-    turned: bool = True
+    rotated: bool = True
 
 
 ON_A_PLATE = (
-    SolidPart(Disc(1.6, 0.06), (0.0, 0.0, -0.06), (0.55, 0.52, 0.46), 0.26),
-    SolidPart(Ball(0.42), (-0.55, 0.35, 0.42), (0.70, 0.30, 0.24)),
-    SolidPart(RoundedBox((0.32, 0.26, 0.30), 0.07), (0.55, 0.40, 0.30), (0.28, 0.46, 0.66)),
-    SolidPart(Ball(0.19), (0.55, 0.40, 0.79), (0.78, 0.66, 0.26)),
-    SolidPart(Ring(0.36, 0.14), (0.12, -0.62, 0.14), (0.34, 0.58, 0.32)),
+    SolidSpec(Cylinder(1.6, 0.06), (0.0, 0.0, -0.06), (0.55, 0.52, 0.46), 0.26),
+    SolidSpec(Sphere(0.42), (-0.55, 0.35, 0.42), (0.70, 0.30, 0.24)),
+    SolidSpec(RoundedBox((0.32, 0.26, 0.30), 0.07), (0.55, 0.40, 0.30), (0.28, 0.46, 0.66)),
+    SolidSpec(Sphere(0.19), (0.55, 0.40, 0.79), (0.78, 0.66, 0.26)),
+    SolidSpec(Torus(0.36, 0.14), (0.12, -0.62, 0.14), (0.34, 0.58, 0.32)),
 )
 """The built-in scene: to be photographed from all around."""
 BEFORE_A_WALL = (
-    SolidPart(RoundedBox((6.0, 0.3, 6.0), 0.05), (0.0, 10.3, 0.0), (0.62, 0.58, 0.52), 0.6, turned=False),
-    SolidPart(Ball(0.8), (-1.1, 6.5, -0.4), (0.70, 0.30, 0.24), 0.25),
-    SolidPart(RoundedBox((0.6, 0.5, 0.7), 0.1), (1.2, 7.2, -0.5), (0.28, 0.46, 0.66), 0.25),
-    SolidPart(Ring(0.6, 0.2), (0.1, 5.2, -1.0), (0.34, 0.58, 0.32), 0.2),
+    SolidSpec(RoundedBox((6.0, 0.3, 6.0), 0.05), (0.0, 10.3, 0.0), (0.62, 0.58, 0.52), 0.6, rotated=False),
+    SolidSpec(Sphere(0.8), (-1.1, 6.5, -0.4), (0.70, 0.30, 0.24), 0.25),
+    SolidSpec(RoundedBox((0.6, 0.5, 0.7), 0.1), (1.2, 7.2, -0.5), (0.28, 0.46, 0.66), 0.25),
+    SolidSpec(Torus(0.6, 0.2), (0.1, 5.2, -1.0), (0.34, 0.58, 0.32), 0.2),
 )
 """Things before a bare wall 10 units away: to be photographed from one side, by cameras that stand close together."""
 
@@ -121,19 +123,19 @@ class SolidScene:
 
     Args:
         seed: other textures and other turns; the forms stay where they are.
-        parts: other forms at other places; None means those above.
+        solids: other forms at other places; None means those above.
     """
 
-    def __init__(self, seed: int = 0, parts: Sequence[SolidPart] | None = None) -> None:
+    def __init__(self, seed: int = 0, solids: Sequence[SolidSpec] | None = None) -> None:
         generator = np.random.Generator(np.random.PCG64(seed))
         self._solids: list[_Solid] = []
-        for part in ON_A_PLATE if parts is None else parts:
-            angle = float(generator.uniform(0, math.pi)) if part.turned else 0.0
+        for spec in ON_A_PLATE if solids is None else solids:
+            angle = float(generator.uniform(0, math.pi)) if spec.rotated else 0.0
             c = math.cos(angle)
             s = math.sin(angle)
-            turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
-            texture = _Texture.drawn(generator, part.colour, part.wave)
-            self._solids.append(_Solid(part.form, np.array(part.centre), turn, texture))
+            rotation = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+            texture = _WaveTexture.random(generator, spec.colour, spec.wave)
+            self._solids.append(_Solid(spec.shape, np.array(spec.centre), rotation, texture))
 
     def distance(self, points: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n"]:
         """Return the exact signed distance to the nearest surface, in world units, negative inside."""
@@ -143,7 +145,7 @@ class SolidScene:
     def depth(self, camera: Camera) -> Float[Tensor, "height width"]:
         """Return the depth along the optical axis at every pixel's centre, float64; 0 where nothing is."""
         origins, directions = _rays(camera, 1)
-        hits = self._meet(origins, directions)
+        hits = self._intersect(origins, directions)
         forward = camera.forward.detach().cpu().double().numpy()
         depth = np.where(np.isfinite(hits.travelled), hits.travelled, 0) * (directions @ forward)
         return torch.from_numpy(depth).reshape(camera.height, camera.width)
@@ -151,27 +153,28 @@ class SolidScene:
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
         """Return outward unit normals in the world at every pixel's centre, float64; 0 where nothing is."""
         origins, directions = _rays(camera, 1)
-        hits = self._meet(origins, directions)
-        seen = np.isfinite(hits.travelled)
+        hits = self._intersect(origins, directions)
+        is_hit = np.isfinite(hits.travelled)
         normals = np.zeros_like(origins)
-        points = origins[seen] + hits.travelled[seen, None] * directions[seen]
-        normals[seen] = self._normals(points, hits.solid[seen])
+        points = origins[is_hit] + hits.travelled[is_hit, None] * directions[is_hit]
+        normals[is_hit] = self._normals(points, hits.solid[is_hit])
         return torch.from_numpy(normals).reshape(camera.height, camera.width, 3)
 
-    def picture(self, camera: Camera, *, samples: int = 2, background: tuple[int, int, int] = (0, 0, 0)) -> Picture:
+    def picture(self, camera: Camera, *, samples: int = 2, background: tuple[int, int, int] = (0, 0, 0)) -> PhotoPixels:
         """Take a photo: the mean of `samples` x `samples` rays in every pixel, on a plain background, with alpha."""
         origins, directions = _rays(camera, samples)
-        hits = self._meet(origins, directions)
-        seen = np.isfinite(hits.travelled)
+        hits = self._intersect(origins, directions)
+        is_hit = np.isfinite(hits.travelled)
         colours = np.zeros((len(origins), 4))
-        points = origins[seen] + hits.travelled[seen, None] * directions[seen]
-        colours[seen, :3] = self.colours(points, hits.solid[seen])
-        colours[seen, 3] = 1
+        points = origins[is_hit] + hits.travelled[is_hit, None] * directions[is_hit]
+        colours[is_hit, :3] = self.colours(points, hits.solid[is_hit])
+        colours[is_hit, 3] = 1
+        # Box filter over the samples of each pixel; alpha is the share of rays that hit.
         means = colours.reshape(camera.height, samples, camera.width, samples, 4).mean((1, 3))
-        cover = means[..., 3:]
-        image = np.rint(255 * means[..., :3] + np.array(background) * (1 - cover)).astype(np.uint8)
-        alpha = torch.from_numpy(np.rint(255 * cover[..., 0]).astype(np.uint8))
-        return Picture(image=torch.from_numpy(image), alpha=None if bool((alpha == 255).all()) else alpha)
+        coverage = means[..., 3:]
+        image = np.rint(255 * means[..., :3] + np.array(background) * (1 - coverage)).astype(np.uint8)
+        alpha = torch.from_numpy(np.rint(255 * coverage[..., 0]).astype(np.uint8))
+        return PhotoPixels(image=torch.from_numpy(image), alpha=None if bool((alpha == 255).all()) else alpha)
 
     def surface_points(self, count: int, seed: int = 0) -> Float[Tensor, "count 3"]:
         """Return points spread evenly over the surface above z = -0.001, float64: all that is seen from above.
@@ -179,53 +182,54 @@ class SolidScene:
         Places within a thin shell are drawn evenly and brought to the surface along the normal.
         """
         generator = np.random.Generator(np.random.PCG64(seed))
-        found = list[Array]()
-        number = 0
-        while number < count:
+        chunks = list[Array]()
+        total = 0
+        while total < count:
             points = generator.uniform([-1.65, -1.65, -0.01], [1.65, 1.65, 1.0], (1 << 16, 3))
-            gaps = np.stack([solid.distance(points) for solid in self._solids])
-            solid = gaps.argmin(0)
-            gap = gaps.min(0)
-            near = np.abs(gap) < 0.008
-            moved = points[near] - gap[near, None] * self._normals(points[near], solid[near])
+            distances = np.stack([owner.distance(points) for owner in self._solids])
+            owner = distances.argmin(0)
+            distance = distances.min(0)
+            near = np.abs(distance) < 0.008
+            moved = points[near] - distance[near, None] * self._normals(points[near], owner[near])
             # where two solids touch, the way along one's normal may end inside the other
-            kept = moved[(np.abs(self._distance(moved)) < 1e-6) & (moved[:, 2] > -0.001)]
-            found.append(kept)
-            number += len(kept)
-        return torch.from_numpy(np.concatenate(found)[:count])
+            accepted = moved[(np.abs(self._distance(moved)) < 1e-6) & (moved[:, 2] > -0.001)]
+            chunks.append(accepted)
+            total += len(accepted)
+        return torch.from_numpy(np.concatenate(chunks)[:count])
 
     def visible_points(self, camera: Camera, count: int, generator: np.random.Generator) -> tuple[Array, Array, Array]:
         """Return points that a camera sees, at random pixels: positions, outward normals and colours (0 .. 1)."""
         origins, directions = _rays(camera, 1)
-        chosen = generator.integers(0, len(origins), 4 * count)
-        hits = self._meet(origins[chosen], directions[chosen])
-        seen = np.flatnonzero(np.isfinite(hits.travelled))[:count]
-        points = origins[chosen][seen] + hits.travelled[seen, None] * directions[chosen][seen]
-        return points, self._normals(points, hits.solid[seen]), self.colours(points, hits.solid[seen])
+        pixels = generator.integers(0, len(origins), 4 * count)
+        hits = self._intersect(origins[pixels], directions[pixels])
+        hit_rows = np.flatnonzero(np.isfinite(hits.travelled))[:count]
+        points = origins[pixels][hit_rows] + hits.travelled[hit_rows, None] * directions[pixels][hit_rows]
+        return points, self._normals(points, hits.solid[hit_rows]), self.colours(points, hits.solid[hit_rows])
 
     def colours(self, points: Array, solid: NDArray[np.int64]) -> Array:
         """Return the colours (0 .. 1) of surface points: texture, light from one side, darker in nooks."""
         normals = self._normals(points, solid)
         texture = np.zeros_like(points)
-        for number, part in enumerate(self._solids):
-            own = solid == number
-            texture[own] = part.texture(part.local(points[own]))
-        lit = _AMBIENT + (1 - _AMBIENT) * np.maximum(normals @ _LIGHT, 0)
+        for number, spec in enumerate(self._solids):
+            rows = solid == number
+            texture[rows] = spec.texture(spec.local(points[rows]))
+        illumination = _AMBIENT + (1 - _AMBIENT) * np.maximum(normals @ _LIGHT, 0)
+        # Cheap ambient occlusion: the distance field sampled a little way along the normal.
         open_sky = 0.45 + 0.55 * (self._distance(points + _NOOK * normals) / _NOOK).clip(0, 1)
-        return texture * (lit * open_sky)[:, None]
+        return texture * (illumination * open_sky)[:, None]
 
     def _distance(self, points: Array) -> Array:
         return np.stack([solid.distance(points) for solid in self._solids]).min(0)
 
     def _normals(self, points: Array, solid: NDArray[np.int64]) -> Array:
         normals = np.zeros_like(points)
-        for number, part in enumerate(self._solids):
-            own = solid == number
-            normals[own] = part.normals(points[own])
+        for number, spec in enumerate(self._solids):
+            rows = solid == number
+            normals[rows] = spec.normals(points[rows])
         return normals
 
-    def _meet(self, origins: Array, directions: Array) -> _Hits:
-        travelled = np.stack([solid.meet(origins, directions) for solid in self._solids])
+    def _intersect(self, origins: Array, directions: Array) -> _Hits:
+        travelled = np.stack([solid.intersect(origins, directions) for solid in self._solids])
         return _Hits(travelled.min(0), travelled.argmin(0))
 
 

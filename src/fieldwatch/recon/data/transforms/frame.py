@@ -33,9 +33,10 @@ def pose_of(values: Values, where: str) -> Float[Tensor, "4 4"]:
     if matrix.shape not in {(4, 4), (3, 4)} or not bool(torch.isfinite(matrix).all()):
         msg = f"{where} has a transform_matrix of {tuple(matrix.shape)} that must be 4 x 4 (or 3 x 4) finite numbers"
         raise TransformsError(msg)
-    turn = matrix[:3, :3]
-    scale = float(turn.square().sum() / 3) ** 0.5
-    rotation = turn / max(scale, 1e-12)
+    linear_part = matrix[:3, :3]
+    # Columns of a scaled rotation have squared lengths that add up to 3 s^2.
+    scale = float(linear_part.square().sum() / 3) ** 0.5
+    rotation = linear_part / max(scale, 1e-12)
     off = float((rotation @ rotation.T - torch.eye(3, dtype=torch.float64)).abs().max())
     if off > _ROUND or float(torch.linalg.det(rotation)) < 0:
         msg = (
@@ -64,23 +65,26 @@ def lens_of(values: Values, size: tuple[int, int], where: str) -> Lens:
         width = int(values.get("w", size[0]))
         height = int(values.get("h", size[1]))
         fx = _focal(values, "x", width)
+        # Many files state one axis only: pixels are square then.
         fy = _focal(values, "y", height) or fx
         fx = fx or fy
-        centre = float(values.get("cx", width / 2)), float(values.get("cy", height / 2))
-        bent = {name: float(values.get(name, 0) or 0) for name in ("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2")}
+        principal_point = float(values.get("cx", width / 2)), float(values.get("cy", height / 2))
+        distortion = {
+            name: float(values.get(name, 0) or 0) for name in ("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2")
+        }
     except (TypeError, ValueError, OverflowError) as error:
         msg = f"{where} has intrinsics that are no numbers ({error}): write w, h, fl_x, fl_y, cx, cy as numbers"
         raise TransformsError(msg) from error
     if not fx:
         msg = f"{where} states no focal length: it needs fl_x (pixels) or camera_angle_x (radians, above 0)"
         raise TransformsError(msg)
-    model = _model(values, bent)
+    model = _model(values, distortion)
     if model not in LENS_MODELS:
         msg = f"{where} states camera_model {model!r}: use PINHOLE, OPENCV or OPENCV_FISHEYE, or undistort the photos"
         raise TransformsError(msg)
-    own = {"fx": fx, "fy": fy, "f": fx, "cx": centre[0], "cy": centre[1], **bent}
+    parameters = {"fx": fx, "fy": fy, "f": fx, "cx": principal_point[0], "cy": principal_point[1], **distortion}
     try:
-        return Lens.of(model, width, height, [own.get(name, 0.0) for name in LENS_MODELS[model][1]])
+        return Lens.of(model, width, height, [parameters.get(name, 0.0) for name in LENS_MODELS[model][1]])
     except LensError as error:
         msg = f"{where}: {error}"
         raise TransformsError(msg) from error
@@ -94,11 +98,11 @@ def _focal(values: Values, axis: str, pixels: int) -> float:
     return 0.5 * pixels / math.tan(0.5 * angle) if 0 < angle < math.pi else 0.0
 
 
-def _model(values: Values, bent: Mapping[str, float]) -> str:
+def _model(values: Values, distortion: Mapping[str, float]) -> str:
     """Name of the model: the stated one, with more parameters where the file has more."""
     stated = str(values.get("camera_model") or ("OPENCV_FISHEYE" if values.get("is_fisheye") else "OPENCV"))
     if stated in {"OPENCV", "PINHOLE"}:
-        if not any(bent.values()):
+        if not any(distortion.values()):
             return "PINHOLE"
-        return "FULL_OPENCV" if any(bent[name] for name in ("k3", "k4", "k5", "k6")) else "OPENCV"
+        return "FULL_OPENCV" if any(distortion[name] for name in ("k3", "k4", "k5", "k6")) else "OPENCV"
     return stated

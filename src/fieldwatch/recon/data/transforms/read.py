@@ -11,22 +11,22 @@ from torch import Tensor
 
 from fieldwatch.recon.data.gaussians import read_point_ply
 from fieldwatch.recon.data.photos import (
-    Candidate,
-    Checked,
+    CheckedPhoto,
+    PhotoCandidate,
+    PhotoFolder,
     PhotoOptions,
     PhotoSet,
-    PictureFolder,
-    Sifted,
-    View,
+    PosedPhoto,
+    UsablePhotos,
     assemble,
+    check_photos,
     no_points,
-    sift_photos,
     stored_size,
 )
 from fieldwatch.recon.data.transforms.error import TransformsError
 from fieldwatch.recon.data.transforms.frame import lens_of, pose_of
 
-_PARTS = ("train", "test", "val")
+_SPLITS = ("train", "test", "val")
 
 
 def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> PhotoSet:
@@ -47,19 +47,19 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
     """
     path = Path(path).expanduser()
     options = options or PhotoOptions()
-    parts = {part: _Part(file, options) for part, file in _files(path).items()}
+    files = {file_of_split: _TransformsFile(file, options) for file_of_split, file in _files(path).items()}
     notes: list[str] = []
-    points, colours = next(iter(parts.values())).points(notes)
-    views = [view for part in parts.values() for view in part.views(notes)]
+    points, colours = next(iter(files.values())).points(notes)
+    views = [view for file_of_split in files.values() for view in file_of_split.views(notes)]
     if not views:
         msg = f"{path} names no frame: its list 'frames' is empty; write the frames with their poses there"
         raise TransformsError(msg)
-    whole = parts.get("")
-    if whole is None:
-        tested = {view.name for view in parts["test"].views([])} if "test" in parts else None
+    single_file = files.get("")
+    if single_file is None:
+        test_names = {view.name for view in files["test"].views([])} if "test" in files else None
     else:
-        tested = whole.named("test_filenames", views)
-        unused = (whole.named("val_filenames", views) or set()) - (tested or set())
+        test_names = single_file.named("test_filenames", views)
+        unused = (single_file.named("val_filenames", views) or set()) - (test_names or set())
         views = [view for view in views if view.name not in unused]
         notes += [f"{len(unused)} frames for validation are not used"] if unused else []
     return assemble(
@@ -69,33 +69,33 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
         colours=colours,
         source=str(path),
         notes=notes,
-        tested=tested,
-        left_out=[name for part in parts.values() for name in part.sifted.left_out],
+        test_names=test_names,
+        left_out=[name for file_of_split in files.values() for name in file_of_split.photos.left_out],
     )
 
 
 def _files(path: Path) -> dict[str, Path]:
     """Return the files to read, by the part of the scene that they are ('' for all of it)."""
     if path.is_file():
-        part = path.stem.removeprefix("transforms").removeprefix("_")
-        if part != "train":
+        split = path.stem.removeprefix("transforms").removeprefix("_")
+        if split != "train":
             return {"": path}
         path = path.parent
     if (path / "transforms.json").is_file():
         return {"": path / "transforms.json"}
-    found = {part: path / f"transforms_{part}.json" for part in _PARTS[:2]}
-    there = {part: file for part, file in found.items() if file.is_file()}
-    if "train" not in there:
-        there_is = ", ".join(sorted(p.name for p in path.iterdir())[:8]) if path.is_dir() else "no such folder"
+    candidates = {split: path / f"transforms_{split}.json" for split in _SPLITS[:2]}
+    existing = {split: file for split, file in candidates.items() if file.is_file()}
+    if "train" not in existing:
+        entries = ", ".join(sorted(p.name for p in path.iterdir())[:8]) if path.is_dir() else "no such folder"
         msg = (
-            f"{path} holds neither transforms.json nor transforms_train.json (found: {there_is}): give the folder of "
+            f"{path} holds neither transforms.json nor transforms_train.json (found: {entries}): give the folder of "
             "a Blender, instant-ngp or Nerfstudio scene, or the .json itself"
         )
         raise TransformsError(msg)
-    return there
+    return existing
 
 
-class _Part:
+class _TransformsFile:
     """One file: its fields and its frames."""
 
     def __init__(self, file: Path, options: PhotoOptions) -> None:
@@ -104,13 +104,13 @@ class _Part:
         self._options = options
 
     @cached_property
-    def sifted(self) -> Sifted:
+    def photos(self) -> UsablePhotos:
         """The photos of the frames, checked."""
-        pictures = PictureFolder(self.file.parent)
+        pictures = PhotoFolder(self.file.parent)
         frames = self.fields["frames"]
-        return sift_photos(
+        return check_photos(
             [
-                Candidate(name=frame["file_path"], path=self._photo(frame, pictures), mask=self._mask(frame))
+                PhotoCandidate(name=frame["file_path"], path=self._photo(frame, pictures), mask=self._mask(frame))
                 for frame in frames
             ],
             skip=self._options.skip_unreadable,
@@ -119,21 +119,21 @@ class _Part:
             where=pictures.holds,
         )
 
-    def views(self, notes: list[str]) -> list[View]:
+    def views(self, notes: list[str]) -> list[PosedPhoto]:
         """Return what the file says about every photo."""
         frames: list[dict[str, Any]] = self.fields["frames"]
-        photos = self.sifted.photos
-        notes += self.sifted.notes
+        usable = self.photos.photos
+        notes += self.photos.notes
         if "applied_transform" in self.fields:
             notes.append("poses stay in the coordinates of the file; its applied_transform is not undone")
-        return [self._view(frame, photos[frame["file_path"]]) for frame in frames if frame["file_path"] in photos]
+        return [self._view(frame, usable[frame["file_path"]]) for frame in frames if frame["file_path"] in usable]
 
-    def named(self, key: str, views: Sequence[View]) -> set[str] | None:
+    def named(self, key: str, views: Sequence[PosedPhoto]) -> set[str] | None:
         """Return names of the views in a list of file names; None where there is no such list."""
-        listed = self.fields.get(key)
-        if not isinstance(listed, list):
+        names = self.fields.get(key)
+        if not isinstance(names, list):
             return None
-        stems = {_stem(str(name)) for name in listed}
+        stems = {_stem(str(name)) for name in names}
         return {view.name for view in views if _stem(view.name) in stems}
 
     def points(self, notes: list[str]) -> tuple[Float[Tensor, "points 3"], UInt8[Tensor, "points 3"]]:
@@ -144,10 +144,11 @@ class _Part:
         notes.append("the scene has no points: Gaussians have to start from random ones")
         return no_points()
 
-    def _view(self, frame: dict[str, Any], photo: Checked) -> View:
+    def _view(self, frame: dict[str, Any], photo: CheckedPhoto) -> PosedPhoto:
         where = f"{self.file}, frame {frame['file_path']}"
+        # The file's fields are defaults that a frame may override.
         shared = {key: value for key, value in self.fields.items() if key != "frames"}
-        return View(
+        return PosedPhoto(
             name=_name(frame["file_path"], photo.path),
             path=photo.path,
             lens=lens_of({**shared, **frame}, stored_size(photo.path), where),
@@ -160,9 +161,10 @@ class _Part:
     def _mask(self, frame: dict[str, Any]) -> Path | None:
         return None if frame.get("mask_path") is None else self.file.parent / str(frame["mask_path"])
 
-    def _photo(self, frame: dict[str, Any], pictures: PictureFolder) -> Path | None:
+    def _photo(self, frame: dict[str, Any], pictures: PhotoFolder) -> Path | None:
         """Find a photo; Blender's files leave out the extension."""
         name = frame["file_path"]
+        # The exact path first: a folder may hold images of equal stems.
         direct = self.file.parent / name.replace("\\", "/")
         return direct if direct.is_file() else pictures.find(f"{name}.png") or pictures.find(name)
 

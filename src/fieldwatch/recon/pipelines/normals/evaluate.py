@@ -165,7 +165,7 @@ def mesh_metrics(surface: Surface | None, against: MeshEvaluation | None) -> dic
         "Eval/mesh_vertices": len(mesh.vertices),
         "Eval/mesh_faces": len(mesh.faces),
         "Eval/mesh_pieces_removed": surface.removed,
-        "Eval/watertight": float(mesh.closed and mesh.wound_alike),
+        "Eval/watertight": float(mesh.closed and mesh.consistently_wound),
     }
     if against is not None:
         found |= {

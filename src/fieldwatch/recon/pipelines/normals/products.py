@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.files import output_path, spreadsheet_cell, whole_file
 from fieldwatch.recon.data import write_video
-from fieldwatch.recon.mesh import MeshPainter, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
+from fieldwatch.recon.mesh import MeshRenderer, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import Evaluation, aligned, evaluate_surface
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
@@ -101,12 +101,12 @@ def write_film(
 ) -> Path:
     """Write a film around a mesh, as clay; `between` is called before each frame, and may raise, to give up."""
     cameras = turntable_cameras(mesh, frames, SIZE, up=up)
-    painter = MeshPainter(mesh)
+    renderer = MeshRenderer(mesh)
 
     def drawn() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
             between()
-            yield torch.from_numpy(painter.draw(camera, shading="clay")).permute(2, 0, 1)
+            yield torch.from_numpy(renderer.render(camera, shading="clay")).permute(2, 0, 1)
 
     return write_video(path, drawn(), rate=RATE)
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from fieldwatch.recon.geometry import Neighbours, NeighbourTable
+from fieldwatch.recon.geometry import NeighbourRefresher, NeighbourTable
 
 USED_AFTER = 8
 """Steps from the start of a search until its table is used: always the same, so that a run repeats."""
@@ -26,7 +26,7 @@ class Neighbourhood:
 
     def __init__(self, count: int, device: torch.device | str = "cpu") -> None:
         self.state_device = torch.device(device)
-        self._neighbours = Neighbours(count=count)
+        self._neighbours = NeighbourRefresher(count=count)
         self._points: Tensor | None = None
         self._due = -1
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.geometry import Camera, look_at, looked_at, near_cameras
+from fieldwatch.recon.geometry import Camera, focus_point, look_at, near_cameras
 
 _GAP = math.radians(90)
 """Widest angle without a camera that a film goes on through; behind a wider one nobody was."""
@@ -50,7 +50,7 @@ class Orbit:
     def of(cls, cameras: Sequence[Camera]) -> Self:
         """Find the orbit of some cameras, at least one."""
         cameras = near_cameras(cameras)
-        target = looked_at(cameras)
+        target = focus_point(cameras)
         up = upwards(cameras)
         offsets = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
         heights = offsets @ up

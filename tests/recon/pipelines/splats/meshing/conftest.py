@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.data import PhotoSet
-from fieldwatch.recon.data.photos import Picture
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, colours_to_constant, look_at
 from fieldwatch.recon.pipelines.splats import Gaussians, Rows, Scene, SplatModel, SplatsConfig, view_of
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
@@ -64,7 +64,7 @@ def scene_of(cameras: tuple[Camera, ...], mask: torch.Tensor | None = None) -> S
     black = torch.zeros(SIZE, SIZE, 3, dtype=torch.uint8)
     photos = PhotoSet(
         cameras=cameras,
-        read=lambda _: Picture(image=black, mask=mask),
+        read=lambda _: PhotoPixels(image=black, mask=mask),
         points=torch.zeros(0, 3),
         colours=torch.zeros(0, 3, dtype=torch.uint8),
         train=tuple(range(len(cameras))),

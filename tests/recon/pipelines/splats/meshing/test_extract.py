@@ -7,7 +7,7 @@ import psutil
 import pytest
 import torch
 
-from fieldwatch.recon.data import Picture
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.mesh import MeshError, mesh_quality
 from fieldwatch.recon.pipelines.splats import ExtractOptions, extract_mesh
 
@@ -181,9 +181,9 @@ def test_what_floats_where_photos_are_transparent_is_no_surface(given) -> None:
     assert any("400 opaque Gaussians" in note for note in carved.notes)
 
 
-def ball_of_alpha(camera) -> Picture:
+def ball_of_alpha(camera) -> PhotoPixels:
     origins, directions = camera.rays()
     along = -(origins * directions).sum(-1)
     apart = (origins + along[..., None] * directions).norm(dim=-1)
     alpha = (apart < 0.52).to(torch.uint8) * 255
-    return Picture(image=torch.zeros(*alpha.shape, 3, dtype=torch.uint8), alpha=alpha)
+    return PhotoPixels(image=torch.zeros(*alpha.shape, 3, dtype=torch.uint8), alpha=alpha)

@@ -7,7 +7,8 @@ import pytest
 import skimage.measure
 import torch
 
-from fieldwatch.recon.data import SolidScene, solid_photos, write_colmap
+from fieldwatch.recon.data import SolidScene, solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.mesh import Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats import (
     BoundGaussians,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from fieldwatch.recon.geometry import Camera, camera_extent, looked_at, near_cameras
+from fieldwatch.recon.geometry import Camera, camera_extent, focus_point, near_cameras
 
 BACKGROUND = 4.0
 """How far the background reaches around the foreground's middle, in extents of the cameras."""
@@ -66,7 +66,7 @@ def foreground_box(
     if not centred:
         return Box.around(np.zeros(3), extent)
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
-    middle = looked_at(cameras).numpy()
+    middle = focus_point(cameras).numpy()
     mean = positions.mean(0)
     if np.linalg.norm(middle - mean) > _CONVERGING * extent:
         middle = mean

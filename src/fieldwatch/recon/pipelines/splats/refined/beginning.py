@@ -235,7 +235,7 @@ def _notes(mesh: Triangles, stored: StoredRun, seen: Bool[np.ndarray, "m"]) -> t
         notes.append("the run was trained with --mip: bound Gaussians are drawn without its 3D filter")
     if stored.model.exposures is not None:
         notes.append("the colour maps that the run learned for its photos are kept as they are")
-    if not mesh.wound_alike:
+    if not mesh.consistently_wound:
         notes.append(
             "faces are wound both ways: the normals of neighbours that disagree are pulled apart, not together"
         )

@@ -21,6 +21,7 @@ class StuckAt:
         if self.metric not in history:
             return None
         series = history[self.metric]
+        # The last step at which the metric still differed from its final value.
         moved = np.flatnonzero(np.abs(series.values - series.values[-1]) > self.by)
         first = int(moved[-1]) + 1 if len(moved) else 0
         if len(series) - first < self.steps:
@@ -37,7 +38,7 @@ class StuckAt:
 
 def main() -> None:
     with Run(
-        sys.argv[1] if len(sys.argv) > 1 else "runs/own_rule",
+        sys.argv[1] if len(sys.argv) > 1 else "runs/custom_rule",
         outputs=Outputs(rules=(StuckAt(metric="Field/sharpness"),)),
     ) as run:
         for step in run.steps(256):

@@ -20,16 +20,18 @@ Shading = Literal["colour", "normals", "clay"]
 Colour = tuple[int, int, int]
 
 BACKGROUND: Colour = (44, 48, 54)
-_CLAY = (205.0, 200.0, 192.0)
-_INSIDE = (150.0, 96.0, 88.0)  # clay seen from behind: a hole, or a face that is wound the wrong way
+_CLAY_COLOUR = (205.0, 200.0, 192.0)
+_BACK_COLOUR = (150.0, 96.0, 88.0)  # clay seen from behind: a hole, or a face that is wound the wrong way
 _AMBIENT = 0.28  # share of the light that does not come from the camera
-_SHARP = 0.75  # cosine: corner normals farther from their face's normal are not smoothed, so that edges stay edges
-_NEAR = 1e-4  # of the distance to the farthest vertex
-_FIELD = 36.0  # degrees that a turntable camera sees
-_ROOM = 1.04  # around the sphere that holds the mesh
+_SMOOTH_COSINE = (
+    0.75  # cosine: corner normals farther from their face's normal are not smoothed, so that edges stay edges
+)
+_NEAR_SHARE = 1e-4  # of the distance to the farthest vertex
+_FIELD_OF_VIEW = 36.0  # degrees that a turntable camera sees
+_MARGIN = 1.04  # around the sphere that holds the mesh
 
 
-def draw_mesh(
+def render_mesh(
     mesh: Triangles,
     camera: Camera,
     *,
@@ -54,10 +56,10 @@ def draw_mesh(
     """
     if not len(mesh.faces):
         raise MeshError("a mesh without faces cannot be drawn: what made it found no surface; look there first")
-    return MeshPainter(mesh).draw(camera, shading=shading, background=background, samples=samples)
+    return MeshRenderer(mesh).render(camera, shading=shading, background=background, samples=samples)
 
 
-class MeshPainter:
+class MeshRenderer:
     """Draws one mesh from many cameras; what does not depend on the camera is calculated once."""
 
     def __init__(self, mesh: Triangles) -> None:
@@ -71,7 +73,7 @@ class MeshPainter:
         self._uvs = None if mesh.uvs is None else torch.from_numpy(mesh.uvs).float()
         self._texture = None if mesh.texture is None else torch.from_numpy(mesh.texture)
 
-    def draw(
+    def render(
         self,
         camera: Camera,
         *,
@@ -79,56 +81,62 @@ class MeshPainter:
         background: Colour = BACKGROUND,
         samples: int = 2,
     ) -> UInt8[np.ndarray, "height width 3"]:
-        """Draw it; see :func:`draw_mesh`."""
+        """Draw it; see :func:`render_mesh`."""
         if samples < 1:
             raise InputError(f"samples is {samples}: at least one ray each way is needed for a pixel")
         view = self._view(camera.resized(camera.width * samples, camera.height * samples))
         hits = cast_triangles(self._vertices, self._faces, view)
-        at = torch.nonzero(hits.faces.view(-1) >= 0)[:, 0]
-        face = hits.faces.view(-1)[at]
-        weights = hits.barycentrics.view(-1, 3)[at]
-        planes = torch.tensor(background, dtype=torch.float32)[:, None].repeat(1, view.height * view.width)
-        if len(at):
-            planes[:, at] = self._shaded(face, weights, at, view, shading).T
-        picture = avg_pool2d(planes.view(3, view.height, view.width), samples)
+        hit_pixels = torch.nonzero(hits.faces.view(-1) >= 0)[:, 0]
+        face = hits.faces.view(-1)[hit_pixels]
+        weights = hits.barycentrics.view(-1, 3)[hit_pixels]
+        image = torch.tensor(background, dtype=torch.float32)[:, None].repeat(1, view.height * view.width)
+        if len(hit_pixels):
+            image[:, hit_pixels] = self._shaded(face, weights, hit_pixels, view, shading).T
+        # Supersampling: the mean of all rays of a pixel.
+        picture = avg_pool2d(image.view(3, view.height, view.width), samples)
         return picture.round().clamp(0, 255).byte().permute(1, 2, 0).contiguous().numpy()
 
     def _view(self, camera: Camera) -> View:
         far = float((self._vertices - camera.position.double()).norm(dim=-1).max())
         lens = {"fx": camera.fx, "fy": camera.fy, "cx": camera.cx, "cy": camera.cy}
         pose = camera.camera_from_world.double()
-        return View(camera_from_world=pose, width=camera.width, height=camera.height, near=_NEAR * far or 1.0, **lens)
+        return View(
+            camera_from_world=pose, width=camera.width, height=camera.height, near=_NEAR_SHARE * far or 1.0, **lens
+        )
 
     def _shaded(
         self,
         face: Int64[Tensor, "hits"],
         weights: Float32[Tensor, "hits 3"],
-        at: Int64[Tensor, "hits"],
+        hit_pixels: Int64[Tensor, "hits"],
         view: View,
         shading: Shading,
     ) -> Float32[Tensor, "hits 3"]:
         """Colours, 0 .. 255, of points on faces that are seen at some pixels."""
         if shading == "colour" and self._texture is not None and self._uvs is not None:
-            return _looked_up(self._texture, _mixed(weights, self._uvs[face]))
+            return _sample_texture(self._texture, _interpolate(weights, self._uvs[face]))
         if shading == "colour" and self._colours is not None:
-            return _mixed(weights, self._colours[self._faces[face]])
-        turn = view.rotation.float()
-        normal = normalize(_mixed(weights, self._smooth[face]), dim=-1) @ turn.T
-        towards = -_directions(at, view)
-        behind = ((self._flat[face] @ turn.T) * towards).sum(-1) < 0
-        normal = torch.where(behind[:, None], -normal, normal)
+            return _interpolate(weights, self._colours[self._faces[face]])
+        rotation = view.rotation.float()
+        normal = normalize(_interpolate(weights, self._smooth[face]), dim=-1) @ rotation.T
+        towards = -_directions(hit_pixels, view)
+        seen_from_behind = ((self._flat[face] @ rotation.T) * towards).sum(-1) < 0
+        normal = torch.where(seen_from_behind[:, None], -normal, normal)
         if shading == "normals":
             return (normal * torch.tensor([1.0, -1, -1]) + 1) * 127.5
         light = _AMBIENT + (1 - _AMBIENT) * (normal * towards).sum(-1).clamp_min(0)
-        return torch.where(behind[:, None], torch.tensor(_INSIDE), torch.tensor(_CLAY)) * light[:, None]
+        return (
+            torch.where(seen_from_behind[:, None], torch.tensor(_BACK_COLOUR), torch.tensor(_CLAY_COLOUR))
+            * light[:, None]
+        )
 
 
 def _corner_normals(mesh: Triangles) -> Float64[np.ndarray, "m 3 3"]:
     """Normals at the corners of faces: the vertex's, where the surface is smooth there, else the face's own."""
-    whole = mesh.welded()
-    smooth = _vertex_normals(whole)[whole.faces]
+    welded = mesh.welded()
+    smooth = _vertex_normals(welded)[welded.faces]
     flat = mesh.normals[:, None]
-    return np.where(((smooth * flat).sum(-1) > _SHARP)[..., None], smooth, flat)
+    return np.where(((smooth * flat).sum(-1) > _SMOOTH_COSINE)[..., None], smooth, flat)
 
 
 def _vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
@@ -138,6 +146,7 @@ def _vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
     """
     total = np.zeros_like(mesh.vertices)
     ahead, back = (np.roll(mesh.corners, way, axis=1) - mesh.corners for way in (-1, 1))
+    # |cross| is twice the area, so this is atan2(sin, cos) of each corner's angle.
     angles = np.arctan2(2 * mesh.areas[:, None], (ahead * back).sum(-1))
     for axis in range(3):
         weighted = (mesh.normals[:, None, axis] * angles).reshape(-1)
@@ -146,18 +155,20 @@ def _vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
     return np.divide(total, length, out=np.zeros_like(total), where=length > 0)
 
 
-def _mixed(weights: Float32[Tensor, "hits 3"], corners: Float32[Tensor, "hits 3 k"]) -> Float32[Tensor, "hits k"]:
+def _interpolate(weights: Float32[Tensor, "hits 3"], corners: Float32[Tensor, "hits 3 k"]) -> Float32[Tensor, "hits k"]:
     return torch.einsum("hc,hck->hk", weights, corners)
 
 
-def _directions(at: Int64[Tensor, "hits"], view: View) -> Float32[Tensor, "hits 3"]:
+def _directions(hit_pixels: Int64[Tensor, "hits"], view: View) -> Float32[Tensor, "hits 3"]:
     """Unit directions, in camera axes, of the rays through pixels that are counted row by row."""
-    x = (at % view.width + 0.5 - view.cx) / view.fx
-    y = (at // view.width + 0.5 - view.cy) / view.fy
+    x = (hit_pixels % view.width + 0.5 - view.cx) / view.fx
+    y = (hit_pixels // view.width + 0.5 - view.cy) / view.fy
     return normalize(torch.stack([x, y, torch.ones_like(x)], -1).float(), dim=-1)
 
 
-def _looked_up(texture: UInt8[Tensor, "height width 3"], uvs: Float32[Tensor, "hits 2"]) -> Float32[Tensor, "hits 3"]:
+def _sample_texture(
+    texture: UInt8[Tensor, "height width 3"], uvs: Float32[Tensor, "hits 2"]
+) -> Float32[Tensor, "hits 3"]:
     """Bilinear between the four nearest texels' centres; beyond the picture, its border."""
     height, width = texture.shape[:2]
     x = (uvs[:, 0] * width - 0.5).clamp(0, width - 1)
@@ -199,18 +210,18 @@ def turntable_cameras(
         )
     middle, radius = _around(mesh)
     first, second, upwards = _axes(up)
-    distance = _ROOM * radius / math.sin(math.radians(_FIELD / 2))
-    focal = size / 2 / math.tan(math.radians(_FIELD / 2))
+    distance = _MARGIN * radius / math.sin(math.radians(_FIELD_OF_VIEW / 2))
+    focal = size / 2 / math.tan(math.radians(_FIELD_OF_VIEW / 2))
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2, "width": size, "height": size}
-    lift = math.radians(elevation)
-    made: list[Camera] = []
+    elevation_angle = math.radians(elevation)
+    cameras: list[Camera] = []
     for number in range(frames):
-        turn = 2 * math.pi * number / frames
-        level = math.cos(turn) * first + math.sin(turn) * second
-        place = middle + distance * (math.cos(lift) * level + math.sin(lift) * upwards)
-        pose = look_at(place.tolist(), middle.tolist(), upwards.tolist())
-        made.append(Camera(name=f"turntable_{number:04d}", world_from_camera=pose, **lens))
-    return tuple(made)
+        azimuth = 2 * math.pi * number / frames
+        level = math.cos(azimuth) * first + math.sin(azimuth) * second
+        position = middle + distance * (math.cos(elevation_angle) * level + math.sin(elevation_angle) * upwards)
+        pose = look_at(position.tolist(), middle.tolist(), upwards.tolist())
+        cameras.append(Camera(name=f"turntable_{number:04d}", world_from_camera=pose, **lens))
+    return tuple(cameras)
 
 
 def mesh_still(
@@ -237,10 +248,10 @@ def mesh_still(
         ValueError: `up` has no direction, or there is no view.
     """
     cameras = turntable_cameras(mesh, views, size, up=up)
-    painter = MeshPainter(mesh)
-    shadings: tuple[Shading, ...] = ("colour", "clay") if painter.coloured else ("clay", "normals")
+    renderer = MeshRenderer(mesh)
+    shadings: tuple[Shading, ...] = ("colour", "clay") if renderer.coloured else ("clay", "normals")
     rows = [
-        np.concatenate([painter.draw(camera, shading=shading, background=background) for camera in cameras], axis=1)
+        np.concatenate([renderer.render(camera, shading=shading, background=background) for camera in cameras], axis=1)
         for shading in shadings
     ]
     return np.concatenate(rows)
@@ -248,9 +259,9 @@ def mesh_still(
 
 def _around(mesh: Triangles) -> tuple[Float64[np.ndarray, "3"], float]:
     """Middle of the box around the faces, and the distance of the farthest corner from there."""
-    places = mesh.vertices[mesh.faces.reshape(-1)]
-    middle = (places.min(0) + places.max(0)) / 2
-    radius = float(np.linalg.norm(places - middle, axis=1).max())
+    corners = mesh.vertices[mesh.faces.reshape(-1)]
+    middle = (corners.min(0) + corners.max(0)) / 2
+    radius = float(np.linalg.norm(corners - middle, axis=1).max())
     return middle, radius or 1.0
 
 

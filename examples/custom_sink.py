@@ -22,7 +22,7 @@ class Best:
 
 def main() -> None:
     best = Best("Loss/total")
-    with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/own_sink", outputs=Outputs(sinks=(best,))) as run:
+    with Run(sys.argv[1] if len(sys.argv) > 1 else "runs/custom_sink", outputs=Outputs(sinks=(best,))) as run:
         for step in run.steps(200):
             step.record({"Loss/total": torch.tensor((step.index - 120.0) ** 2)})
     print(f"best {best.metric} {best.value} at step {best.step}")

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from fieldwatch.recon.data.one_thread import OneThread
-from fieldwatch.recon.data.photos.photo import Photo, Picture
+from fieldwatch.recon.data.background_thread import BackgroundThread
+from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels
 
-Read = Callable[[int], Picture]
+Read = Callable[[int], PhotoPixels]
 
 
-class PictureStore:
+class PhotoCache:
     """Reads pictures and keeps them until the budget is full; those that came first stay.
 
     Training draws photos in a new order every epoch. A cache that drops the least recently used photo then hits almost
@@ -27,7 +27,7 @@ class PictureStore:
     def __init__(self, read: Read, budget: int) -> None:
         self._read = read
         self._budget = budget
-        self._kept: dict[int, Picture] = {}
+        self._photos: dict[int, PhotoPixels] = {}
         self._nbytes = 0
         self._lock = threading.Lock()
 
@@ -36,19 +36,21 @@ class PictureStore:
         """Bytes of the pictures that are kept."""
         return self._nbytes
 
-    def holds(self, index: int) -> bool:
+    def contains(self, index: int) -> bool:
         """Tell whether a picture is at hand without decoding."""
-        return index in self._kept
+        return index in self._photos
 
-    def get(self, index: int) -> Picture:
+    def get(self, index: int) -> PhotoPixels:
         """Return a picture, decoded now unless it is kept."""
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
+        cached = self._photos.get(index)
+        if cached is not None:
+            return cached
         picture = self._read(index)
+        # Decoding runs outside the lock: two threads may decode one photo, but neither waits.
         with self._lock:
-            if index not in self._kept and self._nbytes + picture.nbytes <= self._budget:
-                self._kept[index] = picture
+            # Another thread may have stored it meanwhile; never count its bytes twice.
+            if index not in self._photos and self._nbytes + picture.nbytes <= self._budget:
+                self._photos[index] = picture
                 self._nbytes += picture.nbytes
         return picture
 
@@ -68,8 +70,8 @@ class PhotoStream:
     def __init__(self, get: Callable[[int], Photo], order: Iterable[int], ahead: int = 4) -> None:
         self._get = get
         self._order = iter(order)
-        self._thread = OneThread("fieldwatch-photos")
-        self._waiting: deque[Future[Photo]] = deque()
+        self._thread = BackgroundThread("fieldwatch-photos")
+        self._pending: deque[Future[Photo]] = deque()
         self._ahead = max(ahead, 1)
 
     def __iter__(self) -> Iterator[Photo]:
@@ -77,23 +79,24 @@ class PhotoStream:
 
     def __next__(self) -> Photo:
         self._fill()
-        if not self._waiting:
+        if not self._pending:
             self.close()
             raise StopIteration
-        photo = self._thread.result(self._waiting.popleft())
+        photo = self._thread.result(self._pending.popleft())
         self._fill()
         return photo
 
     def _fill(self) -> None:
-        while len(self._waiting) < self._ahead:
+        while len(self._pending) < self._ahead:
             index = next(self._order, None)
             if index is None:
                 return
-            self._waiting.append(self._thread.submit(self._get, index))
+            self._pending.append(self._thread.submit(self._get, index))
 
     def close(self) -> None:
         """Stop decoding; photos that were waiting are dropped."""
-        self._waiting.clear()
+        self._pending.clear()
+        # A closed stream ends instead of submitting to a pool that is shut down.
         self._order = iter(())
         self._thread.close()
 

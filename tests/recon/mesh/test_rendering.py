@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.geometry import Camera, look_at
-from fieldwatch.recon.mesh import MeshError, MeshPainter, Triangles, draw_mesh, mesh_still, turntable_cameras
+from fieldwatch.recon.mesh import MeshError, MeshRenderer, Triangles, mesh_still, render_mesh, turntable_cameras
 
 BLACK = (0, 0, 0)
 CORNERS = np.array([[-1.0, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
@@ -34,14 +34,14 @@ def noise(*shape):
 def test_a_texture_is_seen_texel_by_texel():
     texture = noise(16, 16, 3)
     uvs = (CORNERS[TWO][..., :2] + 1) / 2
-    picture = draw_mesh(square(texture=texture, uvs=uvs), facing(16), samples=1)
+    picture = render_mesh(square(texture=texture, uvs=uvs), facing(16), samples=1)
     assert np.array_equal(picture, texture)
 
 
 def test_between_texels_a_texture_is_bilinear():
     texture = noise(8, 8, 3)
     uvs = (CORNERS[TWO][..., :2] + 1) / 2
-    picture = draw_mesh(square(texture=texture, uvs=uvs), facing(8, shift=0.5), samples=1)
+    picture = render_mesh(square(texture=texture, uvs=uvs), facing(8, shift=0.5), samples=1)
     wanted = (texture[:, :-1].astype(float) + texture[:, 1:]) / 2
     assert np.abs(picture[:, 1:] - wanted).max() <= 1
 
@@ -49,12 +49,12 @@ def test_between_texels_a_texture_is_bilinear():
 def test_a_texture_goes_before_the_colours_of_vertices():
     uvs = np.zeros((2, 3, 2))
     mesh = square(texture=np.full((2, 2, 3), 9, np.uint8), uvs=uvs, colours=np.full((4, 3), 200, np.uint8))
-    assert (draw_mesh(mesh, facing(4)) == 9).all()
+    assert (render_mesh(mesh, facing(4)) == 9).all()
 
 
 def test_colours_of_vertices_are_mixed_evenly_along_the_surface():
     colours = np.array([[0, 0, 0], [255, 0, 0], [255, 255, 0], [0, 255, 0]], np.uint8)
-    picture = draw_mesh(square(colours=colours), facing(50), samples=1).astype(float)
+    picture = render_mesh(square(colours=colours), facing(50), samples=1).astype(float)
     ramp = 255 * (np.arange(50) + 0.5) / 50
     assert np.abs(picture[..., 0] - ramp).max() <= 0.51
     assert np.abs(picture[..., 1] - ramp[::-1, None]).max() <= 0.51
@@ -63,8 +63,8 @@ def test_colours_of_vertices_are_mixed_evenly_along_the_surface():
 def test_a_pixel_is_the_mean_of_its_samples():
     white = square(colours=np.full((4, 3), 200, np.uint8))
     half = facing(10, width=4.0, shift=0.5)
-    assert set(np.unique(draw_mesh(white, half, background=BLACK, samples=1))) == {0, 200}
-    fine = draw_mesh(white, half, background=BLACK, samples=2)
+    assert set(np.unique(render_mesh(white, half, background=BLACK, samples=1))) == {0, 200}
+    fine = render_mesh(white, half, background=BLACK, samples=2)
     # 5 pixels wide from 3.0 to 8.0 across, from 2.5 to 7.5 down: half a pixel is covered above and below
     assert fine[:, 5, 0].tolist() == [0, 0, 100, 200, 200, 200, 200, 100, 0, 0]
     assert fine[5, :, 0].tolist() == [0, 0, 0, 200, 200, 200, 200, 200, 0, 0]
@@ -72,7 +72,7 @@ def test_a_pixel_is_the_mean_of_its_samples():
 
 def test_normals_of_a_sphere_are_its_own(forms):
     camera = facing(64, width=3.0, distance=9.0)
-    picture = draw_mesh(forms.icosphere(4), camera, shading="normals", background=BLACK, samples=1).astype(float)
+    picture = render_mesh(forms.icosphere(4), camera, shading="normals", background=BLACK, samples=1).astype(float)
     directions = camera.directions().numpy()
     square_length, half = (directions**2).sum(-1), -9.0 * directions[..., 2]
     root = half**2 - square_length * 80.0
@@ -90,7 +90,7 @@ def test_edges_of_a_cube_are_not_smoothed_away():
     faces = [face for a, b, c, d in sides for face in ((a, b, c), (a, c, d))]
     cube = Triangles(vertices=places, faces=np.array(faces))
     camera = turntable_cameras(cube, 1, 64)[0]
-    picture = draw_mesh(cube, camera, shading="normals", samples=1)
+    picture = render_mesh(cube, camera, shading="normals", samples=1)
     colours, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
     assert (counts > 50).sum() == 3  # the background, the side in front, the top
     assert counts[counts > 50].sum() > 0.98 * 64 * 64
@@ -99,38 +99,38 @@ def test_edges_of_a_cube_are_not_smoothed_away():
 
 def test_clay_is_brightest_where_it_faces_the_camera_and_red_from_behind(forms):
     ball, camera = forms.icosphere(3), facing(40, width=2.4)
-    outside = draw_mesh(ball, camera, shading="clay", background=BLACK).astype(int)
+    outside = render_mesh(ball, camera, shading="clay", background=BLACK).astype(int)
     assert np.abs(outside[20, 20] - [205, 200, 192]).max() <= 2
     assert outside[20, 20].sum() > outside[20, 35].sum() > outside[20, 0].sum() == 0
-    inside_out = draw_mesh(ball.turned(), camera, shading="clay", background=BLACK).astype(int)
+    inside_out = render_mesh(ball.turned(), camera, shading="clay", background=BLACK).astype(int)
     assert np.abs(inside_out[20, 20] - [150, 96, 88]).max() <= 2
 
 
 def test_a_mesh_without_colours_is_clay():
-    assert np.array_equal(draw_mesh(square(), facing(8)), draw_mesh(square(), facing(8), shading="clay"))
+    assert np.array_equal(render_mesh(square(), facing(8)), render_mesh(square(), facing(8), shading="clay"))
 
 
 def test_repeated_vertices_do_not_show_in_clay(forms):
     ball = forms.icosphere(2)
     camera = facing(32, width=2.4)
-    difference = draw_mesh(ball, camera, shading="clay").astype(int) - draw_mesh(
+    difference = render_mesh(ball, camera, shading="clay").astype(int) - render_mesh(
         forms.torn(ball), camera, shading="clay"
     )
     assert np.abs(difference).max() <= 1
 
 
 def test_what_lies_beside_the_mesh_is_the_background():
-    picture = draw_mesh(square(), facing(9, width=200.0), background=(1, 2, 3), samples=3)
+    picture = render_mesh(square(), facing(9, width=200.0), background=(1, 2, 3), samples=3)
     assert (picture[0, 0] == [1, 2, 3]).all()
     away = replace(facing(4), world_from_camera=look_at((0, 0, 5), (0, 0, 9)))
-    assert (draw_mesh(square(), away, background=(1, 2, 3)) == [1, 2, 3]).all()
+    assert (render_mesh(square(), away, background=(1, 2, 3)) == [1, 2, 3]).all()
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
 def test_the_size_of_the_scene_does_not_matter(forms, scale):
     ball = forms.icosphere(2)
     large = replace(ball, vertices=ball.vertices * scale)
-    pictures = [draw_mesh(mesh, turntable_cameras(mesh, 3, 32)[1], shading="clay") for mesh in (ball, large)]
+    pictures = [render_mesh(mesh, turntable_cameras(mesh, 3, 32)[1], shading="clay") for mesh in (ball, large)]
     assert np.abs(pictures[0].astype(int) - pictures[1]).max() <= 1
 
 
@@ -161,23 +161,23 @@ def test_a_still_shows_colours_above_and_clay_below(forms):
     sheet = mesh_still(coloured, size=20, views=3)
     assert sheet.shape == (40, 60, 3)
     assert (sheet[10, [10, 30, 50]] == (10, 200, 30)).all()
-    painter = MeshPainter(coloured)
+    renderer = MeshRenderer(coloured)
     for number, camera in enumerate(turntable_cameras(coloured, 3, 20)):
-        assert np.array_equal(sheet[20:, 20 * number : 20 * number + 20], painter.draw(camera, shading="clay"))
+        assert np.array_equal(sheet[20:, 20 * number : 20 * number + 20], renderer.render(camera, shading="clay"))
 
 
 def test_a_still_without_colours_shows_clay_above_and_normals_below(forms):
     ball = forms.icosphere(2)
     camera = turntable_cameras(ball, 4, 24)[2]
     sheet = mesh_still(ball, size=24)
-    assert np.array_equal(sheet[:24, 48:72], draw_mesh(ball, camera, shading="clay"))
-    assert np.array_equal(sheet[24:, 48:72], draw_mesh(ball, camera, shading="normals"))
+    assert np.array_equal(sheet[:24, 48:72], render_mesh(ball, camera, shading="clay"))
+    assert np.array_equal(sheet[24:, 48:72], render_mesh(ball, camera, shading="normals"))
 
 
 def test_a_mesh_without_faces_is_refused():
     empty = Triangles(vertices=np.zeros((3, 3)), faces=np.empty((0, 3), np.int64))
     with pytest.raises(MeshError, match="without faces"):
-        draw_mesh(empty, facing(4))
+        render_mesh(empty, facing(4))
     with pytest.raises(MeshError, match="without faces"):
         mesh_still(empty)
 
@@ -196,4 +196,4 @@ def test_cameras_that_cannot_be_are_refused(frames, size, elevation):
 
 def test_no_sample_is_refused():
     with pytest.raises(ValueError, match="samples is 0"):
-        draw_mesh(square(), facing(4), samples=0)
+        render_mesh(square(), facing(4), samples=0)

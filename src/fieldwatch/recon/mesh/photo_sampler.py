@@ -13,16 +13,16 @@ from fieldwatch.recon.render import View, cast_triangles
 
 _GRAZING = 0.1
 """Least cosine between a face's normal and the direction to the camera."""
-_LEAST = 1e-3
+_MIN_WORTH = 1e-3
 """Worth of a pixel at a depth jump, a mask's or the picture's border; one far from them is worth 1."""
 _JUMP = 3.0
 """Depth jump that counts as one, in widths of a pixel at that depth."""
-_ENOUGH = 0.5
+_MIN_SHARE = 0.5
 """Share of bilinear sampling that has to fall on pixels that see the point."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SeenPhoto:
+class TexturePhoto:
     """A photo of a surface.
 
     Attributes:
@@ -50,7 +50,7 @@ class SeenPhoto:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sight:
+class TexelSamples:
     """What a photo shows of some points.
 
     Attributes:
@@ -64,7 +64,7 @@ class Sight:
     worth: Float32[np.ndarray, "k"]
 
 
-class PhotoOfMesh:
+class PhotoSampler:
     """A photo together with what its camera sees of a mesh.
 
     Args:
@@ -73,7 +73,7 @@ class PhotoOfMesh:
         margin: pixels from a border or a depth jump to where a pixel is worth all: masks and shapes are never exact.
     """
 
-    def __init__(self, mesh: Triangles, photo: SeenPhoto, *, margin: float) -> None:
+    def __init__(self, mesh: Triangles, photo: TexturePhoto, *, margin: float) -> None:
         self.view = replace(photo.view, camera_from_world=photo.view.camera_from_world.detach().double().cpu())
         self._pose: Float64[np.ndarray, "4 4"] = self.view.camera_from_world.numpy()
         self._image = photo.image
@@ -89,7 +89,9 @@ class PhotoOfMesh:
         ahead = (mesh.corners @ rotation[2] + shift[2] > self.view.near).any(1)
         return ahead & (np.einsum("mi,mi->m", towards, mesh.normals) > 0)
 
-    def of(self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"], *, power: float) -> Sight:
+    def sample(
+        self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"], *, power: float
+    ) -> TexelSamples:
         """Return what the photo shows of points on the mesh.
 
         A point is seen by a pixel whose depth is that of the plane through the point, to within a pixel's width, more
@@ -100,25 +102,27 @@ class PhotoOfMesh:
             normals: unit normals there.
             power: of the cosine of the angle at which a point is seen.
         """
-        seen = points @ self._pose[:3, :3].T + self._pose[:3, 3]
-        turned = normals @ self._pose[:3, :3].T
-        away = -np.einsum("ni,ni->n", seen, turned)
-        cosine = away / np.maximum(np.linalg.norm(seen, axis=1), 1e-300)
-        depth = seen[:, 2]
+        in_camera = points @ self._pose[:3, :3].T + self._pose[:3, 3]
+        camera_normals = normals @ self._pose[:3, :3].T
+        plane_distance = -np.einsum("ni,ni->n", in_camera, camera_normals)
+        cosine = plane_distance / np.maximum(np.linalg.norm(in_camera, axis=1), 1e-300)
+        depth = in_camera[:, 2]
         safe = np.where(depth > self.view.near, depth, 1.0)
-        x = seen[:, 0] / safe * self.view.fx + self.view.cx
-        y = seen[:, 1] / safe * self.view.fy + self.view.cy
-        framed = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
-        rows = np.flatnonzero(framed & (depth > self.view.near) & (cosine > _GRAZING))
-        share, colours, worth = self._sampled(x[rows], y[rows], turned[rows], away[rows], cosine[rows])
-        enough = share >= _ENOUGH
-        rows = rows[enough]
-        share = share[enough]
+        x = in_camera[:, 0] / safe * self.view.fx + self.view.cx
+        y = in_camera[:, 1] / safe * self.view.fy + self.view.cy
+        in_picture = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
+        rows = np.flatnonzero(in_picture & (depth > self.view.near) & (cosine > _GRAZING))
+        share, colours, worth = self._sampled(
+            x[rows], y[rows], camera_normals[rows], plane_distance[rows], cosine[rows]
+        )
+        sufficient = share >= _MIN_SHARE
+        rows = rows[sufficient]
+        share = share[sufficient]
         density = self.view.fx * self.view.fy / depth[rows] ** 2
-        worth = density * cosine[rows] ** power * worth[enough] / share
-        return Sight(
+        worth = density * cosine[rows] ** power * worth[sufficient] / share
+        return TexelSamples(
             rows=rows,
-            colours=(colours[enough] / share[:, None]).astype(np.float32),
+            colours=(colours[sufficient] / share[:, None]).astype(np.float32),
             worth=worth.astype(np.float32),
         )
 
@@ -127,7 +131,7 @@ class PhotoOfMesh:
         x: Float64[np.ndarray, "k"],
         y: Float64[np.ndarray, "k"],
         normals: Float64[np.ndarray, "k 3"],
-        away: Float64[np.ndarray, "k"],
+        plane_distance: Float64[np.ndarray, "k"],
         cosine: Float64[np.ndarray, "k"],
     ) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k 3"], Float64[np.ndarray, "k"]]:
         """Sums over the four pixels around, those that see the points: shares, colours and worth."""
@@ -142,18 +146,20 @@ class PhotoOfMesh:
             for across in (0, 1):
                 column = (left + across).clip(0, view.width - 1).astype(np.int64)
                 row = (top + down).clip(0, view.height - 1).astype(np.int64)
+                # Bilinear weight of this one of the four pixels.
                 weight = (1 - np.abs(x - 0.5 - left - across)) * (1 - np.abs(y - 0.5 - top - down))
                 ray_x = (column + 0.5 - view.cx) / view.fx
                 ray_y = (row + 0.5 - view.cy) / view.fy
+                # Depth at which the pixel's ray meets the tangent plane of the point.
                 slope = normals[:, 0] * ray_x + normals[:, 1] * ray_y + normals[:, 2]
-                expected = -away / np.where(slope < 0, slope, -1e-9)
-                there = self._depth[row, column]
-                passed = np.abs(there - expected) <= there * steep / min(view.fx, view.fy)
-                worthy = self._pixels[row, column]
-                weight = weight * (passed & (worthy > 0))
+                expected = -plane_distance / np.where(slope < 0, slope, -1e-9)
+                depth = self._depth[row, column]
+                is_visible = np.abs(depth - expected) <= depth * steep / min(view.fx, view.fy)
+                pixel_worth = self._pixels[row, column]
+                weight = weight * (is_visible & (pixel_worth > 0))
                 share += weight
                 colours += weight[:, None] * self._image[row, column]
-                worth += weight * worthy
+                worth += weight * pixel_worth
         return share, colours, worth
 
 
@@ -174,6 +180,6 @@ def _pixel_worth(
         np.abs(padded[1:-1, :-2] - 2 * middle + padded[1:-1, 2:]),
     )
     smooth = usable & (bend * depth * focal <= _JUMP)
-    far = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
-    worth = np.clip(far / max(margin, 1e-6), _LEAST, 1)
+    border_distance = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
+    worth = np.clip(border_distance / max(margin, 1e-6), _MIN_WORTH, 1)
     return np.where(usable, worth, 0).astype(np.float32)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fieldwatch.recon.data.one_thread import OneThread
+from fieldwatch.recon.data.background_thread import BackgroundThread
 
 
 def test_results_come_in_order_and_errors_are_their_own():
@@ -14,7 +14,7 @@ def test_results_come_in_order_and_errors_are_their_own():
             raise TimeoutError("the disk does not answer")
         return number, threading.current_thread().name
 
-    thread = OneThread("reads-frames")
+    thread = BackgroundThread("reads-frames")
     try:
         asked = [thread.submit(read, number) for number in range(4)]
         assert thread.result(asked[0]) == (0, "reads-frames_0")
@@ -26,8 +26,8 @@ def test_results_come_in_order_and_errors_are_their_own():
 
 
 def test_a_thread_that_did_not_survive_a_fork_is_named(monkeypatch):
-    monkeypatch.setattr("fieldwatch.recon.data.one_thread.LOOK_EVERY", 0.05)
-    thread = OneThread("reads-frames")
+    monkeypatch.setattr("fieldwatch.recon.data.background_thread.CHECK_INTERVAL", 0.05)
+    thread = BackgroundThread("reads-frames")
     hold = threading.Event()
     asked = thread.submit(lambda _: hold.wait(20), 0)
     while not thread._threads:

@@ -11,33 +11,35 @@ from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.hull import Hull
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
-_PARALLEL = 1e-4  # spread of directions (sine squared) below which rays do not tell where they meet: half a degree
+_MIN_DIRECTION_SPREAD = (
+    1e-4  # spread of directions (sine squared) below which rays do not tell where they meet: half a degree
+)
 # cells each way
-_COARSE = 40
-_FINE = 72
-_WIDER = 1.6
-_TIGHT = 1.06
-_ROUNDS = 24
-_STEPS = 200  # of the enclosing ball; it is then within half a percent
+_COARSE_CELLS = 40
+_FINE_CELLS = 72
+_GROWTH = 1.6
+_TIGHTNESS = 1.06
+_MAX_ROUNDS = 24
+_BALL_STEPS = 200  # of the enclosing ball; it is then within half a percent
 
 
-class Ball(NamedTuple):
+class EnclosingBall(NamedTuple):
     """A centre in world units and a radius."""
 
     centre: Float[Tensor, "3"]
     radius: float
 
 
-def enclosing_ball(points: Float[Tensor, "n 3"]) -> Ball:
+def enclosing_ball(points: Float[Tensor, "n 3"]) -> EnclosingBall:
     """Return a ball around points, hardly larger than the smallest one.
 
     Badoiu and Clarkson, Smaller core-sets for balls, 2003: go towards the farthest point by ever smaller steps.
     """
     centre = 0.5 * (points.amin(0) + points.amax(0))
-    for step in range(1, _STEPS + 1):
+    for step in range(1, _BALL_STEPS + 1):
         farthest = points[int((points - centre).square().sum(-1).argmax())]
         centre = centre + (farthest - centre) / (step + 1)
-    return Ball(centre, float((points - centre).norm(dim=-1).max()))
+    return EnclosingBall(centre, float((points - centre).norm(dim=-1).max()))
 
 
 def nearest_to_rays(origins: Float[Tensor, "n 3"], directions: Float[Tensor, "n 3"]) -> Float[Tensor, "3"]:
@@ -46,8 +48,9 @@ def nearest_to_rays(origins: Float[Tensor, "n 3"], directions: Float[Tensor, "n 
     Raises:
         NormalMapError: the lines are parallel, so that no one place is nearest.
     """
+    # Projectors onto the planes perpendicular to the rays: normal equations of the distances.
     across = torch.eye(3).to(directions) - directions[:, :, None] * directions[:, None]
-    if float(torch.linalg.eigvalsh(across.mean(0))[0]) < _PARALLEL:
+    if float(torch.linalg.eigvalsh(across.mean(0))[0]) < _MIN_DIRECTION_SPREAD:
         msg = (
             f"{len(directions)} views look the same way, to half a degree: where the object is cannot be told from "
             "that; give views from several sides, or a cameras_sphere.npz"
@@ -56,7 +59,7 @@ def nearest_to_rays(origins: Float[Tensor, "n 3"], directions: Float[Tensor, "n 
     return torch.linalg.solve(across.sum(0), (across @ origins[:, :, None]).sum(0)[:, 0])
 
 
-def object_ball(views: Sequence[NormalView]) -> Ball:
+def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
     """Return the ball around the visual hull of the masks, in the frame of the cameras, whatever its scale.
 
     It begins where the rays through the middles of the masks come nearest to each other (the principal axes, of which
@@ -74,24 +77,27 @@ def object_ball(views: Sequence[NormalView]) -> Ball:
     centre = nearest_to_rays(origins, directions)
     half = 1.5 * max(_reach(view, centre) for view in views)
     farthest = float((origins - centre).norm(dim=-1).max())
-    cells = _COARSE
-    for _ in range(_ROUNDS):
+    cells = _COARSE_CELLS
+    for _ in range(_MAX_ROUNDS):
         hull = carved(views, centre, half, cells)
         if not bool(hull.inside.any()):
-            raise NormalMapError(_nowhere(views, centre, half))
+            raise NormalMapError(_empty_intersection(views, centre, half))
         if _touches(hull):
-            half *= _WIDER
+            half *= _GROWTH
+            # A hull that reaches beyond all cameras is open: more growth will not close it.
             if half > 2 * farthest:
                 break
             continue
         ball = enclosing_ball(hull.centres(hull.surface()) + centre)
+        # Cell centers were enclosed: add half a cell's diagonal for the corners.
         ball = ball._replace(radius=ball.radius + 0.5 * hull.cell * 3**0.5)  # a cell's corner
-        tight = ball.radius * _TIGHT > 0.9 * half
-        if tight and cells == _FINE:
+        tight = ball.radius * _TIGHTNESS > 0.9 * half
+        if tight and cells == _FINE_CELLS:
             return ball
         centre = ball.centre
-        half = min(half, _TIGHT * ball.radius)
-        cells = _FINE if tight else cells
+        # Shrink the cube around the ball, so that the next round's cells are finer.
+        half = min(half, _TIGHTNESS * ball.radius)
+        cells = _FINE_CELLS if tight else cells
     msg = (
         f"the visual hull of {len(views)} masks has no end within {half:.3g} units of {_numbers(centre)}, as when the "
         "object is seen from one side only, or cut by the edge of most pictures: give views from more sides"
@@ -102,14 +108,14 @@ def object_ball(views: Sequence[NormalView]) -> Ball:
 def carved(views: Sequence[NormalView], centre: Float[Tensor, "3"], half: float, cells: int) -> Hull:
     """Return the cells of a cube around some place that no mask excludes."""
     hull = Hull(torch.ones(cells, cells, cells, dtype=torch.bool), half)
-    left = torch.arange(cells**3)
+    remaining = torch.arange(cells**3)
     points = hull.centres(hull.inside) + centre
     for view in views:
-        kept = _in_mask(view, points)
-        left = left[kept]
-        points = points[kept]
+        keep = _in_mask(view, points)
+        remaining = remaining[keep]
+        points = points[keep]
     inside = torch.zeros(cells**3, dtype=torch.bool)
-    inside[left] = True
+    inside[remaining] = True
     return hull._replace(inside=inside.reshape(hull.inside.shape))
 
 
@@ -147,10 +153,11 @@ def _in_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"
     """Tell which points a mask does not exclude; one that touches the edge says nothing about what is not shown."""
     pixels, depth = view.camera.project(points)
     height, width = view.size
-    shown = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
-    column, row = torch.where(shown[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
-    inside = shown & view.mask[row, column]
-    return inside | ~shown if _is_cut(view) else inside
+    in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
+    inside = in_picture & view.mask[row, column]
+    # A cut mask cannot exclude what lies outside its picture.
+    return inside | ~in_picture if _is_cut(view) else inside
 
 
 def _middle_ray(view: NormalView) -> tuple[Float[Tensor, "3"], Float[Tensor, "3"]]:
@@ -171,16 +178,18 @@ def _reach(view: NormalView, centre: Float[Tensor, "3"]) -> float:
     return float((towards - along * directions).norm(dim=-1).max())
 
 
-def _nowhere(views: Sequence[NormalView], centre: Float[Tensor, "3"], half: float) -> str:
+def _empty_intersection(views: Sequence[NormalView], centre: Float[Tensor, "3"], half: float) -> str:
     """Say which masks exclude the place that most of them hold."""
-    steps = torch.linspace(-half, half, 2 * _COARSE // 3, dtype=torch.float64)
+    steps = torch.linspace(-half, half, 2 * _COARSE_CELLS // 3, dtype=torch.float64)
     points = torch.cartesian_prod(steps, steps, steps) + centre
-    held = torch.stack([_in_mask(view, points) for view in views])
-    best = int(held.sum(0).argmax())
-    out = [view.name for view, holds in zip(views, held[:, best].tolist(), strict=True) if not holds]
+    inside = torch.stack([_in_mask(view, points) for view in views])
+    best = int(inside.sum(0).argmax())
+    excluding = [view.name for view, agrees in zip(views, inside[:, best].tolist(), strict=True) if not agrees]
     return (
-        f"no place is in all {len(views)} masks: around {_numbers(centre)} at best {len(views) - len(out)} of them "
-        f"agree, without views {', '.join(out[:8])}: their masks or their poses are wrong (or black and white are "
+        f"no place is in all {len(views)} masks: around {_numbers(centre)} at best {len(views) - len(excluding)} "
+        "of them "
+        f"agree, without views {', '.join(excluding[:8])}: their masks or their poses are wrong (or black and "
+        "white are "
         "exchanged); mend them, or leave them out (exclude)"
     )
 

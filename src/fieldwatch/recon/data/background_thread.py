@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Result = TypeVar("Result")
-LOOK_EVERY = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two looks at whether the thread still lives."""
 
 
-class OneThread:
+class BackgroundThread:
     """Calls functions one after the other, in a thread of its own.
 
     Args:
@@ -20,7 +20,7 @@ class OneThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._threads: list[threading.Thread] = []
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=self._note)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=self._register_thread)
 
     def submit(self, function: Callable[[int], Result], number: int) -> Future[Result]:
         """Call a function when its turn comes."""
@@ -34,10 +34,12 @@ class OneThread:
         """
         while True:
             try:
-                return future.result(timeout=LOOK_EVERY)
+                # A bounded wait, because only this thread can notice that the worker is gone.
+                return future.result(timeout=CHECK_INTERVAL)
             except TimeoutError:
                 if future.done():  # the function's own
                     raise
+            # Threads do not survive a fork: in a child process the future would never complete.
             if self._threads and not any(thread.is_alive() for thread in self._threads):
                 raise RuntimeError(
                     f"the thread {self._name} that decodes ahead has died, what it was to decode never comes: open the "
@@ -48,5 +50,5 @@ class OneThread:
         """Finish what is being done, drop the rest, and end the thread."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _note(self) -> None:
+    def _register_thread(self) -> None:
         self._threads.append(threading.current_thread())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import Job
-from fieldwatch.recon.commands.splats.front import SHOWN
+from fieldwatch.recon.commands.splats.job import SHOWN
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
     RefineConfig,

@@ -7,7 +7,7 @@ from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.points import OrientedPoints
 
-_AROUND = 10  # neighbours over which a density is taken
+_DENSITY_NEIGHBOURS = 10  # neighbours over which a density is taken
 _CHUNK = 1 << 15  # places asked for at a time: bounds the memory of the answers
 
 
@@ -17,15 +17,15 @@ def search_tree(points: Float64[np.ndarray, "n 3"]) -> cKDTree:
 
 
 def nearest(
-    tree: cKDTree, places: Float64[np.ndarray, "n 3"], count: int
+    tree: cKDTree, positions: Float64[np.ndarray, "n 3"], count: int
 ) -> tuple[Float64[np.ndarray, "n k"], Int64[np.ndarray, "n k"]]:
     """Return distances to the nearest `count` points, nearest first, and their rows; fewer if there are fewer."""
     wanted = list(range(1, min(count, tree.n) + 1))
-    distance = np.empty((len(places), len(wanted)))
-    row = np.empty((len(places), len(wanted)), np.int64)
-    for start in range(0, len(places), _CHUNK):
+    distance = np.empty((len(positions), len(wanted)))
+    row = np.empty((len(positions), len(wanted)), np.int64)
+    for start in range(0, len(positions), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance[part], row[part] = tree.query(places[part], k=wanted, workers=-1)
+        distance[part], row[part] = tree.query(positions[part], k=wanted, workers=-1)
     return distance, row
 
 
@@ -47,36 +47,36 @@ def sample_areas(tree: cKDTree, points: Float64[np.ndarray, "n 3"]) -> Float64[n
     areas = np.empty(len(points))
     for start in range(0, len(points), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance, _ = nearest(tree, points[part], _AROUND + 1)
+        distance, _ = nearest(tree, points[part], _DENSITY_NEIGHBOURS + 1)
         areas[part] = np.pi * np.square(distance[:, -1]) / max(distance.shape[1] - 1, 1)
     return areas
 
 
 def sample_density(
-    tree: cKDTree, places: Float64[np.ndarray, "n 3"], counts: Float64[np.ndarray, "p"]
+    tree: cKDTree, positions: Float64[np.ndarray, "n 3"], counts: Float64[np.ndarray, "p"]
 ) -> Float64[np.ndarray, "n"]:
     """Return samples per unit of area at places.
 
     Args:
         tree: of the points.
-        places: on or near the surface; far from all points the density falls with the square of the distance.
+        positions: on or near the surface; far from all points the density falls with the square of the distance.
         counts: samples that each point of the tree stands for.
     """
-    density = np.empty(len(places))
-    for start in range(0, len(places), _CHUNK):
+    density = np.empty(len(positions))
+    for start in range(0, len(positions), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance, row = nearest(tree, places[part], _AROUND)
+        distance, row = nearest(tree, positions[part], _DENSITY_NEIGHBOURS)
         reach = np.maximum(distance[:, -1], np.finfo(np.float64).tiny ** 0.25)
         within = max(1, row.shape[1] - 1)  # the farthest lies on the rim of the disc
         density[part] = counts[row[:, :within]].sum(1) / (np.pi * reach**2)
     return density
 
 
-def nearest_colours(places: Float64[np.ndarray, "n 3"], points: OrientedPoints) -> UInt8[np.ndarray, "n 3"] | None:
+def nearest_colours(positions: Float64[np.ndarray, "n 3"], points: OrientedPoints) -> UInt8[np.ndarray, "n 3"] | None:
     """Return the colours of the points nearest to places; None if the points have none."""
     if points.colours is None or not len(points):
         return None
-    _, row = nearest(search_tree(points.points), places, 1)
+    _, row = nearest(search_tree(points.points), positions, 1)
     return points.colours[row[:, 0]]
 
 

@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_NEAR_ENOUGH = 1e-9  # world units: a marching ray has arrived
-_CLOSE = 1e-3  # a ray that is still under way this near is brought to the surface by Newton's method
-_MARCHES = 96
-_NEWTON = 6
-_ACCEPTED = 1e-6
+_HIT_DISTANCE = 1e-9  # world units: a marching ray has arrived
+_NEWTON_DISTANCE = 1e-3  # a ray that is still under way this near is brought to the surface by Newton's method
+_MAX_STEPS = 96
+_NEWTON_STEPS = 6
+_NEWTON_TOLERANCE = 1e-6
 
 
 @runtime_checkable
-class Form(Protocol):
+class SolidShape(Protocol):
     """A solid around the origin."""
 
     @property
-    def reach(self) -> float:
+    def bounding_radius(self) -> float:
         """Radius of a ball around the origin that holds it."""
         ...
 
@@ -33,19 +33,19 @@ class Form(Protocol):
         """Return the gradient of the distance, a unit vector that faces outwards; (n, 3) to (n, 3)."""
         ...
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """Return how far along unit directions rays from outside meet the form; infinite where they miss it."""
         ...
 
 
 @dataclass(frozen=True)
-class Ball:
+class Sphere:
     """A ball."""
 
     radius: float
 
     @property
-    def reach(self) -> float:
+    def bounding_radius(self) -> float:
         """Its radius."""
         return self.radius
 
@@ -57,20 +57,20 @@ class Ball:
         """Away from the centre."""
         return _unit(points)
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """Solve the quadratic equation."""
-        return _ball_span(self.radius, origins, directions)[0]
+        return _sphere_span(self.radius, origins, directions)[0]
 
 
 @dataclass(frozen=True)
-class Disc:
+class Cylinder:
     """A flat cylinder that stands upright: `radius` wide, `half` above and below the origin."""
 
     radius: float
     half: float
 
     @property
-    def reach(self) -> float:
+    def bounding_radius(self) -> float:
         """Distance of its edge."""
         return math.hypot(self.radius, self.half)
 
@@ -89,13 +89,14 @@ class Disc:
         flat = np.where((above >= beside)[:, None], upwards, outwards)
         return np.where(edge[:, None], _unit(outwards * beside[:, None] + upwards * above[:, None]), flat)
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """Cut the ray's span within the infinite cylinder with that between the two planes."""
         flat = directions[:, :2]
-        a = dot(flat, flat)
-        b = dot(origins[:, :2], flat)
-        c = dot(origins[:, :2], origins[:, :2]) - self.radius**2
+        a = row_dots(flat, flat)
+        b = row_dots(origins[:, :2], flat)
+        c = row_dots(origins[:, :2], origins[:, :2]) - self.radius**2
         root = np.sqrt(np.maximum(b * b - a * c, 0))
+        # A ray parallel to the axis never meets the side; the division must stay finite.
         a = np.maximum(a, 1e-30)
         steep = np.where(np.abs(directions[:, 2]) < 1e-30, 1e-30, directions[:, 2])
         ends = np.stack([(-self.half - origins[:, 2]) / steep, (self.half - origins[:, 2]) / steep])
@@ -108,14 +109,14 @@ class Disc:
 
 
 @dataclass(frozen=True)
-class Ring:
+class Torus:
     """A torus around the z axis."""
 
     major: float
     minor: float
 
     @property
-    def reach(self) -> float:
+    def bounding_radius(self) -> float:
         """Distance of its outer rim."""
         return self.major + self.minor
 
@@ -127,9 +128,9 @@ class Ring:
         """Away from the circle in the middle of the tube."""
         return _unit(points - self.major * _unit(points * [1, 1, 0]))
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """March along the ray."""
-        return march(self, origins, directions)
+        return sphere_trace(self, origins, directions)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class RoundedBox:
     rounding: float
 
     @property
-    def reach(self) -> float:
+    def bounding_radius(self) -> float:
         """Distance of its corners, were they sharp."""
         return math.hypot(*self.half)
 
@@ -157,56 +158,58 @@ class RoundedBox:
         outside = beyond.max(1, keepdims=True) > 0
         return _unit(np.where(outside, np.maximum(beyond, 0), face)) * np.where(points < 0, -1.0, 1.0)
 
-    def meet(self, origins: Array, directions: Array) -> Array:
+    def intersect(self, origins: Array, directions: Array) -> Array:
         """March along the ray."""
-        return march(self, origins, directions)
+        return sphere_trace(self, origins, directions)
 
     def _beyond(self, points: Array) -> Array:
         return np.abs(points) - (np.array(self.half) - self.rounding)
 
 
-def march(form: Form, origins: Array, directions: Array) -> Array:
+def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
     """Return how far rays from outside go until they meet a form: steps as long as its distance, then Newton's method.
 
     Rays that miss the ball around the form are done at once; rays along its surface, which would creep, are finished by
     Newton's method and count only if it arrives.
     """
-    first, last = _ball_span(form.reach, origins, directions)
+    first, last = _sphere_span(shape.bounding_radius, origins, directions)
     result = np.full(len(origins), np.inf)
-    alive = np.flatnonzero(np.isfinite(first))
-    travelled = first[alive]
-    for _ in range(_MARCHES):
-        gap = form.distance(origins[alive] + travelled[:, None] * directions[alive])
+    active = np.flatnonzero(np.isfinite(first))
+    travelled = first[active]
+    for _ in range(_MAX_STEPS):
+        gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
+        # Sphere tracing: no surface is nearer than the signed distance.
         travelled = travelled + gap
-        arrived = gap < _NEAR_ENOUGH
-        left = travelled > last[alive]
-        result[alive[arrived & ~left]] = travelled[arrived & ~left]
-        going = ~(arrived | left)
-        alive = alive[going]
-        travelled = travelled[going]
-        if not len(alive):
+        arrived = gap < _HIT_DISTANCE
+        missed = travelled > last[active]
+        result[active[arrived & ~missed]] = travelled[arrived & ~missed]
+        continuing = ~(arrived | missed)
+        active = active[continuing]
+        travelled = travelled[continuing]
+        if not len(active):
             return result
-    gap = form.distance(origins[alive] + travelled[:, None] * directions[alive])
-    rays = alive[gap < _CLOSE]
-    places = travelled[gap < _CLOSE]
-    result[rays] = _newton(form, origins[rays], directions[rays], places)
+    gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
+    rays = active[gap < _NEWTON_DISTANCE]
+    distances = travelled[gap < _NEWTON_DISTANCE]
+    result[rays] = _newton(shape, origins[rays], directions[rays], distances)
     return result
 
 
-def _newton(form: Form, origins: Array, directions: Array, travelled: Array) -> Array:
-    for _ in range(_NEWTON):
+def _newton(shape: SolidShape, origins: Array, directions: Array, travelled: Array) -> Array:
+    for _ in range(_NEWTON_STEPS):
         points = origins + travelled[:, None] * directions
-        slope = dot(form.normals(points), directions)
-        travelled = travelled - form.distance(points) / np.minimum(slope, -1e-6)
-    arrived = np.abs(form.distance(origins + travelled[:, None] * directions)) < _ACCEPTED
+        # Newton's step on the distance along the ray; the bound keeps grazing rays from diverging.
+        slope = row_dots(shape.normals(points), directions)
+        travelled = travelled - shape.distance(points) / np.minimum(slope, -1e-6)
+    arrived = np.abs(shape.distance(origins + travelled[:, None] * directions)) < _NEWTON_TOLERANCE
     return np.where(arrived, travelled, np.inf)
 
 
-def _ball_span(radius: float, origins: Array, directions: Array) -> tuple[Array, Array]:
+def _sphere_span(radius: float, origins: Array, directions: Array) -> tuple[Array, Array]:
     """Return where rays enter and leave a ball around the origin; infinite where they miss it or start beyond it."""
-    middle = -dot(origins, directions)
+    middle = -row_dots(origins, directions)
     nearest = origins + middle[:, None] * directions
-    squared = radius**2 - dot(nearest, nearest)
+    squared = radius**2 - row_dots(nearest, nearest)
     half = np.sqrt(np.maximum(squared, 0))
     hit = (squared > 0) & (middle - half > 0)
     return np.where(hit, middle - half, np.inf), np.where(hit, middle + half, np.inf)
@@ -217,9 +220,9 @@ def _unit(vectors: Array) -> Array:
 
 
 def _lengths(vectors: Array) -> Array:
-    return np.sqrt(dot(vectors, vectors))
+    return np.sqrt(row_dots(vectors, vectors))
 
 
-def dot(one: Array, other: Array) -> Array:
+def row_dots(first: Array, second: Array) -> Array:
     """Return the inner product row by row; several times faster than a sum over an axis of three."""
-    return np.einsum("ij,ij->i", one, other)
+    return np.einsum("ij,ij->i", first, second)
