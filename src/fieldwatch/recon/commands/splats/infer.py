@@ -232,7 +232,7 @@ def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callab
     """Draw a film; with depth or normals asked for, both lie beside the colours."""
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
-        model, film.views, film.path, shown=contents, rate=chosen.fps, frames=film.frames, drawn=on_frame
+        model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame
     )
     return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
 

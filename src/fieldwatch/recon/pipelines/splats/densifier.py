@@ -1,0 +1,180 @@
+"""Densification, the opacity reset and SuGaR's prune: where the number of Gaussians changes; each leaves an event."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fieldwatch import MicroBatches, Run, Step
+from fieldwatch.recon.pipelines.splats.bands import band_count
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
+from fieldwatch.recon.pipelines.splats.contribution import contributes_little, largest_contribution
+from fieldwatch.recon.pipelines.splats.densification import (
+    DensificationThresholds,
+    McmcOptions,
+    add_sgld_noise,
+    densify,
+    prune,
+    reference_lengths,
+    relocate_and_add,
+    reset_opacity,
+    reset_statistics,
+    transparent,
+)
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.render import DensificationStatistics
+
+GRADIENT_THRESHOLDS = {"signed": 2e-4, "absolute": 1e-3}
+"""View-space gradients from which Gaussians are densified: 3DGS's, and what suits AbsGS's on short runs."""
+LEAST_LEFT = 0.02
+"""Share of the Gaussians that has to stay when the transparent ones go: with fewer, opacities have not settled yet."""
+LARGE_AFTER = 3000
+"""Iteration after which Gaussians that are too large are pruned (3DGS: after the first opacity reset)."""
+
+
+class Densifier:
+    """Clones, splits, relocates, resets and prunes the Gaussians of one run.
+
+    Every method that changes Gaussians says so, and records an event.
+
+    Args:
+        config: settings.
+        scene: what is trained on, and the plan.
+        model: whose Gaussians change.
+    """
+
+    def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
+        options = config.growth_options
+        self._scene = scene
+        self._model = model
+        self._mode = options.growth
+        cap = growth_cap(config)
+        longer_side = max(max(camera.width, camera.height) for camera in scene.photos.cameras)
+        self._prune_below = prune_below(config)
+        self._prune_hidden = config.surface.prune_hidden
+        self._thresholds = DensificationThresholds(
+            gradient=options.growth_pull or GRADIENT_THRESHOLDS[options.growth_gradient],
+            split_radius=options.split_size * longer_side or None,
+            least_opacity=options.least_opacity,
+            largest_scale=options.largest_size or None,
+            clone_opacity=options.growth_twins,
+            large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
+            cap=cap,
+        )
+        self._mcmc = McmcOptions() if cap is None else McmcOptions(cap=cap)
+        self._absolute = options.growth_gradient == "absolute"
+        self.statistics = DensificationStatistics(len(model.gaussians), scene.device)
+
+    def collects_statistics(self, step: int) -> bool:
+        """Whether this step's view-space gradients count for densification."""
+        schedule = self._scene.plan.densification
+        return schedule is not None and self._mode == "adaptive" and schedule.collects_statistics(step)
+
+    def needs_absgrad(self, step: int) -> bool:
+        """Whether the absolute gradients of the pixels have to be summed at this step (AbsGS)."""
+        return self._absolute and self.collects_statistics(step)
+
+    def new_statistics(self, step: int) -> DensificationStatistics | None:
+        """Return empty statistics for the views of a step; None where the step's gradients do not count."""
+        return (
+            DensificationStatistics(len(self._model.gaussians), self._scene.device)
+            if self.collects_statistics(step)
+            else None
+        )
+
+    def add(self, statistics: DensificationStatistics | None) -> None:
+        """Add the statistics of all views of a step."""
+        if statistics is not None:
+            self.statistics.gradients += statistics.gradients
+            self.statistics.counts += statistics.counts
+            torch.maximum(self.statistics.radii, statistics.radii, out=self.statistics.radii)
+
+    def add_sgld_noise(self, step: int, rate: float) -> None:
+        """Add the SGLD noise of densification by MCMC to the means, after the update; nothing in other modes."""
+        if self._mode == "mcmc" and self._scene.plan.acts("opacity", step):
+            add_sgld_noise(self._model.gaussians, self._mcmc, rate)
+
+    def densify_and_prune(self, run: Run, step: Step, evaluation_batches: MicroBatches | None = None) -> bool:
+        """Densify, reset opacities or prune, if due after this step; return whether Gaussians came, went or moved.
+
+        After a step whose model is evaluated or exported nothing changes: the change follows one step later.
+
+        Args:
+            run: whose processes decide alike.
+            step: the present one.
+            evaluation_batches: micro-batches in which the prune renders the training views; None: one.
+        """
+        plan = self._scene.plan
+        changed = False
+        schedule = plan.densification
+        if schedule is not None and plan.due_after(step.index, schedule.densifies_after):
+            with step.span("densify"):
+                self._densify(run, step.index, schedule.last_step)
+            changed = True
+        if schedule is not None and self._mode == "adaptive" and plan.due_after(step.index, schedule.resets_after):
+            run.event("reset", lowered=reset_opacity(self._model.gaussians))
+        if plan.due_after(step.index, lambda index: index == plan.prune_after):
+            self._prune(run, evaluation_batches or MicroBatches("evaluation", most=1))
+            changed = True
+        mip = self._model.mip
+        if mip is not None and (changed or step.every(plan.neighbours_every)):
+            mip.update(self._model.gaussians.means)
+        return changed
+
+    def _densify(self, run: Run, step: int, last_step: int) -> None:
+        gaussians = self._model.gaussians
+        cap = run.growth_cap
+        if self._mode == "mcmc":
+            record = relocate_and_add(gaussians, self._mcmc, cap=cap)
+        else:
+            lengths = reference_lengths(gaussians.means, self._scene.training_views, self._scene.extent)
+            record = densify(gaussians, self.statistics, self._thresholds, step=step, reference_length=lengths, cap=cap)
+        run.event("growth", **record.facts(last_step))
+
+    def _prune(self, run: Run, evaluation_batches: MicroBatches) -> None:
+        """Remove transparent and hidden Gaussians; where too few would stay, record the refusal and remove none."""
+        gaussians = self._model.gaussians
+        before = len(gaussians)
+        is_transparent = transparent(gaussians, self._prune_below)
+        hidden = self._hidden(run, evaluation_batches)
+        pruned = is_transparent | hidden
+        facts = {
+            "transparent": int(is_transparent.sum()),
+            "hidden": int((hidden & ~is_transparent).sum()),
+            "below": self._prune_below,
+        }
+        removed = int(pruned.sum())
+        if before - removed < LEAST_LEFT * before:
+            run.event("prune", before=before, after=before, removed=0, refused=removed, **facts)
+            return
+        gaussians.refuse_not_finite()
+        prune(gaussians, pruned)
+        reset_statistics(self.statistics, len(gaussians))
+        run.event("prune", before=before, after=len(gaussians), removed=removed, refused=0, **facts)
+
+    def _hidden(self, run: Run, evaluation_batches: MicroBatches) -> Bool[Tensor, " n"]:
+        """Tell which Gaussians add next to nothing to any training photo; each process renders some of those."""
+        if not self._prune_hidden:
+            return torch.zeros(len(self._model.gaussians), dtype=torch.bool, device=self._scene.device)
+        ranks = run.ranks
+        views = self._scene.training_views
+
+        def of_local_views() -> Float[Tensor, " n"]:
+            return largest_contribution(
+                self._model, views[ranks.rank :: ranks.world], band_count(evaluation_batches.count)
+            )
+
+        local = run.retry(of_local_views, evaluation_batches)
+        # The processes can only sum: each fills a row of its own, and the maximum is taken over the rows.
+        rows = local.new_zeros(ranks.world, len(local))
+        rows[ranks.rank] = local
+        ranks.sum([rows])
+        return contributes_little(rows.amax(0), self._prune_hidden)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the statistics collected since the last densification."""
+        return self.statistics.state_dict()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over the statistics of a checkpoint."""
+        self.statistics.load_state_dict(state)

@@ -1,0 +1,32 @@
+"""A quick mesh of the Gaussians during training: extracted, measured, and dropped."""
+
+from collections.abc import Callable, Mapping
+
+from fieldwatch import InputError
+from fieldwatch.recon.mesh import gaussian_fit, mesh_quality
+from fieldwatch.recon.pipelines.splats.meshing.extract import extract_mesh
+from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
+from fieldwatch.recon.pipelines.splats.meshing.surface import OPAQUE
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.scene import Scene
+
+QUICK_OPTIONS = ExtractOptions(points=200_000, resolution=128, background=False, triangles=0)
+"""Coarser than what `fieldwatch mesh extract` makes, and the foreground alone: seconds instead of minutes."""
+
+
+def mesh_metrics(
+    model: SplatModel, scene: Scene, *, bands: int = 1, between: Callable[[], None] = lambda: None
+) -> tuple[Mapping[str, float], str | None]:
+    """Return the tags `Mesh/...` of a mesh made of the Gaussians as they are now, and why there are none.
+
+    The random state is left as it is. Images are rendered in `bands`. `between` is called between parts of the work;
+    it may raise, to give up.
+    """
+    try:
+        extraction = extract_mesh(model, scene, QUICK_OPTIONS, bands=bands, on_progress=lambda _, __: between())
+        mesh = next(iter(extraction.meshes.values()))
+    except InputError as error:  # early Gaussians need not have a surface; the message says what they have
+        return {}, str(error)
+    opaque = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE].cpu().double().numpy()
+    fit = {name: value for name, value in gaussian_fit(mesh, opaque).items() if value is not None}
+    return {**mesh_quality(mesh).metrics, **fit}, None

@@ -1,0 +1,87 @@
+"""The optimizers of a run: Adam for the Gaussians, their exposures and the thickness, with their learning rates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch import Terms
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.exposure import ExposureRates, make_exposure_optimizer
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.schedule import Plan
+from fieldwatch.recon.render import VisibleAdam
+
+EXPOSURES_FALL = 0.1
+"""Share of itself to which the exposures' rate falls over the run."""
+
+
+class SplatOptimizers:
+    """All optimizers of a run, and their rates.
+
+    Args:
+        config: settings.
+        scene: what is trained on.
+        model: what is trained, on its device.
+    """
+
+    def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
+        self.rates = rates_of(config, scene.plan)
+        self.gaussians = make_optimizer(model.gaussians, self.rates, scene.extent)
+        first = config.rates.lr_exposures
+        steps = scene.plan.total
+        self._exposure_rates = ExposureRates(first=first, last=EXPOSURES_FALL * first, decay_steps=steps)
+        maps = model.exposures
+        self._exposures = None if maps is None else make_exposure_optimizer(maps, self._exposure_rates)
+        self._beta = None if model.log_beta is None else torch.optim.Adam([model.log_beta], lr=config.rates.lr_beta)
+        self._extent = scene.extent
+
+    def set_rates(self, step: int, photos: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
+        """Set rates and visible rows for the update of a step; return the means' rate, world units.
+
+        Args:
+            step: 0-based.
+            photos: of the step, counted among the training photos.
+            visible: Gaussians that are visible in them.
+        """
+        if isinstance(self.gaussians, VisibleAdam):
+            self.gaussians.visible = visible
+        if self._exposures is not None:
+            self._exposure_rates.apply(self._exposures, step, *photos)
+        return self.rates.apply(self.gaussians, step, self._extent)
+
+    def active(self, terms: Terms) -> tuple[Optimizer, ...]:
+        """Return the optimizers of this update: the thickness is learned only where a term of the density acts."""
+        beta = self._beta if "sdf_density" in terms or "sdf_estimation" in terms else None
+        return tuple(each for each in (self.gaussians, self._exposures, beta) if each is not None)
+
+    def checkpoint_items(self) -> dict[str, Any]:
+        """The optimizers as items of a checkpoint, for `run.track`."""
+        items = {"optimizer": self.gaussians, "exposure_optimizer": self._exposures, "beta_optimizer": self._beta}
+        return {name: item for name, item in items.items() if item is not None}
+
+
+def rates_of(config: SplatsConfig, plan: Plan) -> Rates:
+    """Turn settings into rates by step."""
+    options = config.rates
+    decay_steps = plan.total if options.lr_iterations is None else max(round(options.lr_iterations * plan.scale), 1)
+    half = (plan.first + plan.total) // 2
+    factor = options.lr_factor
+    return Rates(
+        means=factor * options.lr_means,
+        means_final=options.lr_means_final,
+        decay_steps=decay_steps,
+        log_scales=factor * options.lr_scales,
+        quaternions=factor * options.lr_quaternions,
+        opacity_logits=factor * options.lr_opacities,
+        constant=factor * options.lr_constant,
+        rest=factor * options.lr_rest,
+        fall=options.lr_fall,
+        fall_from=half,
+        fall_steps=max(plan.total - half, 1),
+    )

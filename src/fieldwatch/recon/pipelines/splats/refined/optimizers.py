@@ -1,0 +1,74 @@
+"""The optimizers of a mesh and of the Gaussians on it, with their learning rates."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch.recon.pipelines.splats.refined.binding import PARAMETERS, BoundGaussians
+from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
+from fieldwatch.recon.render import VisibleAdam
+
+SPATIAL_SCALE = 10.0
+"""Extents per square root of the number of vertices: SuGaR's spatial scale."""
+
+
+class RefineOptimizers:
+    """Adam for the vertices, and Adam for the rows of the Gaussians (on a CPU, only for those that were visible).
+
+    Args:
+        config: settings.
+        extent: of the training cameras, world units.
+        gaussians: what is trained, on its device.
+    """
+
+    def __init__(self, config: RefineConfig, extent: float, gaussians: BoundGaussians) -> None:
+        self._options = config.rates
+        self._total = config.iterations
+        self._spatial = SPATIAL_SCALE * extent / math.sqrt(len(gaussians.vertices))
+        self._constant = {
+            "plane_log_scales": config.rates.lr_scales,
+            "turns": config.rates.lr_turns,
+            "opacity_logits": config.rates.lr_opacities,
+            "constant": config.rates.lr_constant,
+            "rest": config.rates.lr_rest,
+        }
+        cpu = gaussians.vertices.device.type == "cpu"
+        groups = [
+            {"params": [gaussians.get_parameter(name)], "name": name, "lr": self._constant[name]}
+            for name in PARAMETERS[1:]
+            if gaussians.get_parameter(name).numel()
+        ]
+        self.vertices = torch.optim.Adam(
+            [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
+        )
+        self.gaussians: Optimizer = VisibleAdam(groups) if cpu else torch.optim.Adam(groups, eps=1e-15, fused=True)
+
+    def set_rates(self, step: int, visible: Int[Tensor, " visible"]) -> None:
+        """Set the rates of a step, 0-based, and the Gaussians that are visible in it."""
+        if isinstance(self.gaussians, VisibleAdam):
+            self.gaussians.visible = visible
+        half = self._total / 2
+        share = self._options.lr_fall ** max((step - half) / half, 0.0)
+        for group in self.gaussians.param_groups:
+            group["lr"] = share * self._constant[group["name"]]
+        for group in self.vertices.param_groups:
+            group["lr"] = self._vertices_at(step)
+
+    @property
+    def both(self) -> tuple[Optimizer, Optimizer]:
+        """The two optimizers, for `step.update`."""
+        return self.vertices, self.gaussians
+
+    def checkpoint_items(self) -> dict[str, Any]:
+        """The optimizers as items of a checkpoint, for `run.track`."""
+        return {"mesh_optimizer": self.vertices, "optimizer": self.gaussians}
+
+    def _vertices_at(self, step: int) -> float:
+        """Rate of the vertices, world units."""
+        options = self._options
+        progress = min(step / (options.lr_steps or self._total), 1.0)
+        return self._spatial * options.lr_vertices * (options.lr_vertices_final / options.lr_vertices) ** progress

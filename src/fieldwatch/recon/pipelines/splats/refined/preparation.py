@@ -1,0 +1,246 @@
+"""The preparation of a refinement: run and mesh are read and checked, and Gaussians are put on the mesh."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from jaxtyping import Bool, Float
+from scipy.spatial import KDTree
+from torch import Tensor
+
+from fieldwatch import InputError, Ranks
+from fieldwatch.pipeline import Which, choose_device
+from fieldwatch.recon.geometry import colours_to_constant, harmonics_count
+from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians
+from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
+from fieldwatch.recon.pipelines.splats.refined.pattern import PATTERNS
+from fieldwatch.recon.pipelines.splats.refined.schedule import make_refine_plan
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
+from fieldwatch.recon.render import View
+
+Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
+"""Harmonics of degree 0, and those above."""
+
+COLOUR_NEIGHBOURS = 4
+"""Gaussians of the run whose colours are blended, by their inverse squared distances."""
+OPAQUE = 0.3
+"""Opacity from which a Gaussian of the run counts for colours."""
+MEMORY_SHARE = 0.8
+"""Of the free memory that a refinement may take."""
+_COPIES = 4
+"""Of every parameter: itself, its gradient, two moments."""
+_DERIVED_FLOATS = 120
+"""Floats per Gaussian that one step derives and keeps for its gradients: an estimate on the high side."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Refinement:
+    """A refinement, ready to be trained.
+
+    Attributes:
+        scene: the run's photos and cameras, with the refinement's plan.
+        model: Gaussians bound to the mesh, rendered as the run renders; with its photos' colour maps, which stay.
+        coarse: what the run was trained with.
+        mesh: as it was read, its repeated vertices made one.
+        mesh_digest: of the file.
+    """
+
+    scene: Scene
+    model: SplatModel[BoundGaussians]
+    coarse: SplatsConfig
+    mesh: Triangles
+    mesh_digest: str
+
+    @property
+    def gaussians(self) -> BoundGaussians:
+        """The Gaussians on the mesh."""
+        return self.model.gaussians
+
+
+def prepare_refinement(config: RefineConfig) -> Refinement:
+    """Read run and mesh, and put Gaussians on it; all that can be wrong with the input shows here, nothing is written.
+
+    Raises:
+        MeshError: the mesh cannot be read, has no faces, or holds values that are not finite.
+        ValueError, OSError: the folder is no splats run, its photos are gone, no photo shows the mesh, or it is too
+            large for the memory; the message says what to do.
+        CheckpointError: the run has no such checkpoint.
+    """
+    if not Ranks.of_process().alone:
+        raise InputError("a mesh is refined by one process: start `fieldwatch mesh refine` without torchrun")
+    mesh = read_mesh(config.mesh).welded()
+    if not len(mesh.faces):
+        msg = f"{config.mesh} has no faces: give a mesh of triangles; a point cloud has to be meshed first"
+        raise MeshError(msg)
+    device = choose_device(config.device)
+    _refuse_too_large(config, mesh, device)
+    stored = open_run(config.run, _which(config.checkpoint), device=config.device)
+    visible = visible_faces(mesh, stored.scene.training_views)
+    if not visible.any():
+        raise InputError(_not_visible(config, mesh, stored.scene))
+    notes = _notes(mesh, stored, visible)
+    scene = replace(stored.scene, plan=make_refine_plan(config, notes), cloud=None, loaded=None, notes=notes)
+    return Refinement(
+        scene=scene,
+        model=initial_refined_model(config, stored, mesh),
+        coarse=stored.config,
+        mesh=mesh,
+        mesh_digest=hashlib.sha256(config.mesh.expanduser().read_bytes()).hexdigest(),
+    )
+
+
+def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangles) -> SplatModel[BoundGaussians]:
+    """Put Gaussians on a mesh, coloured as the config says, rendered as the run renders its own."""
+    device = stored.scene.device
+    vertices = torch.from_numpy(mesh.vertices).float().to(device)
+    faces = torch.from_numpy(mesh.faces).to(device)
+    barycentric = vertices.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
+    means = (barycentric @ vertices[faces]).reshape(-1, 3)
+    constant, rest = initial_colours(config, stored.model, mesh, means)
+    gaussians = BoundGaussians.on_mesh(
+        vertices,
+        faces,
+        constant,
+        rest,
+        per_triangle=config.gaussians_per_triangle,
+        thickness=config.thickness * stored.scene.extent,
+        opacity=config.opacity,
+        first_size=config.first_size,
+    ).to(device)
+    exposures = stored.model.exposures
+    if exposures is not None:
+        exposures.requires_grad_(requires_grad=False)
+    return SplatModel(gaussians, stored.scene.background, exposures=exposures, antialiased=stored.config.antialiased)
+
+
+def initial_colours(
+    config: RefineConfig, coarse: SplatModel[Any], mesh: Triangles, means: Float[Tensor, "n 3"]
+) -> Colours:
+    """Return harmonics for Gaussians on a mesh, of the degree that the config asks for.
+
+    Args:
+        config: where they come from.
+        coarse: the run's Gaussians.
+        mesh: with colours of its vertices, where those are asked for.
+        means: centres, `gaussians_per_triangle` for each face in turn.
+
+    Raises:
+        InputError: the colours of the vertices are asked for, and there are none.
+    """
+    functions = harmonics_count(config.degree) - 1
+    rest = means.new_zeros(len(means), functions, 3)
+    if config.first_colours == "grey":
+        return means.new_zeros(len(means), 3), rest
+    if config.first_colours == "vertices":
+        if mesh.colours is None:
+            raise InputError(
+                f"{config.mesh} has no colours at its vertices: use --first-colours gaussians, or a mesh with colours"
+            )
+        colours = torch.from_numpy(mesh.colours[mesh.faces]).to(means) / 255
+        barycentric = means.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
+        return colours_to_constant((barycentric @ colours).reshape(-1, 3)), rest
+    constant, stored = nearest_colours(coarse, means)
+    common = min(functions, stored.shape[1])
+    rest[:, :common] = stored[:, :common]
+    return constant, rest
+
+
+@torch.no_grad()
+def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Colours:
+    """Blend the harmonics of the nearest opaque Gaussians at each center, by inverse squared distance."""
+    opacities = coarse.shapes()[1]
+    opaque = (opacities > OPAQUE).nonzero()[:, 0]
+    rows = coarse.gaussians.rows()
+    # With hardly an opaque Gaussian, all of them count: some colour is better than none.
+    chosen = opaque if len(opaque) >= COLOUR_NEIGHBOURS else torch.arange(len(opacities), device=opacities.device)
+    tree = KDTree(rows.means[chosen].double().numpy(force=True))
+    distances, indices = tree.query(means.double().numpy(force=True), k=min(COLOUR_NEIGHBOURS, len(chosen)))
+    distances, indices = (np.reshape(part, (len(means), -1)) for part in (distances, indices))  # k=1 has no columns
+    shares = 1 / (np.square(distances) + np.finfo(np.float32).tiny)  # finite at a distance of 0
+    weights = torch.from_numpy(shares / shares.sum(1, keepdims=True)).to(means)
+    table = chosen[torch.from_numpy(indices).to(chosen.device)]
+    constant = torch.zeros_like(means)
+    rest = means.new_zeros(len(means), *rows.rest.shape[1:])
+    # One neighbour at a time: all rows at once would take four times the memory of the harmonics.
+    for weight, row in zip(weights.unbind(1), table.unbind(1), strict=True):
+        constant += weight[:, None] * rows.constant[row]
+        rest += weight[:, None, None] * rows.rest[row]
+    return constant, rest
+
+
+def visible_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, "m"]:
+    """Tell which faces have their middle inside some view; what may hide them is ignored."""
+    middles = mesh.corners.mean(1)
+    visible = np.zeros(len(middles), np.bool_)
+    for view in views:
+        pose = view.camera_from_world.double().numpy(force=True)
+        x, y, z = (middles @ pose[:3, :3].T + pose[:3, 3]).T
+        ahead = np.maximum(z, view.near)
+        across = view.fx * x / ahead + view.cx
+        down = view.fy * y / ahead + view.cy
+        inside = (across >= 0) & (across < view.width) & (down >= 0) & (down < view.height)
+        visible |= inside & (z > view.near)
+    return visible
+
+
+def needed_bytes(faces: int, vertices: int, config: RefineConfig) -> int:
+    """Memory that a refinement of a mesh takes, bytes: parameters, their gradients and moments, and a step's own."""
+    per_gaussian = 2 + 2 + 1 + 3 * harmonics_count(config.degree)
+    count = faces * config.gaussians_per_triangle
+    return 4 * (count * (_COPIES * per_gaussian + _DERIVED_FLOATS) + vertices * _COPIES * 3)
+
+
+def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.device) -> None:
+    needed = needed_bytes(len(mesh.faces), len(mesh.vertices), config)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if needed <= MEMORY_SHARE * free:
+        return
+    count = len(mesh.faces) * config.gaussians_per_triangle
+    fits = int(len(mesh.faces) * MEMORY_SHARE * free / needed)
+    raise InputError(
+        f"{count:,} Gaussians ({config.gaussians_per_triangle} on each of {len(mesh.faces):,} triangles) need about "
+        f"{needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} free: decimate the mesh to {fits:,} triangles "
+        "(--triangles of `fieldwatch mesh extract`), or lower --gaussians-per-triangle or --degree"
+    )
+
+
+def _which(checkpoint: str) -> Which:
+    if checkpoint == "last" or checkpoint == "best":  # noqa: PLR1714  the type checker narrows this one
+        return checkpoint
+    return int(checkpoint)
+
+
+def _not_visible(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
+    low, high = (", ".join(f"{x:.3g}" for x in corner) for corner in (mesh.vertices.min(0), mesh.vertices.max(0)))
+    positions = torch.stack([scene.photos.cameras[i].position for i in scene.photos.train])
+    middle = ", ".join(f"{x:.3g}" for x in positions.mean(0).tolist())
+    return (
+        f"{config.mesh} is in none of the {len(scene.photos.train)} training photos: it fills the box from ({low}) to "
+        f"({high}), and the cameras stand around ({middle}), {scene.extent:.3g} apart; give a mesh in the units and "
+        f"axes of {config.run}, as `fieldwatch mesh extract` makes it"
+    )
+
+
+def _notes(mesh: Triangles, stored: StoredRun, visible: Bool[np.ndarray, "m"]) -> tuple[str, ...]:
+    notes = list(stored.scene.photos.notes)
+    if not visible.all():
+        notes.append(
+            f"{1 - visible.mean():.0%} of the {len(visible):,} triangles are in no training photo: "
+            "they stay as they are"
+        )
+    if stored.config.mip:
+        notes.append("the run was trained with --mip: bound Gaussians are drawn without its 3D filter")
+    if stored.model.exposures is not None:
+        notes.append("the colour maps that the run learned for its photos are kept as they are")
+    if not mesh.consistently_wound:
+        notes.append(
+            "faces are wound both ways: the normals of neighbours that disagree are pulled apart, not together"
+        )
+    return tuple(notes)
