@@ -123,7 +123,7 @@ SAVING = (
     Mutant(
         name="training waits for the save",
         breaks="a step waits until its checkpoint is written",
-        file="checkpoint/saver.py",
+        file="checkpoint/worker.py",
         edits=(("        self._queue.put(work)\n", "        self._queue.put(work)\n        self.wait()\n"),),
         trial="stall",
         rows=("P5 benchmarks/checkpoint_stall.py",),
@@ -238,7 +238,7 @@ RESUMING = (
     Mutant(
         name="the place in the data is forgotten",
         breaks="a resumed run begins its epoch anew",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(('        self._cursor = state_dict["cursor"]\n        self._epoch = state_dict["epoch"]\n', ""),),
         trial="resume video streams",
         rows=("P4 video fp32, one thread decodes: stopped and resumed",),
@@ -246,7 +246,7 @@ RESUMING = (
     Mutant(
         name="the order of the data is forgotten",
         breaks="a resumed run draws its epoch anew",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(('        self._order = state_dict["order"].clone()\n', ""),),
         trial="resume splats streams",
         rows=("P4 splats fp32, one thread decodes: stopped and resumed",),
@@ -310,7 +310,7 @@ RESUMING = (
     Mutant(
         name="a generator that nothing draws from",
         breaks="the data's order no longer comes from the generator that is saved: its control says nothing",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(
             (
                 "        return torch.randperm(self.length, generator=self._generator)\n",

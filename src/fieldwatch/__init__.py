@@ -18,19 +18,9 @@ if TYPE_CHECKING:
     from fieldwatch.guard import Diverged, Rollback, Verdict
     from fieldwatch.health import GENERAL, Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
-    from fieldwatch.record import (
-        TOOLKIT,
-        Block,
-        Catalogue,
-        ConfigMismatch,
-        History,
-        Layout,
-        Metric,
-        Row,
-        Sink,
-        WriterFailed,
-        read_history,
-    )
+    from fieldwatch.record import TOOLKIT, Block, Catalogue, History, Metric, Row, Sink, WriterFailed, read_history
+    from fieldwatch.record.charts import Layout
+    from fieldwatch.record.config import ConfigMismatch
     from fieldwatch.registry import Command, DataKind, EvaluationRequest, Job, Pipeline, Scores
     from fieldwatch.run import (
         Declared,
@@ -142,15 +132,19 @@ __getattr__ = lazy_names(  # so that reading a record needs no torch
         "record": [
             "Block",
             "Catalogue",
-            "ConfigMismatch",
             "History",
-            "Layout",
             "Metric",
             "Row",
             "Sink",
             "TOOLKIT",
             "WriterFailed",
             "read_history",
+        ],
+        "record.charts": [
+            "Layout",
+        ],
+        "record.config": [
+            "ConfigMismatch",
         ],
         "registry": [
             "Command",

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fieldwatch.checkpoint import CheckpointError, Saver
-from fieldwatch.checkpoint.saver import NICENESS
+from fieldwatch.checkpoint.worker import NICENESS
 
 
 @pytest.fixture

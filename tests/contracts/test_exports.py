@@ -12,7 +12,7 @@ LEFT = {
     "recon/mesh": 61,
     "recon/pipelines/splats": 57,
     "recon/render": 53,
-    "record": 108,
+    "record": 44,
 }
 
 

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fieldwatch.measure import Watched
 from fieldwatch.measure.census import STALE, Census, take_census
-from fieldwatch.measure.census.contents import contents
+from fieldwatch.measure.census.find_tensors import contents
 
 CPU = torch.device("cpu")
 

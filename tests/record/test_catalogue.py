@@ -1,18 +1,9 @@
 import pytest
 
-from fieldwatch.record import (
-    TOOLKIT,
-    Catalogue,
-    Chart,
-    DuplicateMetric,
-    Layout,
-    Margin,
-    Metric,
-    Tab,
-    UndeclaredMetric,
-    default_layout,
-    shown_columns,
-)
+from fieldwatch.record import TOOLKIT, Catalogue, Metric
+from fieldwatch.record.catalogue import DuplicateMetric, UndeclaredMetric
+from fieldwatch.record.charts import Chart, Layout, Margin, Tab, default_layout
+from fieldwatch.record.metric import shown_columns
 
 
 def metric(name, **more):

@@ -21,8 +21,8 @@ from fieldwatch.record import (
     read_events,
     read_history,
     read_manifest,
-    read_segments,
 )
+from fieldwatch.record.reading import read_segments
 
 OLD = Path(__file__).parent / "old_run"
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.record import DAMAGED, JOURNAL, Block, Journal, Row, read_blocks, read_history, read_segments
+from fieldwatch.record import DAMAGED, JOURNAL, Block, Journal, Row, read_blocks, read_history
 from fieldwatch.record.lines import sealed
+from fieldwatch.record.reading import read_segments
 
 NAMES = ("Loss/total", "Loss/component_pixel", "Time/step")
 

@@ -19,7 +19,9 @@ from fieldwatch.base import DiskFull
 from fieldwatch.checkpoint import CheckpointError, Checkpoints
 from fieldwatch.checkpoint import interval as intervals
 from fieldwatch.health import GENERAL, examine
-from fieldwatch.record import RESERVE, WriterFailed, read_blocks, read_events, read_memory_log, waiting
+from fieldwatch.record import WriterFailed, read_blocks, read_events, waiting
+from fieldwatch.record.disk.reserve import RESERVE
+from fieldwatch.record.memory import read_memory_log
 from fieldwatch.record.sinks import Csv
 from fieldwatch.run import full_disk, sinks
 

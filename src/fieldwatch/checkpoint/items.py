@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint.devices import placed
 from fieldwatch.checkpoint.incident import CheckpointError, StoredStateError
 from fieldwatch.checkpoint.optimizers import check_moments, fitted
-from fieldwatch.checkpoint.placing import placed
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
     """Copy stored state into the items: tensors in place, everything else by ``load_state_dict``.
 
     Names, and the keys, shapes and dtypes of plain tensors, are checked before any item is touched. What an item is
-    given lies on the device of what it replaces, see :func:`~fieldwatch.checkpoint.placing.placed`; the state of an
+    given lies on the device of what it replaces, see :func:`~fieldwatch.checkpoint.devices.placed`; the state of an
     optimizer is fitted to the settings of the run's, see :func:`~fieldwatch.checkpoint.optimizers.fitted`.
 
     Raises:

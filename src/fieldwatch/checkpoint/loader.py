@@ -13,13 +13,13 @@ from torch.utils import data
 from torch.utils.data import DataLoader, Sampler, get_worker_info
 
 from fieldwatch.base import InputError
+from fieldwatch.checkpoint.data_orders import note_drawn
 from fieldwatch.checkpoint.dataset_generators import (
     generator_state,
     generators_of,
     seed_generator,
     set_generator_state,
 )
-from fieldwatch.checkpoint.drawing import note_drawn
 from fieldwatch.checkpoint.incident import StoredStateError
 
 _default_collate: Any = data.default_collate  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  torch leaves it open

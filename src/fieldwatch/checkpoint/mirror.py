@@ -18,7 +18,7 @@ from fieldwatch.checkpoint.folder import MANIFEST, SEAL, verify_folder
 from fieldwatch.checkpoint.incident import DamageError, Incident, StoredStateError
 from fieldwatch.checkpoint.manifest import LARGEST, decode, seal
 from fieldwatch.checkpoint.retention import Candidate, Retention
-from fieldwatch.checkpoint.saver import Saver
+from fieldwatch.checkpoint.worker import Saver
 
 CHECKPOINTS = "checkpoints"
 RUN = "run.json"

@@ -5,8 +5,8 @@ from typing import Any, cast
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint.devices import placed_as
 from fieldwatch.checkpoint.incident import StoredStateError
-from fieldwatch.checkpoint.placing import placed_as
 
 IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")
 """Settings that say how a step is computed, not which: where this run's code sets them, its choice counts."""

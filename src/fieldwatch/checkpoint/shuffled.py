@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch.checkpoint.drawing import note_drawn
+from fieldwatch.checkpoint.data_orders import note_drawn
 from fieldwatch.checkpoint.incident import StoredStateError
 
 

@@ -19,7 +19,9 @@ from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.health import training_exit_code
 from fieldwatch.monitor import say_end
-from fieldwatch.record import MEMORY_LOG, Sink, Terminal, holds_run, plain
+from fieldwatch.record import Sink, Terminal, holds_run
+from fieldwatch.record.config import plain
+from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import Job, Pipeline
 from fieldwatch.run import (

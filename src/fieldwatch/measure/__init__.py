@@ -8,13 +8,13 @@ from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanLis
 from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
 from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
 from fieldwatch.measure.out_of_memory import OutOfMemory, OutOfMemoryBell, OutOfMemoryWatch, on_out_of_memory
+from fieldwatch.measure.parameter_groups import Owner, Watched
 from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
 from fieldwatch.measure.peaks import Peaks
-from fieldwatch.measure.recorder import Recorder
 from fieldwatch.measure.ring import Heading, Ring, RingTransfer
 from fieldwatch.measure.snapshots import AllocatorHistory
+from fieldwatch.measure.step_recorder import Recorder
 from fieldwatch.measure.terms import Phase, Term, Terms, Window
-from fieldwatch.measure.watched import Owner, Watched
 
 __all__ = [
     "AllocatorCounters",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fieldwatch.measure.norms import norm
+from fieldwatch.measure.parameter_groups import Watched
 from fieldwatch.measure.terms import Terms
-from fieldwatch.measure.watched import Watched
 from fieldwatch.record import tags
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.measure.norms import largest_entries, norm, norms
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import Watched
 
 
 class GradientNorms(NamedTuple):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.measure.norms import norm
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import Watched
 from fieldwatch.record import tags
 
 

@@ -8,7 +8,8 @@ from typing import Final, final
 
 from fieldwatch.monitor.causes import Cause, Death
 from fieldwatch.monitor.supervised import LastWords
-from fieldwatch.record import NotARun, flat, read_manifest
+from fieldwatch.record import NotARun, read_manifest
+from fieldwatch.record.config import flat
 
 _OUTPUTS: Final = ("out", "resume", "mirror")
 """Flags whose values are no input."""

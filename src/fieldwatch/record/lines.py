@@ -17,8 +17,8 @@ import orjson
 
 from fieldwatch.base import InputError, open_for_append
 from fieldwatch.record.damage import DamageTally
+from fieldwatch.record.disk.backlog import Lane
 from fieldwatch.record.durable import Durable
-from fieldwatch.record.waiting import Lane
 
 CHECKSUM = "crc"
 """The key of a line's checksum, the last one in its object."""

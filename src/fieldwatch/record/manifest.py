@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import orjson
 
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.record.catalogue import Catalogue
-from fieldwatch.record.checkpointed import checkpoint_places, described_runs
+from fieldwatch.record.checkpoint_folders import checkpoint_places, described_runs
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.metric import Metric
 from fieldwatch.record.toolkit_metrics import TOOLKIT
@@ -30,10 +30,6 @@ SEAL = "sha256"
 
 class NotARun(InputError):  # noqa: N818  says what the folder is
     """The folder holds no run, or its run.json cannot be read."""
-
-
-class ConfigMismatch(InputError):  # noqa: N818  says what is wrong
-    """The stored config and the given one differ; continuing would be another experiment."""
 
 
 def _nothing() -> dict[str, Any]:
@@ -130,58 +126,6 @@ def _parsed(text: bytes) -> Manifest:
 
 def _hash(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A config (dataclass or mapping) as plain JSON values; None becomes empty."""
-    if config is None:
-        return {}
-    return orjson.loads(orjson.dumps(config, default=str, option=orjson.OPT_NON_STR_KEYS))
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config with one level of dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        inner = _as_config(value)
-        found |= {f"{prefix}{key}": value} if inner is None else flat(inner, f"{prefix}{key}.")
-    return found
-
-
-def config_differences(
-    stored: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
-) -> dict[str, tuple[Any, Any]]:
-    """Leaves that differ, by dotted key: ``(stored, given)``; a missing leaf is None."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in sorted(stored.keys() | given.keys()):
-        old = stored.get(key)
-        new = given.get(key)
-        one = _as_config(old)
-        other = _as_config(new)
-        if one is not None and other is not None:
-            found |= config_differences(one, other, f"{prefix}{key}.")
-        elif old != new:
-            found[f"{prefix}{key}"] = (old, new)
-    return found
-
-
-def _as_config(value: Any) -> Mapping[str, Any] | None:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
-
-
-def refuse_mismatch(folder: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise when a run would be continued with another config.
-
-    Raises:
-        ConfigMismatch: names every key that differs, and what to do.
-    """
-    changed = config_differences(stored, given)
-    if changed:
-        lines = "\n".join(f"  {key}: stored {old!r}, given {new!r}" for key, (old, new) in changed.items())
-        raise ConfigMismatch(
-            f"{folder} holds a run with another config:\n{lines}\n"
-            f"Continue it as it is with `fieldwatch resume {folder}`, or choose another folder with --out"
-        )
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Rows and blocks of rows: what one step recorded, and what many steps recorded."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -105,3 +105,7 @@ class Block:
             yield Row(
                 step=int(step), seconds=seconds, values=values, axis=self.axis, position=position, samples=samples
             )
+
+
+Sink = Callable[[Block], None]
+"""Takes the rows as they come; called from the writer's thread, one block after the other."""

@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 import orjson
 
 from fieldwatch.record.damage import DamageTally
+from fieldwatch.record.disk.backlog import Waiting
 from fieldwatch.record.lines import LineFile, read_lines, sealed
-from fieldwatch.record.waiting import Waiting
 
 PART = "of_segment"
 """The key under which lines of later segments repeat ``[segment, resume]``, in case the segment's own line is lost."""

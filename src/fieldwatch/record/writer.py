@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from fieldwatch.record.row import Block
+from fieldwatch.record.row import Block, Sink
 
 POLL_SECONDS = 0.0005
 """How often an unfinished device transfer is asked whether it has arrived."""
@@ -47,9 +47,7 @@ class Writer:
             be called again, None for never.
     """
 
-    def __init__(
-        self, readers: Sequence[Callable[[Block], None]], tend: Callable[[], float | None] = lambda: None
-    ) -> None:
+    def __init__(self, readers: Sequence[Sink], tend: Callable[[], float | None] = lambda: None) -> None:
         self._readers = tuple(readers)
         self._tend = tend
         self._queue: queue.SimpleQueue[Transfer | Callable[[], None] | _Barrier | None] = queue.SimpleQueue()

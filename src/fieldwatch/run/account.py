@@ -7,7 +7,7 @@ from typing import Any
 
 from fieldwatch.measure import Fragmentation
 from fieldwatch.measure.census import Census
-from fieldwatch.record import LargeTensor, TensorSnapshot
+from fieldwatch.record.memory import LargeTensor, TensorSnapshot
 from fieldwatch.run.profile import MB, Profile
 
 LISTED = 5

@@ -9,22 +9,17 @@ from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
     TOOLKIT,
     Catalogue,
-    Layout,
     Manifest,
     NotARun,
-    ShowsConfig,
-    ShowsLayout,
-    ShowsText,
-    config_differences,
-    default_layout,
-    flat,
     git_state,
     holds_run,
     new_segment,
-    plain,
     read_manifest,
     versions,
 )
+from fieldwatch.record.charts import Layout, default_layout
+from fieldwatch.record.config import config_differences, flat, plain
+from fieldwatch.record.sinks import ShowsConfig, ShowsLayout, ShowsText
 from fieldwatch.run.options import Declared
 from fieldwatch.run.recording import Recording
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
 from fieldwatch.base import DiskFull, lacks_space
 from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.record import DISK_FREED, DISK_FULL, Pause, Waiting
+from fieldwatch.record.disk import DISK_FREED, DISK_FULL, Pause, Waiting
 
 TEND_SECONDS: Final = 0.25
 """How often a full disk is looked at while no row comes."""

@@ -10,7 +10,7 @@ from fieldwatch.base import InputError, output_path
 from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watched
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
-from fieldwatch.record import Waiting, attempt
+from fieldwatch.record.disk import Waiting, attempt
 from fieldwatch.run.capture import Capture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile

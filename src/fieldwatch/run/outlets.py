@@ -4,16 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldwatch.base import lacks_space
-from fieldwatch.record import (
-    Block,
-    Closable,
-    Flushable,
-    Patient,
-    Rewindable,
-    Sink,
-    TakesEvents,
-    Waiting,
-)
+from fieldwatch.record import Block, Sink
+from fieldwatch.record.disk import Waiting
+from fieldwatch.record.sinks import Closable, Flushable, Patient, Rewindable, TakesEvents
 
 
 class Outlets:

@@ -9,8 +9,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from fieldwatch.measure import AllocatorCounters, Clock, Owner, Watched
-from fieldwatch.record import Block, Closable, Row, Sink
-from fieldwatch.record.sinks import TensorBoard
+from fieldwatch.record import Block, Row, Sink
+from fieldwatch.record.sinks import Closable, TensorBoard
 from fieldwatch.run.memory import device_of
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.tensor_profile import TensorProfile

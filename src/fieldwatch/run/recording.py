@@ -22,11 +22,7 @@ from fieldwatch.record import (
     Events,
     History,
     Journal,
-    Reserve,
-    ShowsHistograms,
-    ShowsImages,
     Sink,
-    Waiting,
     Writer,
     derive_block,
     read_events,
@@ -34,6 +30,8 @@ from fieldwatch.record import (
     refuse_taken_keys,
     same_damage,
 )
+from fieldwatch.record.disk import Reserve, Waiting
+from fieldwatch.record.sinks import ShowsHistograms, ShowsImages
 from fieldwatch.run.full_disk import PauseTeller
 from fieldwatch.run.outlets import Outlets
 from fieldwatch.run.pictures import encode_png

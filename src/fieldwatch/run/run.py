@@ -17,7 +17,8 @@ from fieldwatch.checkpoint import Checkpoints, Stateful
 from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
 from fieldwatch.monitor import says_why_it_fails
-from fieldwatch.record import Axis, plain
+from fieldwatch.record import Axis
+from fieldwatch.record.config import plain
 from fieldwatch.run.declared import Declarations
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.micro_batches import MicroBatches

@@ -30,7 +30,8 @@ from fieldwatch.checkpoint import (
     shared,
 )
 from fieldwatch.measure import process_capacity
-from fieldwatch.record import Manifest, refuse_mismatch
+from fieldwatch.record import Manifest
+from fieldwatch.record.config import refuse_mismatch
 from fieldwatch.run.incidents import Incidents
 from fieldwatch.run.promised import Promised
 from fieldwatch.run.recording import Mark, Recording

@@ -11,17 +11,8 @@ from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
 from fieldwatch.checkpoint import NoWayBackError
 from fieldwatch.guard import Diverged
 from fieldwatch.monitor import asks_for_an_end
-from fieldwatch.record import (
-    PLACE,
-    Manifest,
-    NotARun,
-    State,
-    checkpoint_places,
-    holds_run,
-    read_events,
-    read_manifest,
-    refuse_mismatch,
-)
+from fieldwatch.record import PLACE, Manifest, NotARun, State, checkpoint_places, holds_run, read_events, read_manifest
+from fieldwatch.record.config import refuse_mismatch
 
 _WRITTEN = (
     ".lock",

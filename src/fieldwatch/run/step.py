@@ -36,7 +36,8 @@ from fieldwatch.measure import (
     largest_gradient,
     parameter_statistics,
 )
-from fieldwatch.record import Axis, ShowsText, tags
+from fieldwatch.record import Axis, tags
+from fieldwatch.record.sinks import ShowsText
 from fieldwatch.run.forgotten import Forgotten
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory

@@ -22,7 +22,8 @@ from fieldwatch.measure import (
     fragmentation_of,
 )
 from fieldwatch.measure.census import Census, SavedTensors, take_census
-from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog, Waiting, attempt
+from fieldwatch.record.disk import Waiting, attempt
+from fieldwatch.record.memory import MEMORY_LOG, MemoryLog, TensorLog
 from fieldwatch.run.account import Account
 from fieldwatch.run.profile import Profile
 

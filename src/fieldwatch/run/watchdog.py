@@ -25,7 +25,7 @@ from fieldwatch.monitor import (
     leave_note,
     supervised,
 )
-from fieldwatch.record import attempt
+from fieldwatch.record.disk import attempt
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.start import end_state
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fieldwatch.record import refuse_out_of_bounds
+from fieldwatch.record.config import refuse_out_of_bounds
 
 
 @dataclass(frozen=True, kw_only=True)

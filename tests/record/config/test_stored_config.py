@@ -7,16 +7,9 @@ from typing import Literal
 
 import pytest
 
-from fieldwatch.record import (
-    Manifest,
-    NotARun,
-    config_differences,
-    config_from_plain,
-    config_of_run,
-    plain,
-    preset_of_run,
-    preset_values,
-)
+from fieldwatch.record import Manifest, NotARun
+from fieldwatch.record.config import config_differences, config_from_plain, config_of_run, plain, preset_of_run
+from fieldwatch.record.config.stored import preset_values
 
 
 @dataclass(frozen=True, kw_only=True)

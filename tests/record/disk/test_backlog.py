@@ -7,9 +7,11 @@ import re
 import pytest
 
 from fieldwatch.base import DiskFull, lacks_space
-from fieldwatch.record import RESERVE, Lane, LineFile, Reserve, Waiting
+from fieldwatch.record import LineFile
+from fieldwatch.record.disk import Reserve, Waiting
+from fieldwatch.record.disk.backlog import Lane
+from fieldwatch.record.disk.reserve import FOR_LAST_WORDS, FOR_ROWS, RESERVE
 from fieldwatch.record.durable import Durable
-from fieldwatch.record.reserve import FOR_LAST_WORDS, FOR_ROWS
 
 
 class Disk:

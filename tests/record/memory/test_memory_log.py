@@ -1,6 +1,7 @@
 import pytest
 
-from fieldwatch.record import MEMORY_LOG, DamageTally, MemoryLog, read_memory_log
+from fieldwatch.record import DamageTally
+from fieldwatch.record.memory import MEMORY_LOG, MemoryLog, read_memory_log
 
 
 def census(step: int, allocated: int = 10) -> dict:

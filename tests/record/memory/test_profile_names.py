@@ -1,6 +1,7 @@
 import pytest
 
-from fieldwatch.record import TOOLKIT, profile_tag
+from fieldwatch.record import TOOLKIT
+from fieldwatch.record.memory import profile_tag
 
 USUAL = "TensorProfiling/Tensor_DType/float32_MB"
 OTHER = "Memory/Tensor_DType/float32_MB"

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwatch.record import LargeTensor, NotATensorLog, TensorLog, TensorSnapshot, format_snapshot, read_tensor_log
+from fieldwatch.record.memory import LargeTensor, TensorLog, TensorSnapshot, read_tensor_log
+from fieldwatch.record.memory.tensor_log import format_snapshot
+from fieldwatch.record.memory.tensor_reading import NotATensorLog
 
 NOON = datetime(2026, 1, 29, 12, 0, 0)  # noqa: DTZ001  the log's own kind of time
 ORIGINAL = """

@@ -16,7 +16,8 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.util import tensor_util
 
-from fieldwatch.record import Block, Chart, Layout, Margin, Tab
+from fieldwatch.record import Block
+from fieldwatch.record.charts import Chart, Layout, Margin, Tab
 from fieldwatch.record.sinks import TensorBoard
 from fieldwatch.record.sinks.event_files import EventFiles, frame, walk
 from fieldwatch.record.sinks.summaries import ScalarRows

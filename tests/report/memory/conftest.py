@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.record import Block, Events, Journal, Manifest, MemoryLog, TensorSnapshot, format_snapshot
+from fieldwatch.record import Block, Events, Journal, Manifest
+from fieldwatch.record.memory import MemoryLog, TensorSnapshot
+from fieldwatch.record.memory.tensor_log import format_snapshot
 from fieldwatch.report.memory import MemoryTrace
 
 MB = 2**20

@@ -3,7 +3,7 @@
 from fieldwatch.measure.census.allocator import CudaAllocator, allocator_of
 from fieldwatch.measure.census.blocks import Block, BlockReading, blocks_in_use
 from fieldwatch.measure.census.census import LARGE, Census
-from fieldwatch.measure.census.held import KINDS, Held, Kind
+from fieldwatch.measure.census.entry import KINDS, Held, Kind
 from fieldwatch.measure.census.malloc import ProcessMemory, process_memory
 from fieldwatch.measure.census.owners import STALE
 from fieldwatch.measure.census.reading import Allocator, Loose, Placement, Reading

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fieldwatch.measure.census.held import KINDS, Held, Kind
+from fieldwatch.measure.census.entry import KINDS, Held, Kind
 from fieldwatch.measure.census.reading import Loose
 
 LARGE = 100 * 2**20

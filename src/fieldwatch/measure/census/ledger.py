@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.measure.census.held import Kind
+from fieldwatch.measure.census.entry import Kind
 from fieldwatch.measure.census.pieces import Storage, address_of, pieces_of, shape_of
 
 _storage: Any = torch.UntypedStorage.__base__

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fieldwatch.measure.census.contents import contents
+from fieldwatch.measure.census.find_tensors import contents
 from fieldwatch.measure.census.ledger import Ledger
-from fieldwatch.measure.watched import OTHER, Owner, Watched
+from fieldwatch.measure.parameter_groups import OTHER, Owner, Watched
 
 STALE = "stale"
 """The component of what an optimizer still keeps for parameters that nobody uses any more."""

@@ -10,13 +10,13 @@ from torch.optim import Optimizer
 
 from fieldwatch.measure.census.allocator import allocator_of, numbered
 from fieldwatch.measure.census.census import Census
-from fieldwatch.measure.census.contents import contents
-from fieldwatch.measure.census.held import Held
+from fieldwatch.measure.census.entry import Held
+from fieldwatch.measure.census.find_tensors import contents
 from fieldwatch.measure.census.ledger import Claim, Ledger
 from fieldwatch.measure.census.owners import note_owners
 from fieldwatch.measure.census.reading import Allocator, Placement
 from fieldwatch.measure.census.saved import SavedTensors
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import Watched
 
 _NO_DATA: Mapping[str, Any] = MappingProxyType({})
 _TOP_SITES = 10

@@ -1,6 +1,6 @@
 """The chart tab that every run with memory tags can show."""
 
-from fieldwatch.record.layout import Chart, Tab
+from fieldwatch.record.charts.layout import Chart, Tab
 
 MEMORY_TAB = Tab(
     title="Memory",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar, final
 
 from fieldwatch.base import DiskFull, disk_full, lacks_space
-from fieldwatch.record.reserve import FOR_ROWS, Reserve
+from fieldwatch.record.disk.reserve import FOR_ROWS, Reserve
 
 DISK_FULL: Final = "disk_full"
 """The event at the start of a pause."""

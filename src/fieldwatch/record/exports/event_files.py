@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fieldwatch.record.charts.layout import default_layout
+from fieldwatch.record.config.values import flat
 from fieldwatch.record.exports.wide import Batch, Source, batches
-from fieldwatch.record.layout import default_layout
-from fieldwatch.record.manifest import Manifest, flat
+from fieldwatch.record.manifest import Manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import TensorBoard

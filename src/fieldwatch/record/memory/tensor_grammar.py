@@ -2,7 +2,7 @@
 
 import re
 
-from fieldwatch.record.tensor_log import LargeTensor
+from fieldwatch.record.memory.tensor_log import LargeTensor
 
 _NUMBER = rb"([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)"
 HEAD = re.compile(rb"Iteration(?: +(-?\d{1,18}) *\|)?")

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from fieldwatch.base import InputError, open_for_append, output_path
+from fieldwatch.record.disk.backlog import Lane, Waiting
 from fieldwatch.record.lines import write_whole
-from fieldwatch.record.waiting import Lane, Waiting
 
 RULE = "=" * 80
 TOP = 5

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.base import InputError
-from fieldwatch.record.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED, TIME
-from fieldwatch.record.tensor_table import Floats, TensorLogTable
+from fieldwatch.record.memory.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED, TIME
+from fieldwatch.record.memory.tensor_table import Floats, TensorLogTable
 
 _BLANK = b"\r\n\t ="
 _MOST_NAMES = 256

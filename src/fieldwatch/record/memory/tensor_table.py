@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.base import InputError
-from fieldwatch.record.tensor_grammar import SNAPSHOT, largest_of, sizes_of
-from fieldwatch.record.tensor_log import TensorSnapshot
+from fieldwatch.record.memory.tensor_grammar import SNAPSHOT, largest_of, sizes_of
+from fieldwatch.record.memory.tensor_log import TensorSnapshot
 
 Floats = NDArray[np.float64]
 

@@ -1,17 +1,13 @@
-"""What a sink is: a callable that takes blocks, and what else it may be able to do."""
+"""What a sink may be able to do besides taking rows: each ability is a protocol of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.record.layout import Layout
-from fieldwatch.record.row import Block
-from fieldwatch.record.waiting import Waiting
-
-Sink = Callable[[Block], None]
-"""Takes the rows as they come; called from the writer's thread, one block after the other."""
+from fieldwatch.record.charts.layout import Layout
+from fieldwatch.record.disk.backlog import Waiting
 
 
 @runtime_checkable

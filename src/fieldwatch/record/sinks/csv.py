@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import spreadsheet_cell
+from fieldwatch.record.disk.backlog import Waiting
 from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.text_file import TextFile
-from fieldwatch.record.waiting import Waiting
 
 HEADER = "step,axis,position,seconds,metric,value\n"
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2
 
 from fieldwatch.base import refuse_link, sync_folder
+from fieldwatch.record.disk.backlog import Lane
 from fieldwatch.record.lines import write_whole
-from fieldwatch.record.waiting import Lane
 
 _MASK_DELTA = 0xA282EAD8
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from fieldwatch.record.disk.backlog import Waiting
 from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
-from fieldwatch.record.waiting import Waiting
 
 _BARE = re.compile(r"[^\s\"=]+")
 

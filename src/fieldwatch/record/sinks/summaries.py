@@ -17,7 +17,7 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.text import metadata as text_metadata
 
 from fieldwatch.base import InputError
-from fieldwatch.record.layout import Chart, Layout
+from fieldwatch.record.charts.layout import Chart, Layout
 from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
 
 HISTOGRAM_BINS = 30

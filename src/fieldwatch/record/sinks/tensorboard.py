@@ -9,12 +9,12 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fieldwatch.record.layout import Layout
+from fieldwatch.record.charts.layout import Layout
+from fieldwatch.record.disk.backlog import Waiting
 from fieldwatch.record.metric import shown_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import summaries
 from fieldwatch.record.sinks.event_files import EventFiles, frame
-from fieldwatch.record.waiting import Waiting
 
 
 class TensorBoard:

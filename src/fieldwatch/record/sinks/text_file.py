@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import open_for_append
+from fieldwatch.record.disk.backlog import Lane
 from fieldwatch.record.lines import write_whole
-from fieldwatch.record.waiting import Lane
 
 
 class TextFile:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.health import forecast
-from fieldwatch.record import MEMORY_LOG, PROFILE_ROOTS, DamageTally, History, read_memory_log, tags
+from fieldwatch.record import DamageTally, History, tags
+from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
 from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
 from fieldwatch.report.account.series import short_labels

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.record import flat, tags
+from fieldwatch.record import tags
+from fieldwatch.record.config import flat
 from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths

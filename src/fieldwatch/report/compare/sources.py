@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import InputError, MissingPathError
-from fieldwatch.record import DAMAGED, Better, History, Manifest, flat, holds_run, read_history, read_manifest
+from fieldwatch.record import DAMAGED, Better, History, Manifest, holds_run, read_history, read_manifest
+from fieldwatch.record.config import flat
 from fieldwatch.report.account import account_from
 from fieldwatch.report.compare.side import Phase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run

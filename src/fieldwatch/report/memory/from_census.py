@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.base import InputError
-from fieldwatch.record import DamageTally, read_memory_log
+from fieldwatch.record import DamageTally
+from fieldwatch.record.memory import read_memory_log
 from fieldwatch.report.memory.trace import MB, Floats, Large, MemoryTrace
 
 TOP = 5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwatch.record import TensorLogTable, read_tensor_log, standing
+from fieldwatch.record.memory import TensorLogTable, read_tensor_log, standing
 from fieldwatch.report.memory.trace import Floats, Large, MemoryTrace
 
 

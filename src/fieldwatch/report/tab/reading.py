@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, JournalFollower
+from fieldwatch.record import EVENTS, JOURNAL, History, JournalFollower
+from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.report.account import account_from
 
 BUDGET: Final = 600_000

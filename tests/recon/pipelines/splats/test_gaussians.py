@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldwatch import Run, Saving
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import Watched
 from fieldwatch.recon.data import GaussianCloud, read_gaussian_ply, write_gaussian_ply
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, Rows, make_optimizer
 from fieldwatch.recon.pipelines.splats.gaussians import NAMES

@@ -33,7 +33,8 @@ from fieldwatch.recon.pipelines.video import (
     search_clip,
     write_sheet,
 )
-from fieldwatch.record import Terminal, plain
+from fieldwatch.record import Terminal
+from fieldwatch.record.config import plain
 from fieldwatch.run import Device
 
 

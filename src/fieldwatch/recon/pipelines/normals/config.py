@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwatch.base import InputError
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
-from fieldwatch.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 PoseStart = Literal["dataset", "noisy", "ring"]

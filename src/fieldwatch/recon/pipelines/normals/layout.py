@@ -2,7 +2,7 @@
 
 from fieldwatch.recon.pipelines.normals.evaluation_tags import EVALUATION_CHARTS, MESH_CHARTS, POSE_CHARTS
 from fieldwatch.recon.pipelines.normals.recovery_tags import RECOVERY_CHARTS, SAMPLING_CHARTS
-from fieldwatch.record import MEMORY_TAB, Chart, Layout, Tab
+from fieldwatch.record.charts import MEMORY_TAB, Chart, Layout, Tab
 
 _OVERVIEW = (
     Chart.of("Total loss", "Loss/total"),

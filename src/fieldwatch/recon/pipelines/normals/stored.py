@@ -11,7 +11,7 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.recon.pipelines.normals.scene import Scene
 from fieldwatch.recon.pipelines.normals.start import prepare_scene
-from fieldwatch.record import config_of_run
+from fieldwatch.record.config import config_of_run
 from fieldwatch.run import Device
 
 

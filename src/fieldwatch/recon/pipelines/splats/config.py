@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwatch.base import InputError
 from fieldwatch.recon.losses import BetaMode
-from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]

@@ -16,7 +16,7 @@ from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import left_out_by, prepare_scene
-from fieldwatch.record import config_of_run
+from fieldwatch.record.config import config_of_run
 from fieldwatch.run import Device
 
 

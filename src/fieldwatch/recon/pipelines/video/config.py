@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fieldwatch.recon.pipelines.video.models import ModelName, ModelOptions
-from fieldwatch.record import Bounds, refuse_out_of_bounds
+from fieldwatch.record.config import Bounds, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")

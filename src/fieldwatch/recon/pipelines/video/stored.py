@@ -12,7 +12,8 @@ from fieldwatch.recon.pipelines.video.models import VideoModel, build_model
 from fieldwatch.recon.pipelines.video.scene import Scene
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import config_of_run, read_manifest
+from fieldwatch.record import read_manifest
+from fieldwatch.record.config import config_of_run
 from fieldwatch.run import Device
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from fieldwatch.base import InputError
 from fieldwatch.recon.pipelines.splats.refined.binding import FirstSize
 from fieldwatch.recon.pipelines.splats.refined.pattern import PerTriangle
-from fieldwatch.record import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 FirstColours = Literal["gaussians", "vertices", "grey"]

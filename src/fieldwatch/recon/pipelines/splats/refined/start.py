@@ -19,7 +19,8 @@ from fieldwatch.recon.pipelines.splats.refined.beginning import Refinement
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
-from fieldwatch.record import holds_run, plain, read_manifest
+from fieldwatch.record import holds_run, read_manifest
+from fieldwatch.record.config import plain
 
 REFINED_PIPELINE = "refined"
 """What run.json of a refinement says as `about.pipeline`."""

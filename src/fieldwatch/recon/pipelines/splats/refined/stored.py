@@ -17,7 +17,8 @@ from fieldwatch.recon.pipelines.splats.refined.start import REFINED_PIPELINE
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import prepare_scene
 from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
-from fieldwatch.record import config_from_plain, config_of_run, read_manifest
+from fieldwatch.record import read_manifest
+from fieldwatch.record.config import config_from_plain, config_of_run
 from fieldwatch.run import Device
 
 
