@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.checkpoint import Autosave, Checkpoints, Draft, HostBuffers, Interval, Retention, Saver
+from fieldwatch.checkpoint import Autosave, BackgroundWorker, Checkpoints, Draft, HostBuffers, Interval, Retention
 from fieldwatch.run.saving import free_memory
 
 WIDTHS = {"means": 3, "sh0": 3, "rest": 45, "scales": 3, "rotations": 4, "opacities": 1}
@@ -104,7 +104,7 @@ class Behind:
     def __init__(self, scene: Scene, folder: Path, times: Times) -> None:
         self._scene, self._times = scene, times
         self._checkpoints = Checkpoints(folder, keep=Retention(last=1))
-        self._buffers, self._saver = HostBuffers(free_memory), Saver()
+        self._buffers, self._saver = HostBuffers(free_memory), BackgroundWorker()
         self._checkpoints.take(0, scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # as a run's rehearsal does
 
     def __call__(self, step: int) -> bool:

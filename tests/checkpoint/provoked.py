@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fieldwatch import Outputs, Run, Saving
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, OneWriter, Retention, Saver
+from fieldwatch.checkpoint import BackgroundWorker, CheckpointError, Checkpoints, FolderLock, HostBuffers, Retention
 from fieldwatch.record import read_events, read_history
 
 CALLS = (
@@ -88,7 +88,11 @@ def saving_behind(folder, start):
     """The same through snapshots and a thread: everything changes again while it is written."""
 
     def work(acknowledge):
-        checkpoints, buffers, saver = Checkpoints(folder, keep=Retention(last=1)), HostBuffers(lambda: 2**40), Saver()
+        checkpoints, buffers, saver = (
+            Checkpoints(folder, keep=Retention(last=1)),
+            HostBuffers(lambda: 2**40),
+            BackgroundWorker(),
+        )
         items = filled(start)
 
         def write(draft):
@@ -352,7 +356,7 @@ def one_save(folder):
 
 def hold(folder):
     """Hold a folder until killed, with a forked worker that lives on."""
-    with OneWriter(folder):
+    with FolderLock(folder):
         worker = os.fork()
         if not worker:
             time.sleep(5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, ShortOfMemoryError, shared
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, ShortOfMemoryError, share_memory
 from fieldwatch.checkpoint import snapshot as module
 
 PLENTY = 2**40
@@ -63,7 +63,7 @@ def test_a_snapshot_holds_what_was_there_though_everything_changes_before_it_is_
 def test_without_a_copy_it_would_be_torn(tmp_path):
     """Negative control of the test above: the memory is shared, and the change is stored."""
     state = {"x": torch.ones(1000)}
-    draft = Checkpoints(tmp_path).take(1, state, shared)
+    draft = Checkpoints(tmp_path).take(1, state, share_memory)
     state["x"].zero_()
     assert stored(Checkpoints(tmp_path), draft)["x"].sum() == 0
 

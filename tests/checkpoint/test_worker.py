@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from fieldwatch.checkpoint import CheckpointError, Saver
+from fieldwatch.checkpoint import BackgroundWorker, CheckpointError
 from fieldwatch.checkpoint.worker import NICENESS
 
 
 @pytest.fixture
 def saver():
-    made = Saver("test-saver")
+    made = BackgroundWorker("test-saver")
     yield made
     made.close(5)
 
@@ -43,9 +43,9 @@ def test_whatever_the_work_raises_reaches_the_training_once(saver, error):
     saver.begin(work)
     saver.wait()
     with pytest.raises(CheckpointError, match=f"test-saver met {type(error).__name__}") as caught:
-        saver.raise_surprise()
+        saver.raise_failure()
     assert caught.value.__cause__ is error
-    saver.raise_surprise()
+    saver.raise_failure()
     done = []
     saver.begin(lambda: done.append(1))
     saver.wait()
@@ -59,11 +59,11 @@ def test_closing_lets_the_work_end_and_does_not_wait_for_ever():
         go.wait(5)
         done.append(1)
 
-    saver = Saver()
+    saver = BackgroundWorker()
     saver.begin(work)
     assert not saver.close(0.01)
     go.set()
     assert saver.wait(5)
     assert saver.close()
     assert done == [1]
-    assert Saver().close()
+    assert BackgroundWorker().close()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import STALE, Census, take_census
 from fieldwatch.measure.census.find_tensors import contents
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def watch(**groups):
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(**groups)
     return watched
 

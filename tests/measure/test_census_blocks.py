@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
-from fieldwatch.measure.census import Block, BlockReading, Loose, blocks_in_use, take_census
+from fieldwatch.measure import ParameterGroups
+from fieldwatch.measure.census import AllocatedBlock, BlockReading, UnownedBlock, blocks_in_use, take_census
 
 CPU = torch.device("cpu")
 
@@ -113,14 +113,14 @@ def block_of(tensor, *, lead=0, site=""):
     """The block around a tensor's storage, rounded up to 512 bytes."""
     storage = tensor.untyped_storage()
     asked = storage.nbytes() + lead
-    return Block(storage.data_ptr() - lead, -(-asked // 512) * 512, asked, site)
+    return AllocatedBlock(storage.data_ptr() - lead, -(-asked // 512) * 512, asked, site)
 
 
 FAR = 1 << 60
 
 
 def loose(number, size=1024, site=""):
-    return Block(FAR + number * 2**20, size, size, site)
+    return AllocatedBlock(FAR + number * 2**20, size, size, site)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def group():
 
 
 def census(group, allocator, **options):
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(gaussians=group)
     return take_census(watched, optimizers=(), device=CPU, allocator=allocator, **options)
 
@@ -170,7 +170,7 @@ def test_what_no_block_holds_is_foreign(group):
 
 def test_a_storage_larger_than_its_block_is_foreign(group):
     start = group["means"].data_ptr()
-    taken = census(group, Recorded(Block(start, 512, 512, ""), block_of(group["opacities"])))
+    taken = census(group, Recorded(AllocatedBlock(start, 512, 512, ""), block_of(group["opacities"])))
     assert [held.name for held in taken.foreign] == ["means"]
     assert taken.unattributed == 512
 
@@ -182,7 +182,7 @@ def test_blocks_of_nobody_that_came_within_the_step_are_workspace(group):
     taken = census(group, now, before=before)
     assert (taken.workspace, taken.unattributed) == (2048 + 512, 1024)
     assert taken.sites == {"a": 1024}
-    assert before.loose[FAR] == Loose(1024, "a")
+    assert before.loose[FAR] == UnownedBlock(1024, "a")
 
 
 def test_memory_an_owner_gave_back_and_the_step_took_is_workspace(group):

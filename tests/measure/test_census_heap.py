@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import allocator_of, process_memory, take_census
-from fieldwatch.measure.census.ledger import Ledger
+from fieldwatch.measure.census.ledger import ClaimLedger
 from fieldwatch.measure.census.malloc import PAGE, Heap, System, heap
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ def glibc() -> Heap:
 
 
 def claims(**tensors):
-    ledger = Ledger(CPU)
+    ledger = ClaimLedger(CPU)
     for name, tensor in tensors.items():
         ledger.note(tensor, "data", name, name, name)
     return ledger.settled()
@@ -72,7 +72,7 @@ def test_mapped_files_and_shared_memory_are_foreign(glibc, tmp_path):
         "own": torch.zeros(2**18),
         "numpy": np.zeros(2**20, dtype=np.uint8),
     }
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1))])
     taken = take_census(watched, optimizers=(), data=data, device=CPU)
     assert {held.component for held in taken.foreign} == {"mapped", "file", "shared", "pages"}
@@ -87,7 +87,7 @@ def test_what_is_not_torchs_is_taken_at_its_size(glibc):
 
 
 def test_the_account_is_exact_and_the_rest_is_the_interpreters():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
     taken = take_census(watched, optimizers=(), device=CPU)
     assert taken.owned + taken.rounding + taken.workspace + taken.unattributed == taken.allocated
@@ -96,7 +96,7 @@ def test_the_account_is_exact_and_the_rest_is_the_interpreters():
 
 
 def test_workspace_is_what_came_and_nobody_owns():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
     before = take_census(watched, optimizers=(), device=CPU)
     scratch = torch.zeros(5 * 2**20)
@@ -107,7 +107,7 @@ def test_workspace_is_what_came_and_nobody_owns():
 
 
 def test_where_the_heap_cannot_be_asked_the_process_is_measured():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
     taken = take_census(watched, optimizers=(), device=CPU, allocator=System())
     assert taken.source == "uss"

@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import SavedTensors, take_census
 
 CPU = torch.device("cpu")
@@ -244,7 +244,7 @@ def test_custom_functions_and_sparse_inputs_are_counted(saved):
 
 def test_a_census_tells_saved_from_owned():
     x, module = torch.ones(64, 8), net()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(net=module)
     saved = SavedTensors(CPU)
     before = take_census(watched, optimizers=(), data={"x": x}, device=CPU)

@@ -3,9 +3,9 @@ import threading
 import pytest
 import torch
 
-from fieldwatch.measure import OutOfMemory, OutOfMemoryBell, on_out_of_memory
+from fieldwatch.measure import FailedAllocation, OutOfMemoryNotifier, on_out_of_memory
 
-EVENT = OutOfMemory(device=0, requested=5, limit=80, free=2)
+EVENT = FailedAllocation(device=0, requested=5, limit=80, free=2)
 
 
 class Observers(list):
@@ -23,7 +23,7 @@ def torchs_end():
 
 @pytest.fixture
 def bell(torchs_end):
-    return OutOfMemoryBell(torchs_end.append)
+    return OutOfMemoryNotifier(torchs_end.append)
 
 
 def test_all_callbacks_are_called_with_the_facts(bell, torchs_end):
@@ -117,7 +117,7 @@ def test_an_attachment_that_failed_is_tried_again(torchs_end):
             raise error
         torchs_end.append(observer)
 
-    bell, heard = OutOfMemoryBell(attach), []
+    bell, heard = OutOfMemoryNotifier(attach), []
     with pytest.raises(RuntimeError, match="not yet"):
         bell.watch(heard.append)
     bell.watch(heard.append)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import UpdateSizes, Watched, gradient_norms, largest_gradient, parameter_statistics
+from fieldwatch.measure import ParameterGroups, UpdateSizes, gradient_norms, largest_gradient, parameter_statistics
 
 
 def model():
@@ -13,7 +13,7 @@ def model():
 
 def test_norms_per_group_and_total_equal_torchs_own():
     net = model()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(sdf=net["sdf"], pose=net["pose"])
     (net["sdf"](torch.ones(5, 3)).square().sum() + net["pose"](torch.ones(5, 2)).sum()).backward()
     norms = gradient_norms(watched)
@@ -25,7 +25,7 @@ def test_norms_per_group_and_total_equal_torchs_own():
 
 def test_a_nan_stays_in_the_group_that_made_it():
     net = model()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(sdf=net["sdf"], pose=net["pose"])
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -37,7 +37,7 @@ def test_a_nan_stays_in_the_group_that_made_it():
 
 
 def test_groups_of_one_gradient_each_beside_one_of_several():
-    watched = Watched()
+    watched = ParameterGroups()
     parts = {"a": [(3.0, 4.0)], "b": [(5.0, 12.0), (0.0, 84.0)], "c": [(8.0, 15.0)]}
     for name, entries in parts.items():
         parameters = [nn.Parameter(torch.zeros(2)) for _ in entries]
@@ -74,7 +74,7 @@ def test_the_largest_gradient_of_other_dtypes(dtype):
 
 def test_a_group_without_gradients_is_absent():
     net = model()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(sdf=net["sdf"], pose=net["pose"])
     net["sdf"](torch.ones(1, 3)).sum().backward()
     assert list(gradient_norms(watched).groups) == ["sdf"]
@@ -83,7 +83,7 @@ def test_a_group_without_gradients_is_absent():
 def test_a_replaced_parameter_is_seen_at_once():
     """Densification: the parameter of yesterday is not the parameter of today."""
     gaussians = {"means": nn.Parameter(torch.zeros(4, 3))}
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(gaussians=gaussians)
     gaussians["means"] = nn.Parameter(torch.zeros(9, 3))
     gaussians["means"].grad = torch.full((9, 3), 2.0)
@@ -92,7 +92,7 @@ def test_a_replaced_parameter_is_seen_at_once():
 
 def test_a_removed_parameter_does_not_stop_the_run():
     gaussians = {"means": nn.Parameter(torch.ones(2)), "extra": nn.Parameter(torch.ones(2))}
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(gaussians=gaussians)
     del gaussians["extra"]
     gaussians["means"].grad = torch.ones(2)
@@ -102,7 +102,7 @@ def test_a_removed_parameter_does_not_stop_the_run():
 def test_parameters_nobody_watches_are_counted_as_other():
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(sdf=net["sdf"])
     watched.stepped_by((optimizer,))
     assert watched.names() == ("sdf", "other")
@@ -113,7 +113,7 @@ def test_parameters_nobody_watches_are_counted_as_other():
 def test_a_group_that_is_held_still_and_let_go_again_is_the_same_group(kind):
     net = model()
     held = {"module": net["pose"], "mapping": dict(net["pose"].named_parameters()), "list": [*net["pose"].parameters()]}
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(sdf=net["sdf"], pose=held[kind])
     net["pose"].requires_grad_(False)
     watched.stepped_by((torch.optim.SGD(net["sdf"].parameters(), lr=0.1),))  # all owners are asked anew
@@ -130,23 +130,23 @@ def test_a_group_that_is_held_still_and_let_go_again_is_the_same_group(kind):
 def test_what_never_required_a_gradient_is_not_in_its_group():
     net = model()
     net["pose"].bias.requires_grad_(False)
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(pose=net["pose"])
     assert [entry.shape for entry in watched.read("pose")] == [net["pose"].weight.shape]
 
 
 def test_overlap_is_refused_by_name_and_shape():
     net = model()
-    watched = Watched()
+    watched = ParameterGroups()
     with pytest.raises(ValueError, match=r"groups 'all' and 'sdf' share.*shape \(4, 3\)"):
         watched.add(all=net, sdf=net["sdf"])
 
 
 def test_an_empty_group_and_a_taken_name_are_refused():
-    watched = Watched()
+    watched = ParameterGroups()
     with pytest.raises(ValueError, match="group 'nothing' holds no parameter"):
         watched.add(nothing=nn.ReLU())
-    other = Watched()
+    other = ParameterGroups()
     other.add(sdf=nn.Linear(1, 1))
     with pytest.raises(ValueError, match="group 'sdf' is already watched"):
         other.add(sdf=nn.Linear(1, 1))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import STALE, SavedTensors, take_census
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ class Scene:
             "white": torch.ones(1, 1, 3, device=device).expand(768, 512, 3),
             "copies": [parameter.detach().view(-1) for parameter in self.gaussians.values()],
         }
-        self.watched = Watched()
+        self.watched = ParameterGroups()
         self.watched.add(**self.groups, background=self.background)
 
     def parameter(self, count, *shape):

@@ -64,7 +64,7 @@ def item_size(dtype: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ArraySource:
     """An array that is to be stored, still where it lives.
 
     Attributes:
@@ -97,7 +97,7 @@ class Source:
         return Array(dtype=self.dtype, shape=self.shape, raw=target.numpy())
 
 
-def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Source:
+def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> ArraySource:
     """Look at a tensor, or a numpy array or scalar, and say what it is as stored; nothing is copied.
 
     Args:
@@ -110,14 +110,14 @@ def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> So
     return _of_tensor(value, path) if isinstance(value, Tensor) else _of_numpy(np.asarray(value), path)
 
 
-def _of_tensor(tensor: Tensor, path: str) -> Source:
+def _of_tensor(tensor: Tensor, path: str) -> ArraySource:
     plain = tensor.detach()
     if type(plain) is not Tensor or plain.layout != torch.strided or plain.device.type == "meta":
         kind = f"{type(plain).__name__} with layout {plain.layout} on {plain.device}"
         raise CheckpointError(f"{path} is a {kind}: only plain dense tensors are stored; convert it in state_dict()")
     if plain.dtype not in _TORCH_NAMES:
         raise CheckpointError(f"{path} has dtype {plain.dtype}, which has no plain bytes: convert it first")
-    return Source(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
+    return ArraySource(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
 
 
 def _dense(tensor: Tensor) -> Tensor:
@@ -131,11 +131,11 @@ def _bytes_of(dense: Tensor) -> UInt8[Tensor, "nbytes"]:
     return flat.view(torch.uint8)
 
 
-def _of_numpy(array: NDArray[np.generic], path: str) -> Source:
+def _of_numpy(array: NDArray[np.generic], path: str) -> ArraySource:
     name = array.dtype.newbyteorder("=").name
     if name not in NUMPY_DTYPES:
         raise CheckpointError(f"{path} is a numpy array of dtype {array.dtype}: stored are {', '.join(NUMPY_DTYPES)}")
-    return Source(dtype=name, shape=array.shape, value=array)
+    return ArraySource(dtype=name, shape=array.shape, value=array)
 
 
 def _raw(array: NDArray[np.generic], dtype: str) -> NDArray[np.uint8]:

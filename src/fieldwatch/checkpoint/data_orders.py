@@ -7,12 +7,12 @@ from typing import Any
 _latest: "deque[weakref.ref[Any]]" = deque(maxlen=64)
 
 
-def note_drawn(order: Any) -> None:
+def note_used(order: Any) -> None:
     """Note that a batch was drawn from an order; on any thread."""
     _latest.append(weakref.ref(order))
 
 
-def take_drawn() -> list[Any]:
+def take_used_orders() -> list[Any]:
     """Return the orders that were drawn from lately, each once, and forget about them."""
     found: dict[int, Any] = {}
     while _latest:

@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def reserve(path: Path, size: int) -> None:
+def preallocate(path: Path, size: int) -> None:
     """Make a new file of ``size`` bytes with all its blocks: a full disk shows before anything is written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:

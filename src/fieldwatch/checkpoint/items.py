@@ -130,7 +130,7 @@ def _load(item: Stateful, tree: Any, path: str) -> None:
         ) from error
 
 
-def part_of(items: Mapping[str, Any], name: str) -> Any:
+def stored_item(items: Mapping[str, Any], name: str) -> Any:
     """Return what a checkpoint's items hold under a name.
 
     Raises:
@@ -141,14 +141,14 @@ def part_of(items: Mapping[str, Any], name: str) -> Any:
     return items[name]
 
 
-def load_part(item: Stateful, items: Mapping[str, Any], name: str) -> None:
+def load_item(item: Stateful, items: Mapping[str, Any], name: str) -> None:
     """Load what a checkpoint's items hold under a name into an object.
 
     Raises:
         StoredStateError: there is no such part, or its names or shapes are not the object's.
         CheckpointError: the object's load_state_dict raised something else.
     """
-    _load(item, part_of(items, name), name)
+    _load(item, stored_item(items, name), name)
 
 
 def _differences(item: Stateful, tree: Any, path: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from torch.utils import data
 from torch.utils.data import DataLoader, Sampler, get_worker_info
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint.data_orders import note_drawn
+from fieldwatch.checkpoint.data_orders import note_used
 from fieldwatch.checkpoint.dataset_generators import (
     generator_state,
     generators_of,
@@ -108,7 +108,7 @@ class ResumableLoader:
             while restored == self._restored and epoch == self.epoch:
                 batch = next(iterator)
                 self._place.advance()
-                note_drawn(self)
+                note_used(self)
                 yield batch
                 if mine != self._iterations:
                     raise RuntimeError(

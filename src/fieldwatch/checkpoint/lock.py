@@ -30,7 +30,7 @@ class FolderInUseError(CheckpointError, InputError):
 
 
 @final
-class OneWriter:
+class FolderLock:
     """A context manager that holds a folder for this process alone.
 
     It holds two locks: one on the folder itself, and one on the file ``.lock`` in it, which says who holds it. Both
@@ -47,14 +47,14 @@ class OneWriter:
         CheckpointError: (on entering) ``.lock`` is a link or no file.
     """
 
-    _held: ClassVar[set["OneWriter"]] = set()
+    _held: ClassVar[set["FolderLock"]] = set()
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder).absolute() / LOCK
         self._folder: int | None = None
         self._file: int | None = None
 
-    def __enter__(self) -> "OneWriter":
+    def __enter__(self) -> "FolderLock":
         make_folder(self.path.parent)
         with ExitStack() as undo:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -75,10 +75,10 @@ class OneWriter:
     ) -> None:
         if self._file is not None:
             _rewrite(self._file, b"")
-        self.let_go()
+        self.release()
         self._held.discard(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close both files: in a forked child that leaves the parent's locks as they are."""
         for descriptor in (self._file, self._folder):
             if descriptor is not None:
@@ -87,10 +87,10 @@ class OneWriter:
         self._folder = None
 
     @classmethod
-    def let_go_in_child(cls) -> None:
+    def release_in_child(cls) -> None:
         """Let go of everything that the parent holds; for a process that was just forked."""
         for one in cls._held:
-            one.let_go()
+            one.release()
         cls._held.clear()
 
     def _locked_file(self) -> int:
@@ -196,4 +196,4 @@ def _owner(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", owner) if isinstance(owner, dict) else {}
 
 
-os.register_at_fork(after_in_child=OneWriter.let_go_in_child)
+os.register_at_fork(after_in_child=FolderLock.release_in_child)

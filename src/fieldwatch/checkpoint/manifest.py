@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 
 from fieldwatch.checkpoint.array import TORCH_DTYPES, expected_nbytes
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, StoredStateError
-from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayLayout, Entry
+from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayEntry, ArrayLayout
 
 FORMAT = "fieldwatch checkpoint"
 LARGEST = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
@@ -18,7 +18,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class CheckpointManifest:
     """What one checkpoint holds.
 
     Attributes:
@@ -37,7 +37,7 @@ class Manifest:
     metrics: dict[str, float]
     note: Any
     items: dict[str, Any]
-    tensors: tuple[Entry, ...]
+    tensors: tuple[ArrayEntry, ...]
     run: str = ""
     version: int = VERSION
 
@@ -70,7 +70,7 @@ def seal(manifest: bytes) -> bytes:
     return f"{hashlib.sha256(manifest).hexdigest()}  manifest.json\n".encode("ascii")
 
 
-def decode(text: bytes) -> Manifest:
+def decode(text: bytes) -> CheckpointManifest:
     """Read a manifest, checking every field.
 
     Raises:
@@ -86,7 +86,7 @@ def decode(text: bytes) -> Manifest:
     return _manifest(cast("dict[str, Any]", fields))
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
+def _manifest(fields: dict[str, Any]) -> CheckpointManifest:
     version = _whole(fields.get("version"), "version")
     if version not in LAYOUTS:
         known = ", ".join(map(str, LAYOUTS))
@@ -100,7 +100,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
     run = fields.get("run", "")
     if not isinstance(run, str):
         raise DamageError("the manifest's run is not the text of a run.json")
-    return Manifest(
+    return CheckpointManifest(
         step=_whole(fields.get("step"), "step"),
         created=fields["created"],
         metrics=_metrics(fields.get("metrics")),
@@ -134,7 +134,7 @@ def _metrics(fields: object) -> dict[str, float]:
         raise DamageError(f"the manifest's metrics are not numbers: {error}") from error
 
 
-def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[Entry, ...]:
+def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[ArrayEntry, ...]:
     """Read the places of all arrays, which must be those of the layout: without a hole or an overlap."""
     entries = tuple(_entry(node, f"tensors[{i}]", named=layout.named) for i, node in enumerate(nodes))
     for i, (entry, offset) in enumerate(zip(entries, layout.offsets(entries), strict=True)):
@@ -145,7 +145,7 @@ def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(node: object, name: str, *, named: bool) -> Entry:
+def _entry(node: object, name: str, *, named: bool) -> ArrayEntry:
     if not isinstance(node, dict):
         raise DamageError(f"the manifest's {name} is not an object")
     fields = cast("dict[str, Any]", node)
@@ -164,7 +164,7 @@ def _entry(node: object, name: str, *, named: bool) -> Entry:
     nbytes = _whole(fields.get("nbytes"), f"{name} nbytes")
     if nbytes != expected_nbytes(dtype, sizes):
         raise DamageError(f"the manifest's {name} of {dtype} {sizes} cannot take {nbytes} bytes")
-    return Entry(name=own_name, dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
+    return ArrayEntry(name=own_name, dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
 
 
 def _shape(value: object, name: str) -> tuple[int, ...]:

@@ -17,8 +17,8 @@ from fieldwatch.checkpoint.files import make_folder, read_small, rename_synced
 from fieldwatch.checkpoint.folder import MANIFEST, SEAL, verify_folder
 from fieldwatch.checkpoint.incident import DamageError, Incident, StoredStateError
 from fieldwatch.checkpoint.manifest import LARGEST, decode, seal
-from fieldwatch.checkpoint.retention import Candidate, Retention
-from fieldwatch.checkpoint.worker import Saver
+from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
+from fieldwatch.checkpoint.worker import BackgroundWorker
 
 CHECKPOINTS = "checkpoints"
 RUN = "run.json"
@@ -68,11 +68,11 @@ class Mirror:
         self._system = system
         self._root = PurePosixPath(root)
         self.copied: deque[Copied] = deque()
-        self._thread = Saver("fieldwatch-mirror")
+        self._thread = BackgroundWorker("fieldwatch-mirror")
         self._lock = threading.Lock()
         self._next: Path | None = None
         self._working = False
-        self._manifests: dict[str, Candidate] = {}
+        self._manifests: dict[str, RetentionCandidate] = {}
 
     def offer(self, folder: Path) -> None:
         """Copy a checkpoint there, in the background; if a copy is under way, the newest offer comes after it."""
@@ -199,14 +199,16 @@ class Mirror:
             self._unseal(name)
             self._system.rm(self._path(name), recursive=True)
 
-    def _candidate(self, name: str, newest: str) -> Candidate | None:
+    def _candidate(self, name: str, newest: str) -> RetentionCandidate | None:
         """What retention needs to know; None for a damaged one, which is left alone."""
         if name not in self._manifests:
             text = self._system.cat_file(self._path(name, MANIFEST))
             if self._system.cat_file(self._path(name, SEAL)) != seal(text):
                 return None
             manifest = decode(text)
-            self._manifests[name] = Candidate(step=manifest.step, metrics=manifest.metrics, verified=name == newest)
+            self._manifests[name] = RetentionCandidate(
+                step=manifest.step, metrics=manifest.metrics, verified=name == newest
+            )
         return self._manifests[name]
 
     def _path(self, *parts: str) -> str:

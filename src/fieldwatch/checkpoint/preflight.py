@@ -9,7 +9,7 @@ from typing import cast
 
 from torch.optim import Optimizer
 
-from fieldwatch.checkpoint.files import make_folder, reserve
+from fieldwatch.checkpoint.files import make_folder, preallocate
 from fieldwatch.checkpoint.folder import Draft, verify_folder
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError
 
@@ -17,7 +17,7 @@ MOMENTS = 2
 """Numbers per parameter that an optimizer will hold after its first step, as Adam does."""
 
 
-def rehearse(folder: Path, draft: Draft, *, ahead: int = 0) -> None:
+def write_test_checkpoint(folder: Path, draft: Draft, *, ahead: int = 0) -> None:
     """Write a checkpoint under a temporary name, sync it, read it back from the disk, and delete it.
 
     Args:
@@ -38,14 +38,14 @@ def rehearse(folder: Path, draft: Draft, *, ahead: int = 0) -> None:
             make_folder(folder)
             undo.callback(shutil.rmtree, place, ignore_errors=True)
             place.mkdir()
-            reserve(place / "ahead", ahead)
+            preallocate(place / "ahead", ahead)
             draft.write(place)
             verify_folder(place)
     except (OSError, DamageError) as error:
         raise CheckpointError(_explain(folder, draft.nbytes + ahead, error)) from error
 
 
-def growth_ahead(items: Mapping[str, object]) -> int:
+def optimizer_growth(items: Mapping[str, object]) -> int:
     """Bytes that the optimizers among some items will add to a checkpoint in their first step, at most."""
     found = 0
     for item in items.values():
@@ -53,7 +53,7 @@ def growth_ahead(items: Mapping[str, object]) -> int:
             empty = [one for group in item.param_groups for one in group["params"] if not item.state.get(one)]
             found += MOMENTS * sum(one.numel() * one.element_size() for one in empty)
         elif isinstance(item, Mapping):
-            found += growth_ahead(cast("Mapping[str, object]", item))
+            found += optimizer_growth(cast("Mapping[str, object]", item))
     return found
 
 

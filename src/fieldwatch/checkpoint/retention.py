@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class RetentionCandidate:
     """What retention needs to know of a stored checkpoint.
 
     Attributes:
@@ -60,13 +60,13 @@ class Retention:
         if self.name not in DIGITS:
             raise ValueError(f"Retention(name={self.name!r}): it must be 'step' or 'ckpt'")
 
-    def ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def ranked(self, candidates: Sequence[RetentionCandidate]) -> list[RetentionCandidate]:
         """Sort those that have the metric (and not NaN), best first; of equals the later step first."""
         having = [one for one in candidates if not math.isnan(one.metrics.get(self.metric, math.nan))]
         sign = -1.0 if self.better == "higher" else 1.0
         return sorted(having, key=lambda one: (sign * one.metrics[self.metric], -one.step))
 
-    def kept(self, candidates: Sequence[Candidate]) -> set[int]:
+    def kept(self, candidates: Sequence[RetentionCandidate]) -> set[int]:
         """Return the steps that stay.
 
         The highest verified step is among them whatever the rules say: as long as newer ones have not been checked,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch.checkpoint.data_orders import note_drawn
+from fieldwatch.checkpoint.data_orders import note_used
 from fieldwatch.checkpoint.incident import StoredStateError
 
 
@@ -54,7 +54,7 @@ class Shuffled(Iterator[Tensor]):
         return self.length // self.batch if self.drop_last else -(-self.length // self.batch)
 
     def __next__(self) -> Int64[Tensor, " batch"]:
-        note_drawn(self)
+        note_used(self)
         left = self.length - self._cursor
         if left < (self.batch if self.drop_last else 1):
             self._epoch += 1

@@ -79,13 +79,13 @@ class StopRequest:
         """Whether a signal came, and the patience is over."""
         return self.came and self.waited >= self.patience
 
-    def waiting(self, give_up: Callable[[], NoReturn]) -> "Waiting":
+    def waiting(self, give_up: Callable[[], NoReturn]) -> "AbandonableWait":
         """Let a wait inside this block be given up when the patience is over, although no line of ours runs in it.
 
         Args:
             give_up: called in the middle of the wait, in the main thread; has to raise.
         """
-        return Waiting(self._allow, give_up)
+        return AbandonableWait(self._allow, give_up)
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is not threading.main_thread():
@@ -140,7 +140,7 @@ class StopRequest:
         self._give_up = give_up
 
 
-class Waiting:
+class AbandonableWait:
     """A block in which a wait may be given up. :meth:`StopRequest.waiting` makes it."""
 
     __slots__ = ("_allow", "_give_up")

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from fieldwatch.checkpoint.array import Array, Source
+from fieldwatch.checkpoint.array import Array, ArraySource
 from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import aligned
 
@@ -47,7 +47,7 @@ class HostBuffers:
         """Bytes that it holds now."""
         return self._memory.numel()
 
-    def hold(self, sources: Sequence[Source]) -> list[Array]:
+    def hold(self, sources: Sequence[ArraySource]) -> list[Array]:
         """Copy arrays; when this returns, what they were taken from may change.
 
         The copies of a GPU's arrays are complete after :meth:`wait`.
@@ -136,7 +136,7 @@ class _SideStream:
             self._events.append(event)
 
 
-def _device(source: Source) -> torch.device | None:
+def _device(source: ArraySource) -> torch.device | None:
     on_gpu = isinstance(source.value, Tensor) and source.value.is_cuda
     return source.value.device if on_gpu and isinstance(source.value, Tensor) else None
 

@@ -12,21 +12,29 @@ from typing import Any, Literal
 
 from fieldwatch.base import refuse_link, sync_folder, write_synced
 from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced
-from fieldwatch.checkpoint.folder import HASHING, Contents, Draft, Hold, read_folder, read_manifest, shared
+from fieldwatch.checkpoint.folder import (
+    HASH_THREADS,
+    Contents,
+    CopyArrays,
+    Draft,
+    read_folder,
+    read_manifest,
+    share_memory,
+)
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.items import Item, gather, put_back
-from fieldwatch.checkpoint.retention import DIGITS, Candidate, Retention
+from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
 
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _KEEP = Retention()
 _PINNED = "pinned"
 
-Which = int | Literal["last", "best"]
+CheckpointSelector = int | Literal["last", "best"]
 """A stored checkpoint: its step, the highest step, or the best by the retention's metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class StoredCheckpoint:
     """A stored checkpoint.
 
     Attributes:
@@ -64,7 +72,7 @@ class Checkpoints:
 
     A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files
     (``tensors.safetensors``, ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and
-    only then acknowledged. One process at a time may save (see ``OneWriter``).
+    only then acknowledged. One process at a time may save (see ``FolderLock``).
 
     Args:
         folder: where they lie; made at the first save.
@@ -85,11 +93,11 @@ class Checkpoints:
         """Return the steps that have a checkpoint, in order; damaged ones are among them until they are read."""
         return sorted(self._folders())
 
-    def latest(self) -> Saved | None:
+    def latest(self) -> StoredCheckpoint | None:
         """Return the highest step whose manifest is sound, without reading its tensors."""
         return next((saved for saved in reversed(self._sound())), None)
 
-    def find(self, step: Which = "last") -> Saved:
+    def find(self, step: CheckpointSelector = "last") -> StoredCheckpoint:
         """Return what ``read`` of the same step would read: its number, folder and metrics, without its tensors.
 
         Raises:
@@ -125,7 +133,7 @@ class Checkpoints:
         Raises:
             CheckpointError: a value cannot be stored, or the disk is full or fails; earlier checkpoints are untouched.
         """
-        draft = self.take(step, items, shared, metrics=metrics)
+        draft = self.take(step, items, share_memory, metrics=metrics)
         draft.put_note(note)
         return self.write(draft)
 
@@ -149,7 +157,7 @@ class Checkpoints:
         return final
 
     def take(
-        self, step: int, items: Mapping[str, Item], hold: Hold, *, metrics: Mapping[str, float] | None = None
+        self, step: int, items: Mapping[str, Item], hold: CopyArrays, *, metrics: Mapping[str, float] | None = None
     ) -> Draft:
         """Take a snapshot for :meth:`write`; the arguments are those of :meth:`save`, ``hold`` copies the arrays.
 
@@ -163,7 +171,7 @@ class Checkpoints:
         self,
         items: Mapping[str, Item],
         *,
-        step: Which = "last",
+        step: CheckpointSelector = "last",
         renamed: Mapping[str, str] | None = None,
         optional: Collection[str] = (),
     ) -> Restored:
@@ -207,7 +215,7 @@ class Checkpoints:
         for _, folder in sorted(self._folders().items()):
             self._set_aside(folder, reason)
 
-    def read(self, step: Which = "last") -> dict[str, Any]:
+    def read(self, step: CheckpointSelector = "last") -> dict[str, Any]:
         """Return the stored tree of every item, tensors on the CPU; for evaluation and inference, nothing is touched.
 
         Raises:
@@ -248,25 +256,29 @@ class Checkpoints:
                 found[step] = max(found.get(step, (0, path)), (turn, path))
         return {step: path for step, (_, path) in found.items()}
 
-    def _sound(self) -> list[Saved]:
+    def _sound(self) -> list[StoredCheckpoint]:
         """List the checkpoints whose manifest and file size are right, by step."""
         return [saved for _, path in sorted(self._folders().items()) if (saved := self._look(path)) is not None]
 
-    def _look(self, path: Path) -> Saved | None:
+    def _look(self, path: Path) -> StoredCheckpoint | None:
         try:
             manifest = read_manifest(path)
         except DamageError:
             return None
         pinned = (path / _PINNED).exists()
-        return Saved(step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned)
+        return StoredCheckpoint(
+            step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned
+        )
 
-    def _candidates(self, sound: Sequence[Saved]) -> list[Candidate]:
+    def _candidates(self, sound: Sequence[StoredCheckpoint]) -> list[RetentionCandidate]:
         return [
-            Candidate(step=one.step, metrics=one.metrics, pinned=one.pinned, verified=one.path in self._verified)
+            RetentionCandidate(
+                step=one.step, metrics=one.metrics, pinned=one.pinned, verified=one.path in self._verified
+            )
             for one in sound
         ]
 
-    def _choose(self, which: Which) -> list[Path]:
+    def _choose(self, which: CheckpointSelector) -> list[Path]:
         """Return the folders to try, in order.
 
         Raises:
@@ -318,7 +330,7 @@ class Checkpoints:
             temporary.mkdir()
             if step in self._folders() and (self._folders()[step] / _PINNED).exists():
                 write_synced(temporary / _PINNED, [])
-            draft.write(temporary, threads=threads or HASHING)
+            draft.write(temporary, threads=threads or HASH_THREADS)
             self._abandon(step)
             final = self._fresh_name(step)
             rename_synced(temporary, final)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.checkpoint.array import Array, Source, source_of
+from fieldwatch.checkpoint.array import Array, ArraySource, source_of
 from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import METADATA
 
@@ -40,7 +40,7 @@ class Packer:
     """
 
     def __init__(self) -> None:
-        self.sources: list[Source] = []  # alive until the end, so that no address is used twice
+        self.sources: list[ArraySource] = []  # alive until the end, so that no address is used twice
         self.names: list[str] = []
         self._places: dict[Hashable, int] = {}
         self._uses = Counter[str]()
@@ -108,7 +108,7 @@ class Packer:
             self._places[key] = at
         return at
 
-    def _add(self, source: Source, path: Path) -> int:
+    def _add(self, source: ArraySource, path: Path) -> int:
         """Collect an array and return its number."""
         self.sources.append(source)
         self.names.append(self._distinct(_dotted(path)))

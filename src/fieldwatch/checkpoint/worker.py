@@ -12,7 +12,7 @@ NICENESS = 10
 _POLL_SECONDS = 0.2
 
 
-class Saver:
+class BackgroundWorker:
     """One thread of low priority, started by its first work; it never has more than one piece of work.
 
     Whatever a piece of work raises is kept and raised on the training's thread: nothing is lost with the thread.
@@ -41,7 +41,7 @@ class Saver:
             RuntimeError: one is in flight: wait for it first.
             CheckpointError: an earlier one ended in a surprise.
         """
-        self.raise_surprise()
+        self.raise_failure()
         if self.busy:
             raise RuntimeError(f"{self._name} was given work while it has some: wait() for that first")
         if self._thread is None or not self._thread.is_alive():
@@ -58,7 +58,7 @@ class Saver:
             pass  # in pieces, so that a signal's handler runs in between
         return True
 
-    def raise_surprise(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what the last work raised, if it did.
 
         Raises:

@@ -95,7 +95,7 @@ def _free(order: Order) -> bool:
 
 
 def _held(lock: Path) -> bool:
-    """Whether a run holds its folder (see OneWriter); asking takes nothing away from it."""
+    """Whether a run holds its folder (see FolderLock); asking takes nothing away from it."""
     try:
         with lock.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

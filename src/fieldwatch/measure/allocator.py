@@ -7,7 +7,7 @@ from fieldwatch.measure.gauge import Counts, Gauge, gauge_of
 MB = 2**20
 
 
-class Stretch:
+class PeakInterval:
     """A stretch of time whose peak is asked for.
 
     Attributes:
@@ -39,7 +39,7 @@ class PeakMeter:
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
-        self._open: list[Stretch] = []
+        self._open: list[PeakInterval] = []
         self._floor = self._step_peak = self.run_peak = 0
         self.fold()
         self._step_peak = 0
@@ -56,13 +56,13 @@ class PeakMeter:
         self.run_peak = max(self.run_peak, peak)
         return counts
 
-    def begin(self) -> Stretch:
+    def begin(self) -> PeakInterval:
         """Begin a stretch."""
-        stretch = Stretch(self.fold().allocated)
+        stretch = PeakInterval(self.fold().allocated)
         self._open.append(stretch)
         return stretch
 
-    def end(self, stretch: Stretch) -> int:
+    def end(self, stretch: PeakInterval) -> int:
         """End a stretch, and say its peak in bytes."""
         self.fold()
         self._open.remove(stretch)

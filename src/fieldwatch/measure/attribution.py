@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fieldwatch.measure.norms import norm
-from fieldwatch.measure.parameter_groups import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 from fieldwatch.measure.terms import Terms
 from fieldwatch.record import tags
 
 
 def attribute_terms(
-    terms: Terms, watched: Watched, span: Callable[[str], AbstractContextManager[None]] = nullcontext
+    terms: Terms, watched: ParameterGroups, span: Callable[[str], AbstractContextManager[None]] = nullcontext
 ) -> dict[str, Tensor]:
     """Gradient of each weighted term by itself, compared per watched group. Call it before ``backward``.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 
 from fieldwatch.measure.capacity import process_capacity
-from fieldwatch.measure.resident import HighWater, ResidentMemory
+from fieldwatch.measure.resident import HighWaterMark, ResidentMemory
 
 
 class Counts(NamedTuple):
@@ -119,7 +119,7 @@ class HighWaterGauge(ProcessGauge):
 
     def __init__(self) -> None:
         super().__init__()
-        self._mark = HighWater()
+        self._mark = HighWaterMark()
 
     def read(self) -> Counts:
         """Resident memory now, and the most since the reset."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.measure.norms import largest_entries, norm, norms
-from fieldwatch.measure.parameter_groups import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 
 
 class GradientNorms(NamedTuple):
@@ -24,7 +24,7 @@ class GradientNorms(NamedTuple):
         return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
 
 
-def gradient_norms(watched: Watched) -> GradientNorms | None:
+def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
     """Norm of every watched group and of all gradients together; None when there is no gradient at all.
 
     Two fused calls do the work: one over all gradients, one over the per-group slices of the result, where a group has

@@ -16,7 +16,7 @@ _core: Any = torch._C  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  to
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutOfMemory:
+class FailedAllocation:
     """A request that CUDA's allocator could not serve, in bytes.
 
     Attributes:
@@ -32,17 +32,17 @@ class OutOfMemory:
     free: int
 
 
-OnOutOfMemory: TypeAlias = Callable[[OutOfMemory], None]
+OnOutOfMemory: TypeAlias = Callable[[FailedAllocation], None]
 
 
-class OutOfMemoryWatch:
+class OutOfMemorySubscription:
     """One callback's place among those that are called. End it by :meth:`detach`, or by ``with``.
 
     Attributes:
         failures: what the callback raised, the last one last; printed too, and never in the way of the real error.
     """
 
-    def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemoryWatch"], None]) -> None:
+    def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemorySubscription"], None]) -> None:
         self.failures: list[Exception] = []
         self._callback = callback
         self._detach = detach
@@ -51,7 +51,7 @@ class OutOfMemoryWatch:
         """Never call this callback again."""
         self._detach(self)
 
-    def call(self, event: OutOfMemory) -> None:
+    def call(self, event: FailedAllocation) -> None:
         """Call the callback; what it raises is kept and printed, for torch must get to raise its own error."""
         try:
             self._callback(event)
@@ -76,7 +76,7 @@ def _attach_to_torch(observer: Observer) -> None:
     _core._cuda_attach_out_of_memory_observer(observer)  # noqa: SLF001  see above
 
 
-class OutOfMemoryBell:
+class OutOfMemoryNotifier:
     """One observer in torch, and whom it calls: torch can attach an observer, but not detach it.
 
     Args:
@@ -87,14 +87,14 @@ class OutOfMemoryBell:
         self._attach = attach
         self._attached = False
         self._ringing = threading.local()
-        self._watches: tuple[OutOfMemoryWatch, ...] = ()  # replaced, never changed: a ring keeps its own
+        self._watches: tuple[OutOfMemorySubscription, ...] = ()  # replaced, never changed: a ring keeps its own
 
-    def watch(self, callback: OnOutOfMemory) -> OutOfMemoryWatch:
+    def watch(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
         """Call ``callback`` from now on, after those that were there before."""
         if not self._attached:
             self._attach(self.ring)
             self._attached = True
-        watch = OutOfMemoryWatch(callback, self._detach)
+        watch = OutOfMemorySubscription(callback, self._detach)
         self._watches = (*self._watches, watch)
         return watch
 
@@ -105,18 +105,18 @@ class OutOfMemoryBell:
         self._ringing.now = True
         try:
             for watch in self._watches:
-                watch.call(OutOfMemory(device=device, requested=requested, limit=limit, free=free))
+                watch.call(FailedAllocation(device=device, requested=requested, limit=limit, free=free))
         finally:
             self._ringing.now = False
 
-    def _detach(self, watch: OutOfMemoryWatch) -> None:
+    def _detach(self, watch: OutOfMemorySubscription) -> None:
         self._watches = tuple(other for other in self._watches if other is not watch)
 
 
-_BELL = OutOfMemoryBell()
+_BELL = OutOfMemoryNotifier()
 
 
-def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemoryWatch:
+def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemorySubscription:
     """Call ``callback`` whenever a CUDA allocation fails, before the exception is raised.
 
     At that moment nothing has been unwound: census and snapshot show what fills the memory. The callback runs in the

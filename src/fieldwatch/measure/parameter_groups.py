@@ -21,7 +21,7 @@ class _Slot(NamedTuple):
     key: Any
 
 
-class Watched:
+class ParameterGroups:
     """Named, disjoint groups of parameters, held by their owners.
 
     Parameters that are swapped inside their owner (densification, pruning) are seen at the very next read.

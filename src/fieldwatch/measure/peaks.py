@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter, Stretch
+from fieldwatch.measure.allocator import AllocatorCounters, PeakInterval, PeakMeter
 from fieldwatch.measure.gauge import HighWaterGauge, ProcessGauge
 
 Method: TypeAlias = Literal["allocator counter", "high-water mark", "span borders"]
@@ -29,7 +29,7 @@ class Peaks:
         self._meter = counters.meter
         if counters.device.type != "cuda":
             self._meter, self.method = _process_meter()
-        self._open: list[tuple[str, Stretch]] = []
+        self._open: list[tuple[str, PeakInterval]] = []
         self._peaks: dict[str, int] = {}
 
     def enter(self, name: str) -> None:

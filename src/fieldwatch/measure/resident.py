@@ -14,7 +14,7 @@ _RESET_HIGH_WATER = b"5"
 """What ``clear_refs`` takes as: forget the high-water mark, and nothing else (proc(5))."""
 
 
-class _KeptOpen:
+class _ProcFile:
     """A file of ``/proc/self`` that stays open, so that a look costs one system call.
 
     ``/proc/self`` stands for whoever opened it: a forked process opens its own.
@@ -52,7 +52,7 @@ class ResidentMemory:
 
     def __init__(self, folder: Path = PROC) -> None:
         try:
-            self._statm: _KeptOpen | None = _KeptOpen(folder / "statm", os.O_RDONLY)
+            self._statm: _ProcFile | None = _ProcFile(folder / "statm", os.O_RDONLY)
         except OSError:
             self._statm = None
 
@@ -63,7 +63,7 @@ class ResidentMemory:
         return int(os.pread(self._statm.descriptor(), 128, 0).split(maxsplit=2)[1]) * PAGE
 
 
-class HighWater:
+class HighWaterMark:
     """The most that was resident since :meth:`mark`. Linux only, and where the process may set the mark.
 
     The mark is the process's only one: ``VmHWM`` and ``ru_maxrss`` begin anew for others too.
@@ -76,8 +76,8 @@ class HighWater:
     """
 
     def __init__(self, folder: Path = PROC) -> None:
-        self._status = _KeptOpen(folder / "status", os.O_RDONLY)
-        self._clear_refs = _KeptOpen(folder / "clear_refs", os.O_WRONLY)
+        self._status = _ProcFile(folder / "status", os.O_RDONLY)
+        self._clear_refs = _ProcFile(folder / "clear_refs", os.O_WRONLY)
         self.read()
         self.mark()
 

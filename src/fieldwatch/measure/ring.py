@@ -91,7 +91,7 @@ def _block(lines: list[_Line], values: NDArray[np.float32]) -> Block:
     )
 
 
-class Ring:
+class DeviceRing:
     """Collects one row of scalars per step on their own device.
 
     Writing a row is one fused ``stack`` into preallocated memory: no host read, no allocation. Metrics may come and go

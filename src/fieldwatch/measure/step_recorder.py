@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fieldwatch.measure.ring import Heading, Ring
-from fieldwatch.record import Writer
+from fieldwatch.measure.ring import DeviceRing, Heading
+from fieldwatch.record import WriterThread
 
 
-class Recorder:
+class StepRecorder:
     """The training thread's end of the record.
 
     The first recorded tensor decides the ring's device. A scalar that lives on the CPU of a CUDA run is read at once,
@@ -19,9 +19,9 @@ class Recorder:
         writer: the thread that reads the rows.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
-        self._ring: Ring | None = None
+        self._ring: DeviceRing | None = None
         self._settled = False
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
@@ -49,13 +49,13 @@ class Recorder:
         self.hand_over()
         self._writer.drain()
 
-    def _ring_for(self, device_values: Mapping[str, Tensor]) -> Ring:
+    def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing:
         """The ring; the first values of a device decide where it lies, rows of host numbers alone do not."""
         if self._ring is not None and (self._settled or not device_values):
             return self._ring
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
-        self._ring = Ring(device)
+        self._ring = DeviceRing(device)
         self._settled = bool(device_values)
         return self._ring
 

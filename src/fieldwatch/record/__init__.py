@@ -2,18 +2,18 @@
 
 from fieldwatch.record import tags
 from fieldwatch.record.catalogue import Catalogue
-from fieldwatch.record.checkpoint_folders import PLACE, checkpoint_places
+from fieldwatch.record.checkpoint_folders import CHECKPOINTS, checkpoint_folders
 from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
 from fieldwatch.record.derive import derive_block
-from fieldwatch.record.events import EVENTS, Events, refuse_taken_keys
-from fieldwatch.record.following import JournalFollower, News, follow
+from fieldwatch.record.events import EVENTS, EventLog, refuse_reserved_keys
+from fieldwatch.record.following import JournalFollower, RecordUpdate, follow
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, Journal
 from fieldwatch.record.lines import LineFile, read_lines
 from fieldwatch.record.manifest import (
     Manifest,
     NotARun,
-    State,
+    RunState,
     git_state,
     holds_run,
     new_segment,
@@ -26,13 +26,13 @@ from fieldwatch.record.row import Block, Row, Sink
 from fieldwatch.record.series import SampleLosses, Series
 from fieldwatch.record.terminal import Terminal
 from fieldwatch.record.toolkit_metrics import TOOLKIT
-from fieldwatch.record.writer import Writer, WriterFailed
+from fieldwatch.record.writer import WriterFailed, WriterThread
 
 __all__ = [
+    "CHECKPOINTS",
     "DAMAGED",
     "EVENTS",
     "JOURNAL",
-    "PLACE",
     "TOOLKIT",
     "Axis",
     "Better",
@@ -40,24 +40,24 @@ __all__ = [
     "Catalogue",
     "Damage",
     "DamageTally",
-    "Events",
+    "EventLog",
     "History",
     "Journal",
     "JournalFollower",
     "LineFile",
     "Manifest",
     "Metric",
-    "News",
     "NotARun",
+    "RecordUpdate",
     "Row",
+    "RunState",
     "SampleLosses",
     "Series",
     "Sink",
-    "State",
     "Terminal",
-    "Writer",
     "WriterFailed",
-    "checkpoint_places",
+    "WriterThread",
+    "checkpoint_folders",
     "derive_block",
     "follow",
     "git_state",
@@ -69,7 +69,7 @@ __all__ = [
     "read_history",
     "read_lines",
     "read_manifest",
-    "refuse_taken_keys",
+    "refuse_reserved_keys",
     "same_damage",
     "tags",
     "versions",

@@ -7,40 +7,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-PLACE: Final = "checkpoints"
+CHECKPOINTS: Final = "checkpoints"
 _NAME: Final = re.compile(r"((?:[a-z]+-)*)(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?(?:-[0-9a-f]{8})?")
 _LARGEST: Final = 16 << 20
 
 
-def checkpoint_places(folder: Path, *, aside: bool = False) -> list[Path]:
+def checkpoint_folders(folder: Path, *, set_aside: bool = False) -> list[Path]:
     """Return the folders of a run's checkpoints, the highest step first; whether they are whole is not looked at.
 
     Args:
         folder: the run's.
-        aside: return those that were set aside as damaged or abandoned, and not the others.
+        set_aside: return those that were set aside as damaged or abandoned, and not the others.
     """
-    place = folder / PLACE
+    place = folder / CHECKPOINTS
     found = list[tuple[int, int, Path]]()
     for path in place.iterdir() if place.is_dir() else ():
         name = _NAME.fullmatch(path.name)
-        if name is not None and bool(name[1]) == aside:
+        if name is not None and bool(name[1]) == set_aside:
             found.append((int(name[2]), int(name[3] or 1), path))
     return [path for _, _, path in sorted(found, reverse=True)]
 
 
-def described_runs(folder: Path) -> Iterator[tuple[Path, str]]:
+def manifests_in_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the contents of run.json that sound checkpoints hold, the newest first, each with the checkpoint's folder.
 
     Checkpoints of versions that did not put it there are passed over, and so are damaged ones; those that were set
     aside come last.
     """
-    for path in (*checkpoint_places(folder), *checkpoint_places(folder, aside=True)):
-        text = _described(path)
+    for path in (*checkpoint_folders(folder), *checkpoint_folders(folder, set_aside=True)):
+        text = _manifest_in(path)
         if text:
             yield path, text
 
 
-def _described(place: Path) -> str:
+def _manifest_in(place: Path) -> str:
     """Return what one checkpoint holds of run.json; empty where it is damaged or holds nothing."""
     try:
         with (place / "manifest.json").open("rb") as file:

@@ -21,7 +21,7 @@ class _Stretch:
 
 
 @final
-class Durable:
+class SyncTracker:
     """Syncs a file that only grows, and remembers what no sync has confirmed.
 
     When ``fsync`` fails, Linux marks the pages that it could not write as clean: the next ``fsync`` finds nothing to

@@ -15,7 +15,7 @@ EVENTS = "events.jsonl"
 _TAKEN = {CHECKSUM, PART, "segment"}
 
 
-class Events(SegmentedFile):
+class EventLog(SegmentedFile):
     """Writer of ``events.jsonl`` in a run's folder.
 
     An event is a mapping with at least ``kind`` (text) and ``step`` (0-based index of the step during which it
@@ -42,7 +42,7 @@ class Events(SegmentedFile):
             TypeError: a value is not a number, text, list or mapping.
         """
         check_event(event)
-        refuse_taken_keys(event["kind"], event)
+        refuse_reserved_keys(event["kind"], event)
         try:
             line = orjson.dumps(_plain({**event, **self.part}), option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
@@ -53,7 +53,7 @@ class Events(SegmentedFile):
         self._file.append(sealed(line))
 
 
-def refuse_taken_keys(kind: str, facts: Mapping[str, Any]) -> None:
+def refuse_reserved_keys(kind: str, facts: Mapping[str, Any]) -> None:
     """Raise ValueError where an event has a key that the file of events uses itself."""
     taken = facts.keys() & _TAKEN
     if taken:

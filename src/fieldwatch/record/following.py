@@ -21,11 +21,11 @@ _SEEN = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class News:
+class RecordUpdate:
     """What is new in a run's record since the last look. Take it in in the order of the attributes, or by ``into``.
 
     Attributes:
-        begun_anew: the record is another one (a file shrank, or was replaced): forget all that was told before.
+        replaced: the record is another one (a file shrank, or was replaced): forget all that was told before.
         rows_from: a resume has voided what was told of this step and later ones: forget those rows; None: it has not.
         events_from: the same for events, whose file is marked at another moment than the journal.
         blocks: the new rows that stand, in order.
@@ -34,7 +34,7 @@ class News:
         more: whether there was more than the limit of a look allowed: ask again at once.
     """
 
-    begun_anew: bool = False
+    replaced: bool = False
     rows_from: int | None = None
     events_from: int | None = None
     blocks: tuple[Block, ...] = ()
@@ -44,16 +44,16 @@ class News:
 
     def __bool__(self) -> bool:
         """Whether there is anything new."""
-        return self.begun_anew or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
+        return self.replaced or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
 
     @property
     def rows(self) -> int:
         """How many new rows there are."""
         return sum(map(len, self.blocks))
 
-    def into(self, history: History) -> None:
+    def apply_to(self, history: History) -> None:
         """Bring a history up to date that has taken in all earlier news."""
-        if self.begun_anew:
+        if self.replaced:
             history.discard(0)
             history.windows.clear()
         if self.rows_from is not None:
@@ -81,7 +81,7 @@ class JournalFollower:
 
         follower, history = JournalFollower(folder), History()
         while True:
-            follower.news().into(history)
+            follower.poll().into(history)
             ...
             time.sleep(1)
 
@@ -104,7 +104,7 @@ class JournalFollower:
         self._event_lines = LineReader()
         self._part = 1
 
-    def news(self) -> News:
+    def poll(self) -> RecordUpdate:
         """Return what is new since the last call; the first call returns what stands so far.
 
         Raises:
@@ -115,8 +115,8 @@ class JournalFollower:
             self._begin()
         rows_from, blocks = self._new_rows()
         events_from, events = self._new_events()
-        return News(
-            begun_anew=anew,
+        return RecordUpdate(
+            replaced=anew,
             rows_from=rows_from,
             events_from=events_from,
             blocks=tuple(blocks),

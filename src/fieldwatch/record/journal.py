@@ -22,7 +22,7 @@ LONGEST_REPEAT = 4096
 
 
 @dataclass(kw_only=True)
-class _Order:
+class _WrittenLayout:
     """How the rows of one set of columns are written: the columns that fit float32 first, then the others.
 
     Attributes:
@@ -66,7 +66,7 @@ class Journal(SegmentedFile):
         path = Path(folder) / JOURNAL
         marks = list(mappings_in(path))
         super().__init__(path, marks)
-        self._layouts: dict[tuple[str, tuple[str, ...]], _Order] = {}
+        self._layouts: dict[tuple[str, tuple[str, ...]], _WrittenLayout] = {}
         numbers = [line["layout"] for line in marks if type(line.get("layout")) is int]
         self._next_layout = max([_count_lines(path), *(1 + number for number in numbers)])  # not a lost one's number
 
@@ -99,7 +99,7 @@ class Journal(SegmentedFile):
         self._wrote(layout, len(block))
         self._layouts[block.axis, block.columns] = layout
 
-    def _layout_of(self, block: Block, exact: NDArray[np.bool_]) -> _Order:
+    def _layout_of(self, block: Block, exact: NDArray[np.bool_]) -> _WrittenLayout:
         """Return the layout of a block: a new one if its columns need one."""
         known = self._layouts.get((block.axis, block.columns))
         if known is not None:
@@ -112,10 +112,10 @@ class Journal(SegmentedFile):
         self._next_layout += 1
         names = [block.columns[i] for i in (*single, *double)]
         line = {"layout": number, "axis": block.axis, "names": names, "float32": len(single), **self.part}
-        return _Order(number=number, single=single, double=double, declaration=sealed(orjson.dumps(line)))
+        return _WrittenLayout(number=number, single=single, double=double, declaration=sealed(orjson.dumps(line)))
 
     @staticmethod
-    def _wrote(layout: _Order, rows: int) -> None:
+    def _wrote(layout: _WrittenLayout, rows: int) -> None:
         """Count the rows until a layout is declared again."""
         if layout.left <= 0:
             layout.left = layout.distance
@@ -143,7 +143,7 @@ def _list(array: NDArray[Any]) -> list[bytes]:
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
-def _numbers(values: NDArray[np.float64], single: NDArray[np.float32], layout: _Order) -> list[bytes]:
+def _numbers(values: NDArray[np.float64], single: NDArray[np.float32], layout: _WrittenLayout) -> list[bytes]:
     """Return each row's values as text, float32 columns first."""
     if not len(layout.double):
         return _texts(single)
@@ -169,7 +169,7 @@ def _name_non_finite(texts: list[bytes], values: NDArray[np.float64], finite: ND
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class RowLayout:
     """A declared layout as read back.
 
     Attributes:
@@ -199,7 +199,7 @@ class Layout:
         return 5 + len(self.columns) + self.sealed
 
 
-def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> Layout:
+def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> RowLayout:
     """Return the layout that a line declares.
 
     Args:
@@ -225,7 +225,7 @@ def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> Layout:
     if not _are_texts(names) or single > len(names):
         raise ValueError(f"names {str(names)[:80]}: expected a list of texts, {single} or more")
     part, resume = (segment.number, segment.resume) if segment else (int(with_checksum), 0)
-    return Layout(number=number, axis=axis, columns=tuple(names), single=single, part=part, resume=resume)
+    return RowLayout(number=number, axis=axis, columns=tuple(names), single=single, part=part, resume=resume)
 
 
 def _are_texts(names: Any) -> bool:

@@ -17,8 +17,8 @@ import orjson
 
 from fieldwatch.base import InputError, open_for_append
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.disk.backlog import Lane
-from fieldwatch.record.durable import Durable
+from fieldwatch.record.disk.backlog import WriteQueue
+from fieldwatch.record.durable import SyncTracker
 
 CHECKSUM = "crc"
 """The key of a line's checksum, the last one in its object."""
@@ -45,7 +45,7 @@ class LineFile:
         path: the file; it and its folder are made if missing.
 
     Attributes:
-        lane: where lines wait that a full disk refuses, once it has joined a run's; see :class:`Lane`.
+        lane: where lines wait that a full disk refuses, once it has joined a run's; see :class:`WriteQueue`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,8 +54,8 @@ class LineFile:
         self._size = whole_size(path)
         if self._size < path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
-        self.lane = Lane(self._write)
-        self._durable = Durable(path, self._size)
+        self.lane = WriteQueue(self._write)
+        self._durable = SyncTracker(path, self._size)
 
     def append(self, lines: bytes, *, rows: int = 0) -> None:
         """Write lines, each of which ends with a newline; ``rows`` of them are rows of the journal.
@@ -66,7 +66,7 @@ class LineFile:
         self.lane.append(lines, rows=rows)
 
     def sync(self) -> None:
-        """Return when everything written so far is on the disk, see :class:`Durable`.
+        """Return when everything written so far is on the disk, see :class:`SyncTracker`.
 
         Raises:
             OSError: it is not.

@@ -16,12 +16,12 @@ import orjson
 
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.record.catalogue import Catalogue
-from fieldwatch.record.checkpoint_folders import checkpoint_places, described_runs
+from fieldwatch.record.checkpoint_folders import checkpoint_folders, manifests_in_checkpoints
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.metric import Metric
 from fieldwatch.record.toolkit_metrics import TOOLKIT
 
-State = Literal["running", "finished", "interrupted", "failed", "diverged"]
+RunState = Literal["running", "finished", "interrupted", "failed", "diverged"]
 PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
 RUN = "run.json"
 SEAL = "sha256"
@@ -60,7 +60,7 @@ class Manifest:
     versions: Mapping[str, str] = dataclasses.field(default_factory=_nothing)
     git: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
     segments: tuple[Mapping[str, Any], ...] = ()
-    state: State = "running"
+    state: RunState = "running"
     about: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
     metrics: tuple[Metric, ...] = ()
 
@@ -80,7 +80,7 @@ class Manifest:
 
 def holds_run(folder: Path) -> bool:
     """Whether a run was started in this folder: it has a run.json, or checkpoints."""
-    return (folder / RUN).is_file() or bool(checkpoint_places(folder) or checkpoint_places(folder, aside=True))
+    return (folder / RUN).is_file() or bool(checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True))
 
 
 def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Manifest:
@@ -104,7 +104,7 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
         cause = error
         problem = f"is damaged ({error})"
         refusal = f"{path} is not a fieldwatch {RUN} ({error}): restore it from a copy, or start a new run"
-    for place, text in described_runs(Path(folder)):
+    for place, text in manifests_in_checkpoints(Path(folder)):
         if damage is not None:
             damage.add_file(path, f"{problem}: what it said is taken from {place.name}")
         return _parsed(text.encode())

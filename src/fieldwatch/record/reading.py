@@ -9,7 +9,7 @@ from fieldwatch.base import MissingPathError
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.events import EVENTS
 from fieldwatch.record.history import History
-from fieldwatch.record.journal import JOURNAL, Layout, layout_of
+from fieldwatch.record.journal import JOURNAL, RowLayout, layout_of
 from fieldwatch.record.lines import LineReader, checked_lines, numbered, read_in_parts
 from fieldwatch.record.manifest import RUN, NotARun, holds_run, read_manifest
 from fieldwatch.record.row import Block
@@ -133,11 +133,11 @@ def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterat
                     yield standing
 
 
-def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, Layout]]:
+def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]:
     """Return where segments begin, with the numbers of the lines, and all layouts."""
     reader = LineReader()
     lines = list[tuple[int, Mapping[str, Any]]]()
-    layouts = dict[int, Layout]()
+    layouts = dict[int, RowLayout]()
     for first, text in read_in_parts(path):
         if first == 1:
             reader.begin(text)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.journal import Layout, layout_of
+from fieldwatch.record.journal import RowLayout, layout_of
 from fieldwatch.record.lines import ALTERED, NO_JSON, LineReader, checksum_of, count, numbered, parse_line
 from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
@@ -37,7 +37,7 @@ class RowReader:
         part: the segment that the last block belongs to, as its layout says; 0 where that does not say.
     """
 
-    def __init__(self, path: Path, damage: DamageTally, layouts: Mapping[int, Layout] | None = None) -> None:
+    def __init__(self, path: Path, damage: DamageTally, layouts: Mapping[int, RowLayout] | None = None) -> None:
         self._path = path
         self._damage = damage
         self._layouts = dict(layouts or {})
@@ -69,7 +69,7 @@ class RowReader:
                 self._count_lost(block)
                 yield at, block
 
-    def _blocks(self, text: bytes, first: int) -> Iterator[tuple[int, Layout, Block]]:
+    def _blocks(self, text: bytes, first: int) -> Iterator[tuple[int, RowLayout, Block]]:
         """Yield the blocks of a text without marks."""
         rows = _parsed_at_once(text)
         tables = self._tables(rows, plain=True) if rows is not None else None
@@ -129,7 +129,7 @@ class RowReader:
         self._hurt = False
         self._last = int(block.steps[-1])
 
-    def _checked(self, rows: list[list[Any]], first: int) -> Iterator[tuple[int, Layout, Block]]:
+    def _checked(self, rows: list[list[Any]], first: int) -> Iterator[tuple[int, RowLayout, Block]]:
         """Yield the blocks of rows that were looked at one by one, of consecutive lines from this number on."""
         tables = self._tables(rows, plain=False) if rows else None
         if tables is not None:
@@ -167,7 +167,7 @@ class RowReader:
 
     def _in_order(
         self, rows: list[list[Any]], tables: Mapping[int, Block], first: int
-    ) -> Iterator[tuple[int, Layout, Block]]:
+    ) -> Iterator[tuple[int, RowLayout, Block]]:
         """Yield the blocks of consecutive rows of one layout, with the numbers of their first lines."""
         used = dict.fromkeys(tables, 0)
         for number, group in groupby(rows, itemgetter(0)):
@@ -269,7 +269,7 @@ def _is_head(row: list[Any]) -> bool:
     )
 
 
-def _plain(layout: Layout, rows: list[list[Any]]) -> Block | None:
+def _plain(layout: RowLayout, rows: list[list[Any]]) -> Block | None:
     """Return rows that were parsed at once as one block; None unless each is a row of this layout."""
     if set(map(len, rows)) != {layout.width}:
         return None
@@ -286,7 +286,7 @@ def _plain(layout: Layout, rows: list[list[Any]]) -> Block | None:
     return _block(layout, at, seconds, [row[_HEAD - 1] for row in rows], values)
 
 
-def _careful(layout: Layout, rows: list[list[Any]]) -> Block:
+def _careful(layout: RowLayout, rows: list[list[Any]]) -> Block:
     """Return rows that have been checked one by one as one block."""
     at = np.array([[row[1] for row in rows], [row[3] for row in rows]], np.int64)
     values = np.array([row[_HEAD : _HEAD + len(layout.columns)] for row in rows], np.float64)
@@ -294,7 +294,11 @@ def _careful(layout: Layout, rows: list[list[Any]]) -> Block:
 
 
 def _block(
-    layout: Layout, at: NDArray[np.int64], seconds: list[float], samples: list[list[str]], values: NDArray[np.float64]
+    layout: RowLayout,
+    at: NDArray[np.int64],
+    seconds: list[float],
+    samples: list[list[str]],
+    values: NDArray[np.float64],
 ) -> Block:
     """Put a block together; the leading columns of its layout are float32 numbers."""
     single = values[:, : layout.single]

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 import orjson
 
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.disk.backlog import Waiting
+from fieldwatch.record.disk.backlog import WriteBacklog
 from fieldwatch.record.lines import LineFile, read_lines, sealed
 
 PART = "of_segment"
@@ -57,7 +57,7 @@ class SegmentedFile:
         """What a line says of its segment: nothing in the first one."""
         return {} if self._last.number == 1 else {PART: [self._last.number, self._last.resume]}
 
-    def wait_in(self, waiting: Waiting, *, from_reserve: bool = False) -> None:
+    def defer_to(self, waiting: WriteBacklog, *, from_reserve: bool = False) -> None:
         """Let lines that a full disk refuses wait there; the reserve is for what a run cannot do without."""
         self._file.lane.join(waiting, from_reserve=from_reserve)
 

@@ -35,7 +35,7 @@ class _Barrier:
     reached: threading.Event = field(default_factory=threading.Event)
 
 
-class Writer:
+class WriterThread:
     """Feeds blocks, in order, to the readers (journal, sinks, history, rules) on a thread of its own.
 
     A reader that raises stops the writer; the training thread meets the exception at its next ``submit`` or ``drain``,

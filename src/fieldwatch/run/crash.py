@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
-from fieldwatch.checkpoint import FolderInUseError, OneWriter
+from fieldwatch.checkpoint import FolderInUseError, FolderLock
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
 from fieldwatch.run.full_disk import say
@@ -72,7 +72,7 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
     if not holds_run(folder) or any(note.startswith(KEPT) for note in getattr(error, "__notes__", ())):
         return
     try:
-        with OneWriter(folder):
+        with FolderLock(folder):
             place = _write_error(error, folder, {"where": "outside of the training's steps"})
     except (OSError, InputError, FolderInUseError) as trouble:
         error.add_note(f"no crash folder could be written ({trouble})")

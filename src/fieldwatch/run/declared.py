@@ -19,7 +19,7 @@ from fieldwatch.record import (
 )
 from fieldwatch.record.charts import Layout, default_layout
 from fieldwatch.record.config import config_differences, flat, plain
-from fieldwatch.record.sinks import ShowsConfig, ShowsLayout, ShowsText
+from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
 from fieldwatch.run.recording import Recording
 
@@ -104,10 +104,10 @@ class Declarations:
         for phase in self.phases:
             recording.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
-            recording.show(ShowsLayout, "layout", self.layout)
+            recording.show(LayoutSink, "layout", self.layout)
         if self.metrics is not None:
-            recording.show(ShowsText, "text", "Guide/metrics", step, self.metrics.markdown())
-        recording.show(ShowsConfig, "config", flat(self.config), {})
+            recording.show(TextSink, "text", "Guide/metrics", step, self.metrics.markdown())
+        recording.show(ConfigSink, "config", flat(self.config), {})
 
 
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:

@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_drawn
-from fieldwatch.measure import Watched
+from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_used_orders
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.run.held import Held, stores_more
 
 _NOTHING = (
@@ -48,7 +48,7 @@ class Forgotten:
         tell: says that a subject is not kept, and why that matters.
     """
 
-    def __init__(self, watched: Watched, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, watched: ParameterGroups, tell: Callable[[str, str], None]) -> None:
         self._watched = watched
         self._tell = tell
         self._items: Mapping[str, Any] | None = None
@@ -71,7 +71,7 @@ class Forgotten:
     def begin(self) -> None:
         """Judge all that is known before the first step."""
         self._began = True
-        take_drawn()  # those of other trainings, and of what lies before this one
+        take_used_orders()  # those of other trainings, and of what lies before this one
         if self._items is None:
             self._say("nothing", _NOTHING)
             return
@@ -95,7 +95,7 @@ class Forgotten:
             return
         held = Held(self._items)
         if not self._known and not held.orders:  # a kept order may be followed by one that reads ahead of it
-            for order in take_drawn():
+            for order in take_used_orders():
                 self._judge(held, order, _kind(order))
         for optimizer in new:
             self._known[id(optimizer)] = optimizer

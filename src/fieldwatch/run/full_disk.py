@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
 from fieldwatch.base import DiskFull, lacks_space
 from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.record.disk import DISK_FREED, DISK_FULL, Pause, Waiting
+from fieldwatch.record.disk import DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog
 
 TEND_SECONDS: Final = 0.25
 """How often a full disk is looked at while no row comes."""
@@ -40,9 +40,9 @@ class PauseTeller:
         record: takes an event in; on the record's thread.
     """
 
-    def __init__(self, folder: Path, waiting: Waiting, record: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, folder: Path, waiting: WriteBacklog, record: Callable[[dict[str, Any]], None]) -> None:
         self._folder, self._waiting, self._record = folder, waiting, record
-        self._told: tuple[Pause, int] | None = None
+        self._told: tuple[FullDiskPause, int] | None = None
 
     @property
     def quiet(self) -> bool:
@@ -91,7 +91,7 @@ class PauseTeller:
         message = f"the disk of {self._folder} is full: training goes on, rows wait until there is room"
         self.tell(DISK_FULL, step, message=message)
 
-    def _tell_end(self, pause: Pause, first: int, *, last: int) -> None:
+    def _tell_end(self, pause: FullDiskPause, first: int, *, last: int) -> None:
         facts = {"first": first, "last": last, "full_seconds": round(pause.seconds, 3), "rows": pause.rows, "lost": 0}
         facts |= {"writes": pause.writes, "nbytes": pause.nbytes, "dropped": pause.dropped}
         span = f"from step {first} to {last} ({pause.seconds:.1f} s)"

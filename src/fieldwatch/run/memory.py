@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from fieldwatch.base import InputError, output_path
-from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watched
+from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, ParameterGroups
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
-from fieldwatch.record.disk import Waiting, attempt
+from fieldwatch.record.disk import WriteBacklog, try_optional
 from fieldwatch.run.capture import Capture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
@@ -40,7 +40,7 @@ class RunMemory:
     """
 
     def __init__(
-        self, folder: Path, watched: Watched, clock: Clock, profile: Profile | None, data: dict[str, Any]
+        self, folder: Path, watched: ParameterGroups, clock: Clock, profile: Profile | None, data: dict[str, Any]
     ) -> None:
         self._folder = folder
         self._watched = watched
@@ -49,7 +49,7 @@ class RunMemory:
         self._data = data
         self._parts: _Parts | None = None
 
-    def start(self, step: int, asked: Callable[[str], bool], waiting: Waiting | None = None) -> None:
+    def start(self, step: int, asked: Callable[[str], bool], waiting: WriteBacklog | None = None) -> None:
         """Begin a stretch of training at ``step``; the model lies on its device by now.
 
         Args:
@@ -104,12 +104,12 @@ class _Parts:
     def __init__(  # noqa: PLR0913, PLR0917  RunMemory's own, and what the run adds
         self,
         folder: Path,
-        watched: Watched,
+        watched: ParameterGroups,
         clock: Clock,
         data: dict[str, Any],
         profile: Profile | None,
         asked: Callable[[str], bool],
-        waiting: Waiting | None,
+        waiting: WriteBacklog | None,
     ) -> None:
         self._folder, self._watched, self._asked, self._waiting = folder, watched, asked, waiting
         device = device_of(watched)
@@ -160,7 +160,7 @@ class _Parts:
         if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
             kept = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
-            attempt(self._waiting, lambda: self._history.dump(path, keep=kept))
+            try_optional(self._waiting, lambda: self._history.dump(path, keep=kept))
         self._capture.end(step)
         return values
 
@@ -173,7 +173,7 @@ class _Parts:
         self._machine.close()
 
 
-def device_of(watched: Watched) -> torch.device:
+def device_of(watched: ParameterGroups) -> torch.device:
     """Where the model lives; the current device where nothing is watched."""
     for name in watched.names():
         for parameter in watched.read(name):

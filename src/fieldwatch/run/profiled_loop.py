@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from fieldwatch.measure import AllocatorCounters, Clock, Owner, Watched
+from fieldwatch.measure import AllocatorCounters, Clock, Owner, ParameterGroups
 from fieldwatch.record import Block, Row, Sink
 from fieldwatch.record.sinks import Closable, TensorBoard
 from fieldwatch.run.memory import device_of
@@ -76,7 +76,7 @@ def profile_tensors(
     Raises:
         ValueError: two groups share a parameter, or one holds none.
     """
-    watched, clock = Watched(), Clock()
+    watched, clock = ParameterGroups(), Clock()
     watched.add(**groups)
     watched.stepped_by(tuple(optimizers))
     counters = AllocatorCounters(device_of(watched))

@@ -12,26 +12,26 @@ from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, Trouble
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_among
-from fieldwatch.measure import Heading, Recorder
+from fieldwatch.measure import Heading, StepRecorder
 from fieldwatch.record import (
     DAMAGED,
     JOURNAL,
     Block,
     Catalogue,
     DamageTally,
-    Events,
+    EventLog,
     History,
     Journal,
     Sink,
-    Writer,
+    WriterThread,
     derive_block,
     read_events,
     read_history,
-    refuse_taken_keys,
+    refuse_reserved_keys,
     same_damage,
 )
-from fieldwatch.record.disk import Reserve, Waiting
-from fieldwatch.record.sinks import ShowsHistograms, ShowsImages
+from fieldwatch.record.disk import Reserve, WriteBacklog
+from fieldwatch.record.sinks import HistogramSink, ImageSink
 from fieldwatch.run.full_disk import PauseTeller
 from fieldwatch.run.outlets import Outlets
 from fieldwatch.run.pictures import encode_png
@@ -87,16 +87,16 @@ class Recording:
         self.refusals = Refusals(max_refusals, self._event)
         self._spikes: Spikes | None = None
         self.history = History(HISTORY)
-        self.waiting = Waiting(folder, Reserve(folder))
+        self.waiting = WriteBacklog(folder, Reserve(folder))
         self._turn = threading.RLock()
         self._pauses = PauseTeller(folder, self.waiting, self._event)
         self._journal = Journal(folder)
-        self._events = Events(folder)
-        self._journal.wait_in(self.waiting, from_reserve=True)
-        self._events.wait_in(self.waiting, from_reserve=True)
+        self._events = EventLog(folder)
+        self._journal.defer_to(self.waiting, from_reserve=True)
+        self._events.defer_to(self.waiting, from_reserve=True)
         self._outlets = Outlets(sinks, self.waiting, self._tell)
-        self._writer = Writer([self._read], self._tend)
-        self._recorder = Recorder(self._writer)
+        self._writer = WriterThread([self._read], self._tend)
+        self._recorder = StepRecorder(self._writer)
 
     def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
         """Start a segment at ``step``: forget what was recorded from there on, in the journal and in every sink.
@@ -158,7 +158,7 @@ class Recording:
         Raises:
             ValueError: it has a key that the file of events uses itself.
         """
-        refuse_taken_keys(kind, facts)
+        refuse_reserved_keys(kind, facts)
         self._recorder.hand_over()
         self._writer.submit(lambda: self._event({"kind": kind, "step": step, **facts}))
 
@@ -175,12 +175,12 @@ class Recording:
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
         height, width = pixels.shape[:2]
-        self.show(ShowsImages, "image", name, position, encode_png(pixels), width, height)
+        self.show(ImageSink, "image", name, position, encode_png(pixels), width, height)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
         """Show the distribution of some values in every sink that can."""
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-        self.show(ShowsHistograms, "histogram", name, position, array)
+        self.show(HistogramSink, "histogram", name, position, array)
 
     @property
     def failure(self) -> BaseException | None:

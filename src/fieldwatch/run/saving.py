@@ -12,8 +12,10 @@ import psutil
 from fieldwatch.base import ExistingPathError, output_path
 from fieldwatch.checkpoint import (
     Autosave,
+    BackgroundWorker,
     CheckpointError,
     Checkpoints,
+    CheckpointSelector,
     Draft,
     Every,
     HostBuffers,
@@ -22,12 +24,10 @@ from fieldwatch.checkpoint import (
     NoWayBackError,
     Restored,
     Retention,
-    Saver,
     ShortOfMemoryError,
-    Which,
-    growth_ahead,
-    rehearse,
-    shared,
+    optimizer_growth,
+    share_memory,
+    write_test_checkpoint,
 )
 from fieldwatch.measure import process_capacity
 from fieldwatch.record import Manifest
@@ -76,7 +76,7 @@ class RunCheckpoints:
         self._mirror = Mirror(mirror, retention) if mirror else None
         self._interval = Interval(every, autosave or Autosave())
         self._folder = folder
-        self._buffers, self._saver = HostBuffers(free_memory), Saver()
+        self._buffers, self._saver = HostBuffers(free_memory), BackgroundWorker()
         self._ended: deque[Written | Failed | Refused] = deque()
         self._items: dict[str, Any] = {}
         self._renamed: Mapping[str, str] = {}
@@ -162,7 +162,7 @@ class RunCheckpoints:
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
-    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
+    def restore(self, recording: Recording, step: CheckpointSelector = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
         """Put the last good checkpoint back, and note which damaged ones were passed over; None without any.
 
         Raises:
@@ -186,8 +186,8 @@ class RunCheckpoints:
         """
         if self._items:
             began, draft = time.monotonic(), self._rehearsed(step)
-            ahead = growth_ahead(self._items)
-            rehearse(self._checkpoints.folder, draft, ahead=ahead)
+            ahead = optimizer_growth(self._items)
+            write_test_checkpoint(self._checkpoints.folder, draft, ahead=ahead)
             self._nbytes = draft.nbytes
             recording.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
         self._interval.begin()
@@ -246,7 +246,7 @@ class RunCheckpoints:
         began = time.monotonic()
         mark = self._marked(done, recording, seconds)
         recording.raise_divergence(self.how_to_resume)  # all rows are read now
-        draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
+        draft = self._checkpoints.take(done, self._items, share_memory, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._run)
         path = self._checkpoints.write(draft)
@@ -287,7 +287,7 @@ class RunCheckpoints:
         """
         if self._ended or (self._mirror is not None and self._mirror.copied):
             self._tell_outcomes(recording)
-        self._saver.raise_surprise()
+        self._saver.raise_failure()
 
     def _settle(self, recording: Recording) -> None:
         self._saver.wait()
@@ -306,7 +306,7 @@ class RunCheckpoints:
             draft = self._checkpoints.take(step, self._items, self._buffers.hold)
             self._buffers.wait()
         except ShortOfMemoryError:  # each save will say so
-            draft = self._checkpoints.take(step, self._items, shared)
+            draft = self._checkpoints.take(step, self._items, share_memory)
         return draft
 
     def _snapshot(self, done: int, recording: Recording, seconds: float, metrics: Mapping[str, float] | None) -> None:

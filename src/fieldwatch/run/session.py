@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint import CheckpointError, OneWriter, Restored, Stateful
+from fieldwatch.checkpoint import CheckpointError, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, forget_steps, name_poisoned
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
@@ -278,7 +278,7 @@ class Session:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
         refuse_links(plan.folder)
-        self._lock = OneWriter(plan.folder)
+        self._lock = FolderLock(plan.folder)
         undo.enter_context(self._lock)
         self.watchdog.open()
         undo.push(self._close_watchdog)

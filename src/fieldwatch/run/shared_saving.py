@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.checkpoint import Restored, Which
+from fieldwatch.checkpoint import CheckpointSelector, Restored
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.saving import RunCheckpoints
@@ -85,7 +85,7 @@ class FollowingSaving(SharedSaving):
         self._chosen = self._ranks.told(None)
         return RunCheckpoints.resume(self, recording, config, found=found or self._chosen is not None, may=may)
 
-    def restore(self, recording: Recording, step: Which = "last") -> Restored | None:
+    def restore(self, recording: Recording, step: CheckpointSelector = "last") -> Restored | None:
         """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
         which = self._chosen if step == "last" else step
         if which is None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fieldwatch.guard import Verdict
-from fieldwatch.measure import Terms, Watched
+from fieldwatch.measure import ParameterGroups, Terms
 from fieldwatch.run.ranks import Ranks, Share
 
 _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
@@ -89,7 +89,7 @@ def share_step(
     return None if seen is None else _whole(ranks, weight, names, seen, _in_place(share, seen.sample_loss))
 
 
-def trained(watched: Watched, optimizers: Sequence[Optimizer]) -> list[Tensor]:
+def trained(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Every parameter that is stepped now or watched, once, in an order that is the same on every rank."""
     stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
     watched.gradients()  # looks for its parameters anew where some were replaced

@@ -11,7 +11,16 @@ from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
 from fieldwatch.checkpoint import NoWayBackError
 from fieldwatch.guard import Diverged
 from fieldwatch.monitor import asks_for_an_end
-from fieldwatch.record import PLACE, Manifest, NotARun, State, checkpoint_places, holds_run, read_events, read_manifest
+from fieldwatch.record import (
+    CHECKPOINTS,
+    Manifest,
+    NotARun,
+    RunState,
+    checkpoint_folders,
+    holds_run,
+    read_events,
+    read_manifest,
+)
 from fieldwatch.record.config import refuse_mismatch
 
 _WRITTEN = (
@@ -79,7 +88,7 @@ def _stored_config(folder: Path) -> Mapping[str, Any] | None:
     try:
         return read_manifest(folder).config
     except NotARun:
-        if checkpoint_places(folder) or checkpoint_places(folder, aside=True):
+        if checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True):
             return None
         raise
 
@@ -90,10 +99,10 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     Returns:
         Where they lie now; None where there were none.
     """
-    place = folder / PLACE
+    place = folder / CHECKPOINTS
     if not place.exists():
         return None
-    target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
+    target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
     place.rename(target)
     return target
 
@@ -104,8 +113,8 @@ def refuse_step_0(folder: Path) -> None:
     Raises:
         NoWayBackError: it did; the message says what lies there and what can be done.
     """
-    there = checkpoint_places(folder)
-    aside = checkpoint_places(folder, aside=True)
+    there = checkpoint_folders(folder)
+    aside = checkpoint_folders(folder, set_aside=True)
     if there:
         found = (
             f"{folder} holds the checkpoint {there[0].name}, and none was restored: call run.resume() before the loop"
@@ -114,7 +123,9 @@ def refuse_step_0(folder: Path) -> None:
         names = ", ".join(path.name for path in aside[:3])
         found = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
     elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
-        found = f"the record of {folder} tells of checkpoints, and {PLACE}/ has none: restore that folder from a copy"
+        found = (
+            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
+        )
     else:
         return
     raise NoWayBackError(
@@ -135,7 +146,7 @@ def refuse_links(folder: Path) -> None:
         refuse_link(folder / name)
 
 
-def end_state(error: BaseException | None) -> State:
+def end_state(error: BaseException | None) -> RunState:
     """How a segment ended, in one word."""
     if error is None:
         return "finished"
@@ -144,7 +155,7 @@ def end_state(error: BaseException | None) -> State:
     return "interrupted" if asks_for_an_end(error) else "failed"
 
 
-def note_end(folder: Path, begun: Manifest | None, state: State) -> None:
+def note_end(folder: Path, begun: Manifest | None, state: RunState) -> None:
     """Write the end into run.json.
 
     Args:

@@ -37,7 +37,7 @@ from fieldwatch.measure import (
     parameter_statistics,
 )
 from fieldwatch.record import Axis, tags
-from fieldwatch.record.sinks import ShowsText
+from fieldwatch.record.sinks import TextSink
 from fieldwatch.run.forgotten import Forgotten
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
@@ -465,7 +465,7 @@ class Step:
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Show a text (Markdown) in every sink that can."""
-        self._context.recording.show(ShowsText, "text", name, self.index if position is None else position, markdown)
+        self._context.recording.show(TextSink, "text", name, self.index if position is None else position, markdown)
 
     @property
     def updated(self) -> bool:

@@ -25,7 +25,7 @@ from fieldwatch.monitor import (
     leave_note,
     supervised,
 )
-from fieldwatch.record.disk import attempt
+from fieldwatch.record.disk import try_optional
 from fieldwatch.run.recording import Recording
 from fieldwatch.run.start import end_state
 
@@ -262,7 +262,7 @@ class Watchdog:
         message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
         if self._stacks is not None:
             write = partial(self._stacks.write, f"\nIt went on: {message}\n".encode())
-            attempt(None if self._recording is None else self._recording.waiting, write)
+            try_optional(None if self._recording is None else self._recording.waiting, write)
         if self._recording is not None:
             facts = {"phase": self._phase, "hung_seconds": seconds, "stacks": f"{BLACK_BOX}/{STACKS}"}
             self._recording.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)

@@ -8,8 +8,8 @@ import pytest
 
 from fieldwatch.base import DiskFull, lacks_space
 from fieldwatch.record import LineFile
-from fieldwatch.record.disk import Reserve, Waiting
-from fieldwatch.record.disk.backlog import Lane
+from fieldwatch.record.disk import Reserve, WriteBacklog
+from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.disk.reserve import FOR_LAST_WORDS, FOR_ROWS, RESERVE
 from fieldwatch.record.durable import Durable
 
@@ -29,7 +29,7 @@ class Disk:
             self.free -= len(data)
             self.files[name] += data
 
-        return Lane(write)
+        return WriteQueue(write)
 
 
 class Kept:
@@ -69,7 +69,7 @@ def clock():
 @pytest.fixture
 def make(tmp_path, clock):
     def make(disk, *, rows=0, **limits):
-        return Waiting(tmp_path, _as_reserve(disk, rows), clock=clock, **limits)
+        return WriteBacklog(tmp_path, _as_reserve(disk, rows), clock=clock, **limits)
 
     return make
 
@@ -173,7 +173,7 @@ def test_optional_work_is_left_out_and_last_words_use_what_is_left(make):
     def work():
         lane.append(b"words!")
 
-    assert waiting.attempt(work) is False
+    assert waiting.try_optional(work) is False
     assert waiting.pause.dropped == 1
     waiting.insist(work)
     assert disk.files["crash"] == b"words!"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fieldwatch.measure.census.ledger import Claim
-from fieldwatch.measure.census.reading import Loose, Placement
+from fieldwatch.measure.census.reading import Placement, UnownedBlock
 
 IN_USE = "active_allocated"
 """The state of a block that counts as allocated; freed blocks that a stream still uses do not."""
 
 
-class Block(NamedTuple):
+class AllocatedBlock(NamedTuple):
     """One allocated block.
 
     Attributes:
@@ -41,7 +41,7 @@ class BlockReading:
 
     allocated: int
     reserved: int
-    blocks: Sequence[Block]
+    blocks: Sequence[AllocatedBlock]
     source: str = "memory_snapshot"
 
     def place(self, claims: Sequence[Claim]) -> Placement:
@@ -58,11 +58,11 @@ class BlockReading:
             covered[i] = covered.get(i, 0) + claim.nbytes
             found.append(block.size)
         rounding = sum(self.blocks[i].size - max(self.blocks[i].requested, n) for i, n in covered.items())
-        loose = {b.address: Loose(b.size, b.site) for i, b in enumerate(self.blocks) if i not in covered}
+        loose = {b.address: UnownedBlock(b.size, b.site) for i, b in enumerate(self.blocks) if i not in covered}
         return Placement(blocks=found, rounding=rounding, loose=loose)
 
 
-def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[Block]:
+def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[AllocatedBlock]:
     """The allocated blocks of one device, in order of their address, private pools included.
 
     Args:
@@ -76,13 +76,15 @@ def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[Bl
     return sorted(block for segment in own for block in _blocks_of(segment))
 
 
-def _blocks_of(segment: Mapping[str, Any]) -> Iterator[Block]:
+def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
     address = segment["address"]
     for block in segment["blocks"]:
         address = block.get("address", address)
         size = block["size"]
         if block["state"] == IN_USE:
-            yield Block(address, size, min(size, block.get("requested_size", 0)), site_of(block.get("frames", ())))
+            yield AllocatedBlock(
+                address, size, min(size, block.get("requested_size", 0)), site_of(block.get("frames", ()))
+            )
         address += size
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fieldwatch.measure.census.entry import KINDS, Held, Kind
-from fieldwatch.measure.census.reading import Loose
+from fieldwatch.measure.census.entry import KINDS, CensusEntry, Kind
+from fieldwatch.measure.census.reading import UnownedBlock
 
 LARGE = 100 * 2**20
 """Bytes from which on a storage is listed by itself: 100 MiB."""
@@ -44,16 +44,16 @@ class Census:
     allocated: int
     reserved: int
     source: str
-    held: tuple[Held, ...]
-    kept: tuple[Held, ...] = ()
+    held: tuple[CensusEntry, ...]
+    kept: tuple[CensusEntry, ...] = ()
     saved_peak: int = 0
     rounding: int = 0
     workspace: int = 0
-    foreign: tuple[Held, ...] = ()
+    foreign: tuple[CensusEntry, ...] = ()
     elsewhere: Mapping[str, int] = field(default_factory=dict[str, int])
     sites: Mapping[str, int] = field(default_factory=dict[str, int])
     cut: tuple[str, ...] = ()
-    loose: Mapping[int, Loose] | None = field(default=None, repr=False)
+    loose: Mapping[int, UnownedBlock] | None = field(default=None, repr=False)
 
     @property
     def owned(self) -> int:
@@ -95,7 +95,7 @@ class Census:
         """Owners' bytes by type of their entries."""
         return _summed(self.held, lambda held: held.dtype)
 
-    def large(self, threshold: int = LARGE) -> list[Held]:
+    def large(self, threshold: int = LARGE) -> list[CensusEntry]:
         """Owned storages of at least ``threshold`` bytes, the largest first."""
         return sorted((h for h in self.held if h.nbytes >= threshold), key=lambda h: h.nbytes, reverse=True)
 
@@ -128,14 +128,14 @@ def _path(component: str, part: str) -> str:
     return component if part in {"", component} else f"{component}.{part}"
 
 
-def _summed(held: Any, key: Callable[[Held], str]) -> dict[str, int]:
+def _summed(held: Any, key: Callable[[CensusEntry], str]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for one in held:
         found[key(one)] += one.nbytes
     return dict(found)
 
 
-def _as_json(held: Held) -> dict[str, Any]:
+def _as_json(held: CensusEntry) -> dict[str, Any]:
     return {
         "owner": held.component,
         "kind": held.kind,

@@ -9,7 +9,7 @@ KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "buffers", "d
 """The kinds of the owners; what autograd saves for backward is accounted for by itself."""
 
 
-class Held(NamedTuple):
+class CensusEntry(NamedTuple):
     """One storage, counted once, whoever looks at it.
 
     Attributes:

@@ -30,7 +30,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(slots=True)
 class Claim:
-    """The first owner of a storage. Names are explained at :class:`~fieldwatch.measure.census.held.Held`.
+    """The first owner of a storage. Names are explained at :class:`~fieldwatch.measure.census.held.CensusEntry`.
 
     Attributes:
         span: bytes from the address on; ``nbytes`` is less where an earlier claim holds a part of them.
@@ -51,7 +51,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ClaimLedger:
     """Collects claims in the order of their priority.
 
     Attributes:
@@ -122,13 +122,13 @@ class Ledger:
         by_place = sorted(claims, key=attrgetter("address"))
         if all(a.address + a.span <= b.address for a, b in pairwise(by_place)):
             return claims
-        taken = _Taken()
+        taken = _ClaimedRanges()
         for claim in claims:
             claim.nbytes = taken.take(claim.address, claim.address + claim.span)
         return [claim for claim in claims if claim.nbytes]
 
 
-class _Taken:
+class _ClaimedRanges:
     """Memory that has an owner already: disjoint ranges, in order."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch.measure.census.find_tensors import contents
-from fieldwatch.measure.census.ledger import Ledger
-from fieldwatch.measure.parameter_groups import OTHER, Owner, Watched
+from fieldwatch.measure.census.ledger import ClaimLedger
+from fieldwatch.measure.parameter_groups import OTHER, Owner, ParameterGroups
 
 STALE = "stale"
 """The component of what an optimizer still keeps for parameters that nobody uses any more."""
@@ -22,7 +22,7 @@ class _Place(NamedTuple):
     parameter: Tensor
 
 
-def note_owners(ledger: Ledger, watched: Watched, optimizers: Sequence[Optimizer]) -> None:
+def note_owners(ledger: ClaimLedger, watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> None:
     """Claim parameters, then gradients, optimizer state and buffers, in this order."""
     places, buffers = _find_places(watched, optimizers)
     for component, name, parameter in places.values():
@@ -37,7 +37,7 @@ def note_owners(ledger: Ledger, watched: Watched, optimizers: Sequence[Optimizer
         ledger.note(tensor, "buffers", component, name, name)
 
 
-def _find_places(watched: Watched, optimizers: Sequence[Optimizer]) -> tuple[dict[int, _Place], list[_Place]]:
+def _find_places(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> tuple[dict[int, _Place], list[_Place]]:
     """Every parameter, by its id, and every buffer, each with its place."""
     places: dict[int, _Place] = {}
     buffers: list[_Place] = []
@@ -93,7 +93,7 @@ def _gradient(parameter: Tensor) -> Tensor | None:
     return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 
-def _note_state(ledger: Ledger, optimizer: Optimizer, places: Mapping[int, _Place]) -> None:
+def _note_state(ledger: ClaimLedger, optimizer: Optimizer, places: Mapping[int, _Place]) -> None:
     states = cast("Mapping[Any, Mapping[str, Any]]", optimizer.state)
     for key, state in states.items():
         if not isinstance(key, Tensor):  # a few optimizers keep state of their own
@@ -115,7 +115,7 @@ def _note_state(ledger: Ledger, optimizer: Optimizer, places: Mapping[int, _Plac
                 ledger.note(value, "optimizer", OTHER, "", f"{number}.{name}")
 
 
-def _note_values(ledger: Ledger, state: Mapping[str, Any], component: str, part: str) -> None:
+def _note_values(ledger: ClaimLedger, state: Mapping[str, Any], component: str, part: str) -> None:
     for name, value in state.items():
         full = f"{part}.{name}" if part else name
         if isinstance(value, Tensor):

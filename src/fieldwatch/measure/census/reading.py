@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from fieldwatch.measure.census.ledger import Claim
 
 
-class Loose(NamedTuple):
+class UnownedBlock(NamedTuple):
     """An allocated block that nobody owns.
 
     Attributes:
@@ -32,7 +32,7 @@ class Placement:
 
     blocks: Sequence[int | None]
     rounding: int
-    loose: Mapping[int, Loose] | None
+    loose: Mapping[int, UnownedBlock] | None
 
 
 @runtime_checkable

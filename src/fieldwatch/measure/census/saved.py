@@ -54,7 +54,7 @@ class SavedTensors:
         self._device = device
         self._large = large
         self._owned: Collection[int] = frozenset()
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _SavedStorage] = {}
         self._hooks: saved_tensors_hooks | None = None
         self._counting = self._rising = False
         self._at_peak: list[Claim] = []
@@ -118,15 +118,17 @@ class SavedTensors:
         # An output of the node that saves it must not be held itself: it would hold the node.
         return _Packed(tensor if tensor.is_leaf else tensor.detach(), _version(tensor), kept, self)
 
-    def _keep(self, tensor: Tensor) -> "tuple[_Kept, ...]":
-        found: list[_Kept] = []
+    def _keep(self, tensor: Tensor) -> "tuple[_SavedStorage, ...]":
+        found: list[_SavedStorage] = []
         for piece, storage in pieces_of(tensor):
             address = address_of(storage) if storage.device == self._device else 0
             if not address or address in self._owned:
                 continue
             kept = self._kept.get(address)
             if kept is None:
-                kept = self._kept[address] = _Kept(claim_of(piece, storage, address, ("saved", self.label, "", "")))
+                kept = self._kept[address] = _SavedStorage(
+                    claim_of(piece, storage, address, ("saved", self.label, "", ""))
+                )
                 self.alive += kept.claim.nbytes
                 if self.alive > self.peak:
                     self.peak = self.alive
@@ -135,7 +137,7 @@ class SavedTensors:
             found.append(kept)
         return tuple(found)
 
-    def _let_go(self, kept: "_Kept") -> None:
+    def _let_go(self, kept: "_SavedStorage") -> None:
         """Called when the graph lets go of one of the tensors that look at a storage."""
         kept.times -= 1
         if kept.times:
@@ -147,7 +149,7 @@ class SavedTensors:
         self.alive -= kept.claim.nbytes
 
 
-class _Kept:
+class _SavedStorage:
     """A storage that autograd keeps, and how many saved tensors look at it."""
 
     __slots__ = ("claim", "times")
@@ -162,7 +164,7 @@ class _Packed:
 
     __slots__ = ("_kept", "_watcher", "tensor", "version")
 
-    def __init__(self, tensor: Tensor, version: int, kept: tuple[_Kept, ...], watcher: SavedTensors) -> None:
+    def __init__(self, tensor: Tensor, version: int, kept: tuple[_SavedStorage, ...], watcher: SavedTensors) -> None:
         self.tensor = tensor
         self.version = version
         self._kept = kept

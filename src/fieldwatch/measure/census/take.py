@@ -10,20 +10,20 @@ from torch.optim import Optimizer
 
 from fieldwatch.measure.census.allocator import allocator_of, numbered
 from fieldwatch.measure.census.census import Census
-from fieldwatch.measure.census.entry import Held
+from fieldwatch.measure.census.entry import CensusEntry
 from fieldwatch.measure.census.find_tensors import contents
-from fieldwatch.measure.census.ledger import Claim, Ledger
+from fieldwatch.measure.census.ledger import Claim, ClaimLedger
 from fieldwatch.measure.census.owners import note_owners
 from fieldwatch.measure.census.reading import Allocator, Placement
 from fieldwatch.measure.census.saved import SavedTensors
-from fieldwatch.measure.parameter_groups import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 
 _NO_DATA: Mapping[str, Any] = MappingProxyType({})
 _TOP_SITES = 10
 
 
 def take_census(  # noqa: PLR0913  all but the first by name
-    watched: Watched,
+    watched: ParameterGroups,
     *,
     optimizers: Sequence[Optimizer],
     data: Mapping[str, Any] = _NO_DATA,
@@ -52,7 +52,7 @@ def take_census(  # noqa: PLR0913  all but the first by name
     """
     device = numbered(device)
     allocator = allocator or allocator_of(device)
-    ledger = Ledger(device)
+    ledger = ClaimLedger(device)
     note_owners(ledger, watched, optimizers)
     cut = _note_data(ledger, data)
     for claim in saved.claims() if saved is not None else ():
@@ -83,7 +83,7 @@ def take_census(  # noqa: PLR0913  all but the first by name
     )
 
 
-def _note_data(ledger: Ledger, data: Mapping[str, Any]) -> tuple[str, ...]:
+def _note_data(ledger: ClaimLedger, data: Mapping[str, Any]) -> tuple[str, ...]:
     """Claim registered data; returns the names of what was too large to be walked to its end."""
     cut: list[str] = []
     for component, value in data.items():
@@ -99,9 +99,9 @@ def _note_data(ledger: Ledger, data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(cut)
 
 
-def _held(claim: Claim, block: int) -> Held:
+def _held(claim: Claim, block: int) -> CensusEntry:
     named = claim.kind, claim.component, claim.part, claim.name
-    return Held(*named, claim.nbytes, block, claim.shape, claim.dtype, claim.views, claim.address)
+    return CensusEntry(*named, claim.nbytes, block, claim.shape, claim.dtype, claim.views, claim.address)
 
 
 def _workspace(remainder: int, placement: Placement, before: Census | None) -> int:

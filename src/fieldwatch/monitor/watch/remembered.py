@@ -6,7 +6,7 @@ from typing import Any, Final, cast, final
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.watch.bands import Bands
-from fieldwatch.record import Block, History, News
+from fieldwatch.record import Block, History, RecordUpdate
 
 RECENT: Final = 1024
 """Values kept whole per metric: speed, time per span and the forecast look at them."""
@@ -52,11 +52,11 @@ class Remembered:
         self.failures = 0
         self.planned: int | None = None
 
-    def take(self, news: News) -> None:
+    def take(self, news: RecordUpdate) -> None:
         """Take in what is new."""
-        if news.begun_anew:
+        if news.replaced:
             self.__init__()  # another record: everything told so far is of a run that is gone
-        news.into(self.history)
+        news.apply_to(self.history)
         if news.rows_from is not None:
             names = self.history.names()
             last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}

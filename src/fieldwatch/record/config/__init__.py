@@ -1,9 +1,9 @@
 """Configs: the bounds of their settings, their plain JSON values, and the way back to dataclasses."""
 
 from fieldwatch.record.config.bounds import (
-    A_SHARE,
     AT_LEAST_ONE,
     FINITE_WEIGHT,
+    FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     Bounds,
@@ -14,8 +14,8 @@ from fieldwatch.record.config.values import ConfigMismatch, config_differences, 
 
 __all__ = [
     "AT_LEAST_ONE",
-    "A_SHARE",
     "FINITE_WEIGHT",
+    "FRACTION",
     "NOT_NEGATIVE",
     "POSITIVE",
     "Bounds",

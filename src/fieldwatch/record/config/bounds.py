@@ -12,7 +12,7 @@ AT_LEAST_ONE: tuple[str, Callable[[float], bool]] = ("at least 1", lambda value:
 NOT_NEGATIVE: tuple[str, Callable[[float], bool]] = ("0 or more", lambda value: value >= 0)
 FINITE_WEIGHT: tuple[str, Callable[[float], bool]] = ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf)
 POSITIVE: tuple[str, Callable[[float], bool]] = ("a finite number above 0", lambda value: 0 < value < math.inf)
-A_SHARE: tuple[str, Callable[[float], bool]] = ("a share from 0 to 1", lambda value: 0 <= value <= 1)
+FRACTION: tuple[str, Callable[[float], bool]] = ("a share from 0 to 1", lambda value: 0 <= value <= 1)
 """Bounds that settings often have; the names of the settings follow: `(*AT_LEAST_ONE, ("steps", "views"))`."""
 
 

@@ -29,11 +29,11 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(kw_only=True)
-class Pause:
+class FullDiskPause:
     """A stretch of time during which the disk was full.
 
     Attributes:
-        began: when, on the clock of :class:`Waiting`.
+        began: when, on the clock of :class:`WriteBacklog`.
         seconds: how long it took; 0 until it is over.
         rows: rows of the journal that had to wait in memory.
         writes: writes of any kind that had to.
@@ -59,7 +59,7 @@ class _Write:
 
 
 @final
-class Lane:
+class WriteQueue:
     """One file's own line of waiting writes; without :meth:`join` it writes at once, and errors come through.
 
     Args:
@@ -70,9 +70,9 @@ class Lane:
         self.write = write
         self.waiting = deque[_Write]()
         self.from_reserve = False
-        self._room: Waiting | None = None
+        self._room: WriteBacklog | None = None
 
-    def join(self, room: "Waiting", *, from_reserve: bool = False) -> None:
+    def join(self, room: "WriteBacklog", *, from_reserve: bool = False) -> None:
         """Let what a full disk refuses wait.
 
         Args:
@@ -107,7 +107,7 @@ class Lane:
 
 
 @final
-class Waiting:
+class WriteBacklog:
     """The waiting writes of one run, a lane per file. Any thread may write.
 
     While the disk has no room (ENOSPC, EDQUOT), the journal and the events first use up the reserve; then all writes
@@ -134,13 +134,13 @@ class Waiting:
         optional_limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.pause: Pause | None = None
+        self.pause: FullDiskPause | None = None
         self._folder = folder
         self._reserve = reserve
         self._clock = clock
         self._limit = LIMIT if limit is None else limit
         self._optional_limit = OPTIONAL_LIMIT if optional_limit is None else optional_limit
-        self._lanes: list[Lane] = []
+        self._lanes: list[WriteQueue] = []
         self._nbytes = 0
         self._optional = 0
         self._lock = threading.RLock()
@@ -158,13 +158,13 @@ class Waiting:
         """Bytes that wait at this moment."""
         return self._nbytes
 
-    def add(self, lane: Lane) -> None:
-        """Take a lane in; done by :meth:`Lane.join`."""
+    def add(self, lane: WriteQueue) -> None:
+        """Take a lane in; done by :meth:`WriteQueue.join`."""
         with self._lock:
             self._lanes.append(lane)
 
-    def write(self, lane: Lane, data: bytes, *, rows: int, optional: bool) -> None:
-        """Write to a lane's file, or keep it; see :meth:`Lane.append`.
+    def write(self, lane: WriteQueue, data: bytes, *, rows: int, optional: bool) -> None:
+        """Write to a lane's file, or keep it; see :meth:`WriteQueue.append`.
 
         Raises:
             DiskFull: too much waits already.
@@ -195,7 +195,7 @@ class Waiting:
             if self._nbytes:
                 raise disk_full(self._folder, f"{self.rows} rows and {self._nbytes:,} bytes in all wait for free space")
 
-    def attempt(self, work: Callable[[], object]) -> bool:
+    def try_optional(self, work: Callable[[], object]) -> bool:
         """Do something that needs space and can be left out; False, and counted as dropped, where there is none.
 
         Raises:
@@ -245,7 +245,7 @@ class Waiting:
                 self._drain()
             return self.rows, self._nbytes
 
-    def _wrote(self, lane: Lane, data: bytes) -> bool:
+    def _wrote(self, lane: WriteQueue, data: bytes) -> bool:
         """Write, in the reserve's blocks if need be; False where there is no room."""
         while True:
             try:
@@ -259,13 +259,13 @@ class Waiting:
             if not (lane.from_reserve and self._reserve.give(len(data))):
                 return False
 
-    def _begun(self) -> Pause:
+    def _begun(self) -> FullDiskPause:
         if self.pause is None:
-            self.pause = Pause(began=self._clock())
+            self.pause = FullDiskPause(began=self._clock())
             self._next_try = self._clock() + RETRY_SECONDS
         return self.pause
 
-    def _keep(self, lane: Lane, write: _Write) -> None:
+    def _keep(self, lane: WriteQueue, write: _Write) -> None:
         pause = self._begun()
         nbytes = len(write.data)
         if write.optional and self._optional + nbytes > self._optional_limit:
@@ -301,9 +301,9 @@ class Waiting:
             self.pause = None
 
 
-def attempt(waiting: Waiting | None, work: Callable[[], object]) -> bool:
-    """Do what :meth:`Waiting.attempt` does, where there is one; else do it, and let errors come through."""
+def try_optional(waiting: WriteBacklog | None, work: Callable[[], object]) -> bool:
+    """Do what :meth:`WriteBacklog.try_optional` does, where there is one; else do it, and let errors come through."""
     if waiting is not None:
-        return waiting.attempt(work)
+        return waiting.try_optional(work)
     work()
     return True

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from numpy.typing import NDArray
 
-from fieldwatch.record.exports.wide import Batch
+from fieldwatch.record.exports.wide import WideBatch
 from fieldwatch.record.metric import Axis
 
 Type = Literal["int", "real", "text", "texts"]
@@ -46,7 +46,7 @@ class Columns:
             head["samples"] = "texts"
         return cls(head=head, metrics={name: f"{name} (metric)" if name in head else name for name in metrics})
 
-    def head_of(self, batch: Batch) -> list[Cells]:
+    def head_of(self, batch: WideBatch) -> list[Cells]:
         """Return the values of the head's columns."""
         all_of_them: dict[str, Any] = {
             "epoch": batch.positions,

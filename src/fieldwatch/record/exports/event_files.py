@@ -8,14 +8,14 @@ import numpy as np
 
 from fieldwatch.record.charts.layout import default_layout
 from fieldwatch.record.config.values import flat
-from fieldwatch.record.exports.wide import Batch, Source, batches
+from fieldwatch.record.exports.wide import ExportSource, WideBatch, batches
 from fieldwatch.record.manifest import Manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import TensorBoard
 
 
-def write_event_files(source: Source, out: Path) -> dict[Axis, int]:
+def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
     """Write a run's standing rows, its config and the arrangement of its charts; returns how many rows.
 
     Wall times are those of the training, counted from the run's first start.
@@ -52,7 +52,7 @@ def _start(manifest: Manifest) -> float:
         return 0.0
 
 
-def _blocks(axis: Axis, columns: tuple[str, ...], batch: Batch) -> Iterator[Block]:
+def _blocks(axis: Axis, columns: tuple[str, ...], batch: WideBatch) -> Iterator[Block]:
     """Yield a batch as blocks of rows that recorded the same metrics."""
     borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
     for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):

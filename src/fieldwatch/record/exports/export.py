@@ -18,7 +18,7 @@ from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cell
 from fieldwatch.record.exports.csv_files import CsvTable
 from fieldwatch.record.exports.event_files import write_event_files
 from fieldwatch.record.exports.parquet import ParquetTable
-from fieldwatch.record.exports.wide import Source, batches, outlines
+from fieldwatch.record.exports.wide import ExportSource, batches, outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import note_damage, read_events
@@ -31,7 +31,7 @@ _TABLES = tuple(f"{name}{kind}" for name in (*_NAMES.values(), "events") for kin
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedRecord:
     """What was written.
 
     Attributes:
@@ -49,7 +49,7 @@ class Exported:
     damage: tuple[Damage, ...] = ()
 
 
-def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> Exported:
+def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> ExportedRecord:
     """Write the rows of a run that stand, and its events, into a folder of their own.
 
     Parquet and CSV: ``steps`` (one row per step, one column per metric), ``epochs`` (what is counted by epochs) and
@@ -77,13 +77,13 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
     seen = outlines(run, damage)
     if not seen and (to == "tensorboard" or next(read_events(run), None) is None):
         raise InputError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
-    source = Source(folder=run, manifest=manifest, catalogue=manifest.catalogue(), seen=seen)
+    source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), seen=seen)
     with _whole_folder(place) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
     columns = {_NAMES[axis]: len(outline.columns) for axis, outline in seen.items()}
     deque(read_events(run, damage), maxlen=0)
-    return Exported(folder=place, files=files, rows=rows, columns=columns, damage=damage.found)
+    return ExportedRecord(folder=place, files=files, rows=rows, columns=columns, damage=damage.found)
 
 
 def refuse_existing(place: Path, *, overwrite: bool) -> None:
@@ -118,11 +118,11 @@ def _whole_folder(place: Path) -> Generator[Path]:
                 shutil.rmtree(left)
 
 
-def _write_event_files(source: Source, draft: Path) -> dict[str, int]:
+def _write_event_files(source: ExportSource, draft: Path) -> dict[str, int]:
     return {_NAMES[axis]: rows for axis, rows in write_event_files(source, draft).items()}
 
 
-def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) -> dict[str, int]:
+def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv"]) -> dict[str, int]:
     """Write one file per axis, and the events; returns how many rows each has."""
     kind = ParquetTable if to == "parquet" else CsvTable
     config = orjson.dumps(dict(source.manifest.config), default=str).decode()

@@ -21,7 +21,7 @@ _FEWEST_ROWS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class WideBatch:
     """Some consecutive rows of a wide table.
 
     Attributes:
@@ -106,7 +106,7 @@ def outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ExportSource:
     """A run whose record is exported.
 
     Attributes:
@@ -122,7 +122,7 @@ class Source:
     seen: Mapping[Axis, Outline]
 
 
-def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
+def batches(source: ExportSource) -> Iterator[tuple[Axis, WideBatch]]:
     """Yield the wide tables of all axes piece by piece; memory stays flat, however long the run is.
 
     A position has one row: what came late is merged into it, the later value wins. What is recorded while this reads
@@ -132,7 +132,7 @@ def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
         CorruptRecord: see :func:`read_history`.
     """
     starts = [segment.resume for segment in read_segments(source.folder)]
-    tables: dict[Axis, _Filling] = {axis: _Filling(outline, starts) for axis, outline in source.seen.items()}
+    tables: dict[Axis, _BatchBuilder] = {axis: _BatchBuilder(outline, starts) for axis, outline in source.seen.items()}
     for block in read_blocks(source.folder):
         if block.axis in tables:
             for batch in tables[block.axis].add(block):
@@ -142,7 +142,7 @@ def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
             yield axis, batch
 
 
-class _Filling:
+class _BatchBuilder:
     """Collects the rows of one axis into batches.
 
     Args:
@@ -161,7 +161,7 @@ class _Filling:
         self._parts = list[Block]()
         self._places: dict[tuple[str, ...], NDArray[np.intp]] = {}
 
-    def add(self, block: Block) -> Iterator[Batch]:
+    def add(self, block: Block) -> Iterator[WideBatch]:
         """Take in the next block, and yield the batch that is full."""
         block = block.part(slice(self._left))
         self._left -= len(block)
@@ -172,7 +172,7 @@ class _Filling:
         if sum(map(len, self._parts)) >= self._room:
             yield self._batch(self._take_late(bisect_right(self._late, int(self._parts[-1].positions[-1]))))
 
-    def rest(self) -> Iterator[Batch]:
+    def rest(self) -> Iterator[WideBatch]:
         """Yield what is left."""
         if self._parts or self._late:
             yield self._batch(self._take_late(len(self._late)))
@@ -183,7 +183,7 @@ class _Filling:
         self._late = self._late[count:]
         return [self._outline.late[position] for position in taken]
 
-    def _batch(self, late: list[Row]) -> Batch:
+    def _batch(self, late: list[Row]) -> WideBatch:
         parts = [*self._parts, *map(Block.of, late)]
         self._parts = []
         arrivals = np.concatenate([part.positions for part in parts])
@@ -208,7 +208,7 @@ class _Filling:
         segments = np.zeros(len(positions), np.int32)
         for number, resume in enumerate(self._starts, 1):
             segments[steps >= resume] = number
-        return Batch(
+        return WideBatch(
             positions=positions,
             steps=steps,
             seconds=seconds,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from fieldwatch.base import InputError, open_for_append, output_path
-from fieldwatch.record.disk.backlog import Lane, Waiting
+from fieldwatch.record.disk.backlog import WriteBacklog, WriteQueue
 from fieldwatch.record.lines import write_whole
 
 RULE = "=" * 80
@@ -115,7 +115,7 @@ class TensorLog:
             raise
         if self._size < self.path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
-        self._lane = Lane(self._write)
+        self._lane = WriteQueue(self._write)
 
     @classmethod
     def in_folder(cls, run: Path | str, now: datetime) -> Self:
@@ -131,7 +131,7 @@ class TensorLog:
         """
         self._lane.append(format_snapshot(snapshot).encode())
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, waiting: WriteBacklog) -> None:
         """Let snapshots that a full disk refuses wait there."""
         self._lane.join(waiting)
 

@@ -2,15 +2,15 @@
 
 from fieldwatch.record.sinks.capabilities import (
     Closable,
+    ConfigSink,
+    Deferrable,
+    EventSink,
     Flushable,
-    Patient,
+    HistogramSink,
+    ImageSink,
+    LayoutSink,
     Rewindable,
-    ShowsConfig,
-    ShowsHistograms,
-    ShowsImages,
-    ShowsLayout,
-    ShowsText,
-    TakesEvents,
+    TextSink,
 )
 from fieldwatch.record.sinks.console import Console
 from fieldwatch.record.sinks.csv import Csv
@@ -22,20 +22,20 @@ from fieldwatch.record.sinks.wandb import Wandb
 
 __all__ = [
     "Closable",
+    "ConfigSink",
     "Console",
     "Csv",
+    "Deferrable",
+    "EventSink",
     "Flushable",
+    "HistogramSink",
+    "ImageSink",
+    "LayoutSink",
     "Log",
     "MLflow",
     "MissingExtra",
-    "Patient",
     "Rewindable",
-    "ShowsConfig",
-    "ShowsHistograms",
-    "ShowsImages",
-    "ShowsLayout",
-    "ShowsText",
-    "TakesEvents",
     "TensorBoard",
+    "TextSink",
     "Wandb",
 ]

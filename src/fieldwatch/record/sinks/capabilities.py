@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record.charts.layout import Layout
-from fieldwatch.record.disk.backlog import Waiting
+from fieldwatch.record.disk.backlog import WriteBacklog
 
 
 @runtime_checkable
@@ -42,16 +42,16 @@ class Rewindable(Protocol):
 
 
 @runtime_checkable
-class Patient(Protocol):
+class Deferrable(Protocol):
     """Can let what a full disk refuses wait. A sink that cannot is dropped when it meets a full disk."""
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, waiting: WriteBacklog) -> None:
         """Let what a full disk refuses wait there from now on."""
         ...
 
 
 @runtime_checkable
-class ShowsImages(Protocol):
+class ImageSink(Protocol):
     """Can show images."""
 
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
@@ -60,7 +60,7 @@ class ShowsImages(Protocol):
 
 
 @runtime_checkable
-class ShowsHistograms(Protocol):
+class HistogramSink(Protocol):
     """Can show distributions."""
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
@@ -69,7 +69,7 @@ class ShowsHistograms(Protocol):
 
 
 @runtime_checkable
-class ShowsText(Protocol):
+class TextSink(Protocol):
     """Can show text."""
 
     def text(self, name: str, position: int, markdown: str) -> None:
@@ -78,7 +78,7 @@ class ShowsText(Protocol):
 
 
 @runtime_checkable
-class ShowsConfig(Protocol):
+class ConfigSink(Protocol):
     """Can show a run's configuration beside its outcome."""
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
@@ -87,7 +87,7 @@ class ShowsConfig(Protocol):
 
 
 @runtime_checkable
-class ShowsLayout(Protocol):
+class LayoutSink(Protocol):
     """Can arrange charts."""
 
     def layout(self, layout: Layout) -> None:
@@ -96,7 +96,7 @@ class ShowsLayout(Protocol):
 
 
 @runtime_checkable
-class TakesEvents(Protocol):
+class EventSink(Protocol):
     """Wants the run's events (findings, refusals, phases) as well as its rows."""
 
     def event(self, event: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import spreadsheet_cell
-from fieldwatch.record.disk.backlog import Waiting
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.text_file import TextFile
 
@@ -37,7 +37,7 @@ class Csv:
 
     def __call__(self, block: Block) -> None:
         """Write the rows of a block."""
-        shown = shown_columns(block.columns)
+        shown = visible_columns(block.columns)
         places = [block.columns.index(name) for name in shown]
         names = [self._name(name) for name in shown]
         heads = zip(block.steps.tolist(), block.positions.tolist(), block.seconds.tolist(), strict=True)
@@ -49,7 +49,7 @@ class Csv:
         ]
         self._file.append("".join(lines))
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, waiting: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
         self._file.lane.join(waiting)
 

@@ -15,7 +15,7 @@ STATISTICS = "Statistics/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class TermReport:
     """One active loss term at the time of a report.
 
     Attributes:
@@ -49,7 +49,7 @@ class Report:
     phase: str
     total: float
     total_trend: float
-    terms: tuple[Term, ...]
+    terms: tuple[TermReport, ...]
     gradient: float
     statistics: Mapping[str, float]
 
@@ -90,7 +90,7 @@ class Digest:
         started = max((first for first in self._phases if first <= step), default=None)
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(
-            Term(
+            TermReport(
                 name=term,
                 value=row[name],
                 share=row.get(tags.SHARE.tag(term), math.nan),

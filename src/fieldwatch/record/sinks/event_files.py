@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2
 
 from fieldwatch.base import refuse_link, sync_folder
-from fieldwatch.record.disk.backlog import Lane
+from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_whole
 
 _MASK_DELTA = 0xA282EAD8
@@ -71,7 +71,7 @@ def walk(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part:
+class _CopiedRange:
     """Bytes ``start`` to ``end`` of a file, which are the first bytes of the file once named ``origin``."""
 
     path: Path
@@ -102,7 +102,7 @@ class EventFiles:
         self._file: int | None = None
         refuse_link(folder)
         self._path: Path | None = None
-        self.lane = Lane(self._write)
+        self.lane = WriteQueue(self._write)
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, records: bytes, *, optional: bool = False) -> None:
@@ -182,20 +182,20 @@ class EventFiles:
     def _version(self) -> bytes:
         return event_pb2.Event(wall_time=self._clock(), file_version="brain.Event:2").SerializeToString()
 
-    def _lineage(self, parts: list[_Part]) -> bytes:
+    def _lineage(self, parts: list[_CopiedRange]) -> bytes:
         text = orjson.dumps({"fieldwatch_copy_of": list(_pedigree(parts))}).decode()
         message = event_pb2.LogMessage(level=event_pb2.LogMessage.INFO, message=text)
         return event_pb2.Event(wall_time=self._clock(), log_message=message).SerializeToString()
 
-    def _find(self, name: str, size: int, paths: list[Path]) -> _Part | None:
+    def _find(self, name: str, size: int, paths: list[Path]) -> _CopiedRange | None:
         """Find the first ``size`` bytes of the file once called ``name``, less a torn record at their end."""
         for path in paths:
             if path.name == name:
-                return _Part(path=path, start=0, end=_whole(path, size), origin=name)
+                return _CopiedRange(path=path, start=0, end=_whole(path, size), origin=name)
         for path in paths:
             for origin, start, length in _copied_from(path):
                 if origin == name and size <= length:
-                    return _Part(path=path, start=start, end=_whole(path, start + size), origin=name)
+                    return _CopiedRange(path=path, start=start, end=_whole(path, start + size), origin=name)
         warnings.warn(
             f"{self.folder / name} is gone: TensorBoard's curves lose what it held. The journal still has it",
             stacklevel=4,
@@ -220,7 +220,7 @@ def _copied_from(path: Path) -> list[tuple[str, int, int]]:
     return [(str(name), end + int(start), int(length)) for name, start, length in told["fieldwatch_copy_of"]]
 
 
-def _pedigree(parts: list[_Part]) -> Iterator[tuple[str, int, int]]:
+def _pedigree(parts: list[_CopiedRange]) -> Iterator[tuple[str, int, int]]:
     """Yield name, place and length of all files, older ones too, of whose first bytes the joined parts hold a copy."""
     offset = 0
     for part in parts:

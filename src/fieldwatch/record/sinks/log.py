@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.record.disk.backlog import Waiting
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
@@ -55,7 +55,7 @@ class Log:
             return
         if block.axis == "epoch":
             for row in block.rows():
-                shown = {name: _number(row.values[name]) for name in shown_columns(block.columns)}
+                shown = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
                 self._write({"step": row.step, "epoch": row.position} | shown)
             return
         start = 0
@@ -73,7 +73,7 @@ class Log:
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, waiting: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
         self._file.lane.join(waiting)
 

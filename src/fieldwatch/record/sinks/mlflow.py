@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
 
@@ -63,7 +63,7 @@ class MLflow:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = shown_columns(block.columns)
+        shown = visible_columns(block.columns)
         if not len(block) or not shown:
             return
         if self._start is None:

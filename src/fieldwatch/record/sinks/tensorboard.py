@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from fieldwatch.record.charts.layout import Layout
-from fieldwatch.record.disk.backlog import Waiting
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import summaries
 from fieldwatch.record.sinks.event_files import EventFiles, frame
@@ -44,7 +44,7 @@ class TensorBoard:
             self._start = self._clock() - float(block.seconds[-1])
         known = self._layouts.get(block.columns)
         if known is None:
-            shown = shown_columns(block.columns)
+            shown = visible_columns(block.columns)
             places = np.array([block.columns.index(name) for name in shown], np.intp)
             known = self._layouts[block.columns] = places, summaries.ScalarRows(shown)
         places, rows = known
@@ -83,7 +83,7 @@ class TensorBoard:
         """Arrange the charts of the custom scalars dashboard."""
         self._write(summaries.chart_layout(layout))
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, waiting: WriteBacklog) -> None:
         """Let records that a full disk refuses wait there."""
         self._files.lane.join(waiting)
 

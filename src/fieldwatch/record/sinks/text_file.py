@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import open_for_append
-from fieldwatch.record.disk.backlog import Lane
+from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_whole
 
 
@@ -25,7 +25,7 @@ class TextFile:
         self.path = path
         self._header = header.encode()
         self._file = open_for_append(path)
-        self.lane = Lane(self._write)
+        self.lane = WriteQueue(self._write)
         self._start()
 
     def append(self, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from fieldwatch.base import write_file
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
 
@@ -55,7 +55,7 @@ class Wandb:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = shown_columns(block.columns)
+        shown = visible_columns(block.columns)
         if not len(block) or not shown:
             return
         run = self._open()

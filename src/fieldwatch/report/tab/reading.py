@@ -49,10 +49,10 @@ class Reader:
 
     def _go_on(self) -> None:
         news = self._follower.news()
-        news.into(self._history)
+        news.apply_to(self._history)
         while news.more:
             news = self._follower.news()
-            news.into(self._history)
+            news.apply_to(self._history)
 
 
 def _stamps(folder: Path) -> Iterator[str]:

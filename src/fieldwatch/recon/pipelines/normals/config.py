@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwatch.base import InputError
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
-from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 PoseStart = Literal["dataset", "noisy", "ring"]
@@ -242,7 +242,7 @@ class RateOptions:
             self,
             (*POSITIVE, ("lr", "lr_table", "lr_poses", "lr_poses_late")),
             (*NOT_NEGATIVE, ("warm_up", "poses_late_from", "clip", "clip_poses")),
-            (*A_SHARE, ("last_share",)),
+            (*FRACTION, ("last_share",)),
         )
 
 
@@ -296,7 +296,7 @@ class RecoveryOptions:
             (*AT_LEAST_ONE, ("collapse_patience", "good_every")),
             (*NOT_NEGATIVE, ("rebuilds", "rollbacks")),
             ("a share below 1", lambda value: 0 <= value < 1, ("collapse_share",)),
-            (*A_SHARE, ("saturated_share",)),
+            (*FRACTION, ("saturated_share",)),
         )
 
 

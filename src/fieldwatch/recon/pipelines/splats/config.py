@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwatch.base import InputError
 from fieldwatch.recon.losses import BetaMode
-from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import AT_LEAST_ONE, FINITE_WEIGHT, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
@@ -63,7 +63,7 @@ class GrowthOptions:
             self,
             (*AT_LEAST_ONE, ("growth_cap", "growth_from", "growth_until", "growth_every")),
             (*POSITIVE, ("growth_pull",)),
-            (*A_SHARE, ("least_opacity", "split_size")),
+            (*FRACTION, ("least_opacity", "split_size")),
             (*NOT_NEGATIVE, ("reset_every", "fill_points")),
             (*FINITE_WEIGHT, ("largest_size",)),
         )
@@ -130,7 +130,7 @@ class SurfaceOptions:
             (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from")),
             (*AT_LEAST_ONE, ("samples", "density_every", "neighbours", "neighbours_every")),
             (*FINITE_WEIGHT, (*weights, *options, "prune_hidden")),
-            (*A_SHARE, ("prune_below",)),
+            (*FRACTION, ("prune_below",)),
         )
         if not self.surface_from < self.prune_at:
             raise InputError(
@@ -278,7 +278,7 @@ class SplatsConfig:
             ("3 or more", lambda value: value >= 3, ("views",)),
             (*NOT_NEGATIVE, (*naturals, "seed", "turntable")),
             (*POSITIVE, ("memory_gb", "schedule_scale")),
-            (*A_SHARE, ("dssim",)),
+            (*FRACTION, ("dssim",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),
         )
         _refuse_without_data(self)

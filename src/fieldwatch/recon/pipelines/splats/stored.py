@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import StoredStateError, Which, load_part, part_of
+from fieldwatch.checkpoint import CheckpointSelector, StoredStateError, load_item, stored_item
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import NAMES, Gaussians, Rows
@@ -48,7 +48,7 @@ def stored_config(folder: Path) -> SplatsConfig:
     return config_of_run(folder, "splats", SplatsConfig)
 
 
-def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -81,18 +81,18 @@ def model_from(items: Mapping[str, Any], scene: Scene, *, antialiased: bool = Fa
     Raises:
         StoredStateError: they are not those of a splats run.
     """
-    stored = part_of(items, "gaussians")
-    gaussians = Gaussians(Rows(**{name: part_of(stored, name) for name in NAMES})).to(scene.device)
+    stored = stored_item(items, "gaussians")
+    gaussians = Gaussians(Rows(**{name: stored_item(stored, name) for name in NAMES})).to(scene.device)
     mip = None
     exposures = None
     if "mip" in items:
         mip = SharpestDetail(scene.training_views, gaussians.means)
-        load_part(mip, items, "mip")
+        load_item(mip, items, "mip")
     if "exposures" in items:
         exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
-        load_part(exposures, items, "exposures")
+        load_item(exposures, items, "exposures")
         exposures.to(scene.device)
-    log_beta = nn.Parameter(part_of(items["beta"], "log_beta").to(scene.device)) if "beta" in items else None
+    log_beta = nn.Parameter(stored_item(items["beta"], "log_beta").to(scene.device)) if "beta" in items else None
     return SplatModel(
         gaussians, scene.background, mip=mip, exposures=exposures, antialiased=antialiased, log_beta=log_beta
     )

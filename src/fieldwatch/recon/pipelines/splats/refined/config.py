@@ -7,7 +7,7 @@ from typing import Literal, Self
 from fieldwatch.base import InputError
 from fieldwatch.recon.pipelines.splats.refined.binding import FirstSize
 from fieldwatch.recon.pipelines.splats.refined.pattern import PerTriangle
-from fieldwatch.record.config import A_SHARE, AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
+from fieldwatch.record.config import AT_LEAST_ONE, FINITE_WEIGHT, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
 from fieldwatch.run import Device
 
 FirstColours = Literal["gaussians", "vertices", "grey"]
@@ -104,7 +104,7 @@ class RefineOptions:
             (*AT_LEAST_ONE, ("iterations", "keep_last", "stats_every")),
             (*NOT_NEGATIVE, naturals),
             (*FINITE_WEIGHT, ("normal_consistency_weight",)),
-            (*A_SHARE, ("dssim",)),
+            (*FRACTION, ("dssim",)),
             (*POSITIVE, ("thickness",)),
             ("a share above 0 and below 1", lambda value: 0 < value < 1, ("opacity",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),
