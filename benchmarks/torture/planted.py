@@ -65,13 +65,14 @@ SAVING = (
         edits=(
             (
                 (
-                    "            draft.write(temporary, threads=threads or HASHING)\n            self._abandon(step)\n"
+                    "            draft.write(temporary, threads=threads or HASH_THREADS)\n"
+                    "            self._abandon(step)\n"
                     "            final = self._fresh_name(step)\n            rename_synced(temporary, final)\n"
                 ),
                 (
                     "            self._abandon(step)\n            final = self._fresh_name(step)\n"
                     "            rename_synced(temporary, final)\n"
-                    "            draft.write(final, threads=threads or HASHING)\n"
+                    "            draft.write(final, threads=threads or HASH_THREADS)\n"
                 ),
             ),
         ),

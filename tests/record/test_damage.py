@@ -140,7 +140,7 @@ def test_reading_changes_nothing_and_writing_goes_on_behind_the_damage(tmp_path,
     assert series(tmp_path)[0] == [0, 1, 2, *range(4, 12)]
     tally = DamageTally()
     list(read_blocks(tmp_path, tally))
-    assert (tally.found[0].lines, tally.found[0].steps) == (3, 1)
+    assert (tally.entries[0].lines, tally.entries[0].steps) == (3, 1)
 
 
 def test_a_folder_of_a_version_without_checksums_opens_and_goes_on(tmp_path, make_block):

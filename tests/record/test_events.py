@@ -61,13 +61,13 @@ def test_torn_event_is_dropped_and_a_corrupt_one_named(tmp_path):
     path.write_bytes(b'{"kind":"note"}\n' + whole)
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [1, 2]
-    (found,) = damage.found
+    (found,) = damage.entries
     assert (found.file, found.lines, found.first) == ("events.jsonl", 1, 1)
     assert found.problem == "has no checksum"
     path.write_bytes(b'{"kind":"note"}\n{"kind":"note","step":3}\n')  # as a version without checksums wrote them
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [3]
-    assert "event whose step" in damage.found[0].problem
+    assert "event whose step" in damage.entries[0].problem
 
 
 @pytest.mark.parametrize("key", ["crc", "segment", "of_segment"])

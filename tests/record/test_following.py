@@ -161,6 +161,6 @@ def test_what_is_no_event_is_left_out_and_named(tmp_path, line):
     assert [event["step"] for event in read_events(tmp_path, damage)] == [1]
     news = follow(tmp_path).news()
     assert [event["step"] for event in news.events] == [1]
-    for found in (damage.found, news.damage):
+    for found in (damage.entries, news.damage):
         assert [(one.file, one.lines, one.first) for one in found] == [(EVENTS, 1, 1)]
         assert "an event" in found[0].problem

@@ -9,7 +9,7 @@ from typing import Final, final
 from fieldwatch.monitor.causes import Cause, Death
 from fieldwatch.monitor.supervised import LastWords
 from fieldwatch.record import NotARun, read_manifest
-from fieldwatch.record.config import flat
+from fieldwatch.record.config import flattened
 
 _OUTPUTS: Final = ("out", "resume", "mirror")
 """Flags whose values are no input."""
@@ -48,7 +48,7 @@ class NamedPaths:
             config = read_manifest(folder).config
         except (NotARun, OSError):
             return
-        found = {str(value) for key, value in flat(config).items() if _is_input(key, value)}
+        found = {str(value) for key, value in flattened(config).items() if _is_input(key, value)}
         self._named |= found
         self._known |= found
 

@@ -9,19 +9,19 @@ from typing import Any, Final, cast
 
 CHECKPOINTS: Final = "checkpoints"
 _NAME: Final = re.compile(r"((?:[a-z]+-)*)(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?(?:-[0-9a-f]{8})?")
-_LARGEST: Final = 16 << 20
+_MAX_BYTES: Final = 16 << 20
 
 
 def checkpoint_folders(folder: Path, *, set_aside: bool = False) -> list[Path]:
-    """Return the folders of a run's checkpoints, the highest step first; whether they are whole is not looked at.
+    """Return the folders of a run's checkpoints, the highest step first; they may be damaged.
 
     Args:
         folder: the run's.
         set_aside: return those that were set aside as damaged or abandoned, and not the others.
     """
-    place = folder / CHECKPOINTS
+    checkpoint = folder / CHECKPOINTS
     found = list[tuple[int, int, Path]]()
-    for path in place.iterdir() if place.is_dir() else ():
+    for path in checkpoint.iterdir() if checkpoint.is_dir() else ():
         name = _NAME.fullmatch(path.name)
         if name is not None and bool(name[1]) == set_aside:
             found.append((int(name[2]), int(name[3] or 1), path))
@@ -40,12 +40,12 @@ def manifests_in_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, text
 
 
-def _manifest_in(place: Path) -> str:
+def _manifest_in(checkpoint: Path) -> str:
     """Return what one checkpoint holds of run.json; empty where it is damaged or holds nothing."""
     try:
-        with (place / "manifest.json").open("rb") as file:
-            manifest = file.read(_LARGEST)
-        seal = (place / "manifest.sha256").read_bytes()
+        with (checkpoint / "manifest.json").open("rb") as file:
+            manifest = file.read(_MAX_BYTES)
+        seal = (checkpoint / "manifest.sha256").read_bytes()
         if not seal.startswith(hashlib.sha256(manifest).hexdigest().encode()):
             return ""
         fields: Any = json.loads(manifest)

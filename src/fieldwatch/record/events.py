@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 import orjson
 
-from fieldwatch.record.lines import CHECKSUM, sealed
-from fieldwatch.record.segments import PART, SegmentedFile
+from fieldwatch.record.lines import CHECKSUM, add_checksum
+from fieldwatch.record.segments import SEGMENT_KEY, SegmentedFile
 
 EVENTS = "events.jsonl"
-_TAKEN = {CHECKSUM, PART, "segment"}
+_RESERVED_KEYS = {CHECKSUM, SEGMENT_KEY, "segment"}
 
 
 class EventLog(SegmentedFile):
@@ -44,20 +44,22 @@ class EventLog(SegmentedFile):
         check_event(event)
         refuse_reserved_keys(event["kind"], event)
         try:
-            line = orjson.dumps(_plain({**event, **self.part}), option=orjson.OPT_NON_STR_KEYS)
+            line = orjson.dumps(_plain({**event, **self.segment_fields}), option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             kind = event["kind"]
             raise TypeError(
                 f"event '{kind}' holds what JSON cannot ({error}): give numbers, texts, lists or mappings"
             ) from error
-        self._file.append(sealed(line))
+        self._file.append(add_checksum(line))
 
 
 def refuse_reserved_keys(kind: str, facts: Mapping[str, Any]) -> None:
     """Raise ValueError where an event has a key that the file of events uses itself."""
-    taken = facts.keys() & _TAKEN
-    if taken:
-        raise ValueError(f"event '{kind}' came with the key {min(taken)!r}, which its file uses: choose another name")
+    reserved = facts.keys() & _RESERVED_KEYS
+    if reserved:
+        raise ValueError(
+            f"event '{kind}' came with the key {min(reserved)!r}, which its file uses: choose another name"
+        )
 
 
 def check_event(event: Mapping[str, Any]) -> None:

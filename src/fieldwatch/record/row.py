@@ -75,18 +75,18 @@ class Block:
         """Count the rows."""
         return len(self.steps)
 
-    def part(self, places: slice | NDArray[np.bool_]) -> "Block":
+    def part(self, selection: slice | NDArray[np.bool_]) -> "Block":
         """Return the block of the rows in these places."""
         samples = self.samples
         if samples:
-            samples = samples[places] if isinstance(places, slice) else tuple(compress(samples, places))
+            samples = samples[selection] if isinstance(selection, slice) else tuple(compress(samples, selection))
         return Block(
             axis=self.axis,
             columns=self.columns,
-            steps=self.steps[places],
-            seconds=self.seconds[places],
-            positions=self.positions[places],
-            values=self.values[places],
+            steps=self.steps[selection],
+            seconds=self.seconds[selection],
+            positions=self.positions[selection],
+            values=self.values[selection],
             samples=samples if any(samples) else (),
         )
 

@@ -47,7 +47,7 @@ def leave_crash(error: BaseException, step: int, recording: Recording, memory: R
             with suppress(DiskFull):  # what the record cannot take any more, the crash folder tells
                 recording.finish()
                 recording.flush()
-        place = recording.waiting.insist(lambda: _write(error, step, recording, memory, resume))
+        place = recording.waiting.run_required(lambda: _write(error, step, recording, memory, resume))
     except (OSError, InputError, WriterFailed) as trouble:
         told = f"{KEPT} could not be kept ({trouble}); the black box names the step"
         error.add_note(told)

@@ -18,7 +18,7 @@ from fieldwatch.record import (
     versions,
 )
 from fieldwatch.record.charts import Layout, default_layout
-from fieldwatch.record.config import config_differences, flat, plain
+from fieldwatch.record.config import config_differences, flattened, plain_values
 from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
 from fieldwatch.run.recording import Recording
@@ -55,7 +55,7 @@ class Declarations:
         metrics = declared.metrics
         return cls(
             config=config,
-            preset=plain(declared.preset),
+            preset=plain_values(declared.preset),
             windows=declared.windows,
             phases=tuple(declared.phases),
             about=about,
@@ -107,7 +107,7 @@ class Declarations:
             recording.show(LayoutSink, "layout", self.layout)
         if self.metrics is not None:
             recording.show(TextSink, "text", "Guide/metrics", step, self.metrics.markdown())
-        recording.show(ConfigSink, "config", flat(self.config), {})
+        recording.show(ConfigSink, "config", flattened(self.config), {})
 
 
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:

@@ -62,7 +62,7 @@ class PauseTeller:
         if pause is not None and self._told is None:
             self._told = pause, step
             self._tell_begin(step)
-        self._waiting.tend()
+        self._waiting.retry()
         if self._told is not None and self._told[0].over:
             self._tell_end(*self._told, last=step)
             self._told = None

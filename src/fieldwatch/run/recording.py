@@ -112,12 +112,12 @@ class Recording:
         Raises:
             DiskFull: the disk is full; it may be called again when there is room.
         """
-        self.waiting.settle()
+        self.waiting.flush()
         self._outlets.rewind(mark)
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
-        self.waiting.settle()  # what is read now has to be there
+        self.waiting.flush()  # what is read now has to be there
         damage = DamageTally()
         self.history = read_history(self.folder, HISTORY, damage)
         self._note_lost_end(step, mark, damage)
@@ -247,7 +247,7 @@ class Recording:
         Raises:
             OSError: they are not; a :class:`DiskFull` where something waits for room.
         """
-        self.waiting.settle()
+        self.waiting.flush()
         self._journal.flush(fsync=True)
         self._events.flush(fsync=True)
 

@@ -18,7 +18,7 @@ from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
 from fieldwatch.monitor import says_why_it_fails
 from fieldwatch.record import Axis
-from fieldwatch.record.config import plain
+from fieldwatch.record.config import plain_values
 from fieldwatch.run.declared import Declarations
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.micro_batches import MicroBatches
@@ -84,7 +84,7 @@ class Run:
         root = Path(folder)
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
-        self.config: Mapping[str, Any] = plain(config)
+        self.config: Mapping[str, Any] = plain_values(config)
         found = check_folder(root, self.config, saving.resume)
         reach = reach_of(root, saving.mirror, outputs.sink_names, tell=self.ranks.is_first)
         about = self.ranks.about(reach.added_to(declared.about))

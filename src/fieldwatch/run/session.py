@@ -147,7 +147,7 @@ class Session:
                 if error is None:
                     self.recording.finish()
                     self.finish_saving()
-                    self._with_room(self.recording.waiting.settle)
+                    self._with_room(self.recording.waiting.flush)
                 elif not isinstance(error, Interrupted):
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.recording, self.memory, how)
@@ -471,7 +471,7 @@ class Session:
 
     def _note_end(self, error: BaseException | None) -> None:
         note = partial(note_end, self._plan.folder, self._manifest, end_state(error))
-        write = partial(self.recording.waiting.insist, note)
+        write = partial(self.recording.waiting.run_required, note)
         if error is None:
             self._with_room(write)
             return

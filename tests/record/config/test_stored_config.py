@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from fieldwatch.record import Manifest, NotARun
-from fieldwatch.record.config import config_differences, config_from_plain, config_of_run, plain, preset_of_run
+from fieldwatch.record.config import config_differences, config_from_plain, config_of_run, plain_values, preset_of_run
 from fieldwatch.record.config.stored import preset_values
 
 
@@ -51,7 +51,7 @@ FULL = Outer(
 
 @pytest.mark.parametrize("config", [Outer(), FULL, replace(FULL, data=None, other=None, either=None)])
 def test_what_was_written_comes_back(config):
-    back = config_from_plain(Outer, plain(config))
+    back = config_from_plain(Outer, plain_values(config))
     assert back == config
     assert type(back.at) is tuple
     assert all(isinstance(one, Path) for one in back.folders)
@@ -79,8 +79,10 @@ def test_what_the_dataclass_refuses_is_refused():
 
 def test_the_preset_is_the_config_with_its_differences_undone():
     preset = Outer(data=Path("p"), inner=Inner(cap=2), at=(9,))
-    manifest = Manifest(config=plain(FULL), preset_difference=config_differences(plain(preset), plain(FULL)))
-    before = plain(FULL)
+    manifest = Manifest(
+        config=plain_values(FULL), preset_difference=config_differences(plain_values(preset), plain_values(FULL))
+    )
+    before = plain_values(FULL)
     undone = preset_values(manifest)
     assert config_from_plain(Outer, undone).inner == preset.inner
     assert config_from_plain(Outer, {k: v for k, v in undone.items() if k != "other"}).at == (9,)
@@ -89,8 +91,8 @@ def test_the_preset_is_the_config_with_its_differences_undone():
 
 def test_config_and_preset_of_a_run_come_back(tmp_path):
     preset = replace(FULL, name="preset", inner=Inner(cap=3), data=None)
-    difference = config_differences(plain(preset), plain(FULL))
-    Manifest(config=plain(FULL), preset_difference=difference, about={"pipeline": "lines"}).write(tmp_path)
+    difference = config_differences(plain_values(preset), plain_values(FULL))
+    Manifest(config=plain_values(FULL), preset_difference=difference, about={"pipeline": "lines"}).write(tmp_path)
     assert config_of_run(tmp_path, "lines", Outer) == FULL
     assert preset_of_run(tmp_path, "lines", Outer) == preset
 

@@ -10,8 +10,8 @@ from fieldwatch.base import DiskFull, lacks_space
 from fieldwatch.record import LineFile
 from fieldwatch.record.disk import Reserve, WriteBacklog
 from fieldwatch.record.disk.backlog import WriteQueue
-from fieldwatch.record.disk.reserve import FOR_LAST_WORDS, FOR_ROWS, RESERVE
-from fieldwatch.record.durable import Durable
+from fieldwatch.record.disk.reserve import FINAL_BYTES, RESERVE, ROWS_BYTES
+from fieldwatch.record.durable import SyncTracker
 
 
 class Disk:
@@ -38,7 +38,7 @@ class Kept:
     def __init__(self, disk, rows):
         self.disk, self.rows, self.whole = disk, rows, True
 
-    def give(self, nbytes):
+    def give_up(self, nbytes):
         given, self.rows = min(self.rows, nbytes), max(0, self.rows - nbytes)
         self.disk.free += given
         self.whole = self.whole and not given
@@ -96,10 +96,10 @@ def test_what_waits_is_written_in_order_when_there_is_room(make):
     assert (waiting.rows, waiting.pause.rows) == (5, 5)
     pause = waiting.pause
     disk.free = 20
-    waiting.tend()
+    waiting.retry()
     assert disk.files["one"] == b"0-one\n1-one\n2-one\n3-one\n"  # as far as there is room
     disk.free = 1 << 30
-    waiting.tend()
+    waiting.retry()
     assert disk.files["one"] == b"".join(b"%d-one\n" % number for number in range(6))
     assert disk.files["other"] == b"".join(b"%d-other\n" % number for number in range(6))
     assert waiting.pause is None
@@ -124,30 +124,30 @@ def test_rows_use_the_reserve_first_and_nothing_else_does(make):
 def test_the_disk_counts_as_free_only_when_the_reserve_is_back(make):
     disk = Disk(0)
     waiting = make(disk)
-    lane = disk.file("rows")
-    lane.join(waiting)
-    lane.append(b"12345")
+    queue = disk.file("rows")
+    queue.attach(waiting)
+    queue.append(b"12345")
     disk.free = 10  # enough for the row, and not for what is reserved
-    waiting.tend()
+    waiting.retry()
     assert disk.files["rows"] == b"12345"
     assert waiting.pause is not None
     disk.free = 1 << 30
-    waiting.tend()
+    waiting.retry()
     assert waiting.pause is None
 
 
 def test_too_much_is_an_error_and_optional_things_are_dropped_and_counted(make):
     disk = Disk(0)
     waiting = make(disk, limit=100, optional_limit=30)
-    lane = disk.file("rows")
-    lane.join(waiting)
+    queue = disk.file("rows")
+    queue.attach(waiting)
     for _ in range(5):
-        lane.append(b"p" * 10, optional=True)
+        queue.append(b"p" * 10, optional=True)
     assert waiting.pause.dropped == 2
     for _ in range(7):
-        lane.append(b"r" * 10, rows=1)
+        queue.append(b"r" * 10, rows=1)
     with pytest.raises(DiskFull) as raised:
-        lane.append(b"r" * 10, rows=1)
+        queue.append(b"r" * 10, rows=1)
     assert raised.value.errno == errno.ENOSPC
     assert "100 bytes" in str(raised.value)
     assert waiting.close() == (7, 100)
@@ -157,41 +157,41 @@ def test_too_much_is_an_error_and_optional_things_are_dropped_and_counted(make):
 def test_errors_that_do_not_pass_are_raised_at_once(make, number):
     disk = Disk(0)
     disk.errno = number
-    lane = disk.file("rows")
-    lane.join(make(disk))
+    queue = disk.file("rows")
+    queue.attach(make(disk))
     with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
-        lane.append(b"x")
+        queue.append(b"x")
     assert raised.value.errno == number
-    assert not lane.waiting
+    assert not queue.waiting
 
 
 def test_optional_work_is_left_out_and_last_words_use_what_is_left(make):
     disk = Disk(0)
     waiting = make(disk, rows=8)
-    lane = disk.file("crash")
+    queue = disk.file("crash")
 
     def work():
-        lane.append(b"words!")
+        queue.append(b"words!")
 
     assert waiting.try_optional(work) is False
     assert waiting.pause.dropped == 1
-    waiting.insist(work)
+    waiting.run_required(work)
     assert disk.files["crash"] == b"words!"
     with pytest.raises(OSError, match="No space left"):
-        waiting.insist(work)
+        waiting.run_required(work)
 
 
 def test_the_reserve_has_real_blocks_gives_them_up_in_pieces_and_is_gone_at_the_end(tmp_path):
     reserve, path = Reserve(tmp_path), tmp_path / RESERVE
-    whole = FOR_ROWS + FOR_LAST_WORDS
+    whole = ROWS_BYTES + FINAL_BYTES
     assert path.stat().st_size == whole
     assert path.stat().st_blocks * 512 >= whole
     pieces = 0
-    while reserve.give(1):
+    while reserve.give_up(1):
         pieces += 1
-    assert pieces == FOR_ROWS // (256 << 10)
-    assert path.stat().st_size == FOR_LAST_WORDS  # rows never take what is for last words
-    assert path.stat().st_blocks * 512 <= FOR_LAST_WORDS + 65536
+    assert pieces == ROWS_BYTES // (256 << 10)
+    assert path.stat().st_size == FINAL_BYTES  # rows never take what is for last words
+    assert path.stat().st_blocks * 512 <= FINAL_BYTES + 65536
     assert reserve.take()
     reserve.release()
     assert path.stat().st_size == 0
@@ -209,7 +209,7 @@ def test_a_reserve_follows_no_link_and_takes_over_what_a_killed_process_left(tmp
     assert precious.read_bytes() == b"photo"
     (tmp_path / "run" / RESERVE).write_bytes(b"left")
     reserve = Reserve(tmp_path / "run")
-    assert (tmp_path / "run" / RESERVE).stat().st_size == FOR_ROWS + FOR_LAST_WORDS
+    assert (tmp_path / "run" / RESERVE).stat().st_size == ROWS_BYTES + FINAL_BYTES
     reserve.close()
 
 
@@ -218,7 +218,7 @@ def test_no_room_for_the_reserve_is_an_error_that_passes_and_leaves_nothing(tmp_
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DiskFull, match=f"{FOR_ROWS + FOR_LAST_WORDS:,} bytes") as raised:
+    with pytest.raises(DiskFull, match=f"{ROWS_BYTES + FINAL_BYTES:,} bytes") as raised:
         Reserve(tmp_path)
     assert lacks_space(raised.value)
     assert list(tmp_path.iterdir()) == []
@@ -258,7 +258,7 @@ def test_what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_is_beli
 def test_bytes_that_a_failed_sync_lost_for_good_are_an_error_from_then_on(tmp_path, monkeypatch):
     path = tmp_path / "rows"
     path.write_bytes(b"before\n")
-    durable = Durable(path, 7)
+    durable = SyncTracker(path, 7)
     with path.open("ab", buffering=0) as file:
         file.write(b"0\n")
         durable.wrote(b"0\n")

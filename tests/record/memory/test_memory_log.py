@@ -70,6 +70,6 @@ def test_a_damaged_line_is_left_out_and_named(tmp_path, line, problem):
     path.write_text(f'{line}\n{{"step": 3, "allocated": 1, "reserved": 1}}\n')
     damage = DamageTally()
     assert [one["step"] for one in read_memory_log(tmp_path, damage)] == [3]
-    (found,) = damage.found
+    (found,) = damage.entries
     assert (found.lines, found.first) == (1, 1)
     assert problem in found.problem

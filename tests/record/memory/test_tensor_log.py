@@ -166,7 +166,7 @@ def test_a_log_of_one_cut_snapshot_has_no_rows(tmp_path):
     path.write_text(ORIGINAL[: ORIGINAL.index("Data Types")])
     table = read_tensor_log(path)
     assert (len(table), table.dropped, table.truncated) == (0, (40000,), True)
-    assert len(table.standing()) == 0
+    assert len(table.valid()) == 0
 
 
 def test_a_list_that_the_writer_always_leaves_out_is_not_missed(tmp_path):
@@ -210,18 +210,18 @@ def test_iterations_that_go_back_start_a_segment_and_the_later_one_stands(tmp_pa
     path.write_text("".join(map(original, (50, 100, 150, 100, 150, 200))))
     table = read_tensor_log(path)
     assert table.segments.tolist() == [0, 0, 0, 1, 1, 1]
-    standing = table.standing()
-    assert standing.iterations.tolist() == [50, 100, 150, 200]
-    assert standing.segments.tolist() == [0, 1, 1, 1]
-    assert standing.snapshot(1).iteration == 100
+    valid = table.valid()
+    assert valid.iterations.tolist() == [50, 100, 150, 200]
+    assert valid.segments.tolist() == [0, 1, 1, 1]
+    assert valid.snapshot(1).iteration == 100
 
 
 def test_numbers_that_cannot_be_true_are_told(tmp_path):
-    path = tmp_path / "odd.log"
+    path = tmp_path / "implausible.log"
     path.write_text(original(50).replace("8073.40", "-3.00") + original(100).replace("68.70", "nan"))
-    odd = read_tensor_log(path).odd
-    assert any(note.startswith("allocated") and "-3 at iteration 50" in note for note in odd)
-    assert any(note.startswith("gradients") and "nan at iteration 100" in note for note in odd)
+    implausible = read_tensor_log(path).implausible
+    assert any(note.startswith("allocated") and "-3 at iteration 50" in note for note in implausible)
+    assert any(note.startswith("gradients") and "nan at iteration 100" in note for note in implausible)
 
 
 def test_a_time_that_is_none_is_no_error(tmp_path):

@@ -131,7 +131,7 @@ class Watcher:
         if self._manifest is None or self._manifest[0] != made:
             damage = DamageTally()
             self._manifest = made, read_manifest(self.folder, damage)
-            self._manifest_damage = damage.found
+            self._manifest_damage = damage.entries
         return self._manifest[1]
 
     def _follow(self, until: float) -> bool:

@@ -10,7 +10,7 @@ from fieldwatch.record.config.bounds import (
     refuse_out_of_bounds,
 )
 from fieldwatch.record.config.stored import config_from_plain, config_of_run, preset_of_run
-from fieldwatch.record.config.values import ConfigMismatch, config_differences, flat, plain, refuse_mismatch
+from fieldwatch.record.config.values import ConfigMismatch, config_differences, flattened, plain_values, refuse_mismatch
 
 __all__ = [
     "AT_LEAST_ONE",
@@ -23,8 +23,8 @@ __all__ = [
     "config_differences",
     "config_from_plain",
     "config_of_run",
-    "flat",
-    "plain",
+    "flattened",
+    "plain_values",
     "preset_of_run",
     "refuse_mismatch",
     "refuse_out_of_bounds",

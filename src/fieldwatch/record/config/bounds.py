@@ -16,18 +16,18 @@ FRACTION: tuple[str, Callable[[float], bool]] = ("a share from 0 to 1", lambda v
 """Bounds that settings often have; the names of the settings follow: `(*AT_LEAST_ONE, ("steps", "views"))`."""
 
 
-def refuse_out_of_bounds(options: object, *wanted: Bounds) -> None:
+def refuse_out_of_bounds(options: object, *bounds: Bounds) -> None:
     """Refuse the first setting that is out of its bounds; None is in bounds.
 
     Args:
         options: a config, or a part of one.
-        wanted: what each setting has to be. A setting's flag is its name with dashes.
+        bounds: what each setting has to be. A setting's flag is its name with dashes.
 
     Raises:
         InputError: names the flag, the value and the bounds.
     """
-    for words, fits, names in wanted:
-        for name in names:
+    for description, holds, settings in bounds:
+        for name in settings:
             value = getattr(options, name)
-            if value is not None and not fits(value):
-                raise InputError(f"--{name.replace('_', '-')} is {value}: wanted {words}")
+            if value is not None and not holds(value):
+                raise InputError(f"--{name.replace('_', '-')} is {value}: wanted {description}")

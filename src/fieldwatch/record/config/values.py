@@ -13,19 +13,19 @@ class ConfigMismatch(InputError):  # noqa: N818  says what is wrong
     """The stored config and the given one differ; continuing would be another experiment."""
 
 
-def plain(config: Any) -> dict[str, Any]:
+def plain_values(config: Any) -> dict[str, Any]:
     """A config (dataclass or mapping) as plain JSON values; None becomes empty."""
     if config is None:
         return {}
     return orjson.loads(orjson.dumps(config, default=str, option=orjson.OPT_NON_STR_KEYS))
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A nested config with one level of dotted keys."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         inner = _as_config(value)
-        found |= {f"{prefix}{key}": value} if inner is None else flat(inner, f"{prefix}{key}.")
+        found |= {f"{prefix}{key}": value} if inner is None else flattened(inner, f"{prefix}{key}.")
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar, final
 
 from fieldwatch.base import DiskFull, disk_full, lacks_space
-from fieldwatch.record.disk.reserve import FOR_ROWS, Reserve
+from fieldwatch.record.disk.reserve import ROWS_BYTES, Reserve
 
 DISK_FULL: Final = "disk_full"
 """The event at the start of a pause."""
@@ -22,15 +22,15 @@ OPTIONAL_LIMIT: Final = 64 << 20
 """Bytes of pictures and histograms among them. More of these are dropped, and counted."""
 RETRY_SECONDS: Final = 0.5
 """Time between two tries to write what waits."""
-MARGIN: Final = FOR_ROWS
+MARGIN: Final = ROWS_BYTES
 """Bytes that have to be free beside the reserve before the disk counts as free again."""
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(kw_only=True)
 class FullDiskPause:
-    """A stretch of time during which the disk was full.
+    """A period during which the disk was full.
 
     Attributes:
         began: when, on the clock of :class:`WriteBacklog`.
@@ -60,7 +60,7 @@ class _Write:
 
 @final
 class WriteQueue:
-    """One file's own line of waiting writes; without :meth:`join` it writes at once, and errors come through.
+    """The pending writes of one file, in order; without :meth:`attach` it writes at once, and errors come through.
 
     Args:
         write: appends to the file, all or nothing.
@@ -68,20 +68,20 @@ class WriteQueue:
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.write = write
-        self.waiting = deque[_Write]()
+        self.pending = deque[_Write]()
         self.from_reserve = False
-        self._room: WriteBacklog | None = None
+        self._backlog: WriteBacklog | None = None
 
-    def join(self, room: "WriteBacklog", *, from_reserve: bool = False) -> None:
+    def attach(self, backlog: "WriteBacklog", *, from_reserve: bool = False) -> None:
         """Let what a full disk refuses wait.
 
         Args:
-            room: where.
+            backlog: where.
             from_reserve: whether the file may use the blocks that were reserved for rows.
         """
-        self._room = room
+        self._backlog = backlog
         self.from_reserve = from_reserve
-        room.add(self)
+        backlog.add(self)
 
     def append(self, data: bytes, *, rows: int = 0, optional: bool = False) -> None:
         """Write, or wait.
@@ -95,23 +95,23 @@ class WriteQueue:
             DiskFull: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
-        if self._room is None:
+        if self._backlog is None:
             self.write(data)
         else:
-            self._room.write(self, data, rows=rows, optional=optional)
+            self._backlog.write(self, data, rows=rows, optional=optional)
 
     @property
     def nbytes(self) -> int:
         """Bytes that wait to be appended."""
-        return sum(len(one.data) for one in self.waiting)
+        return sum(len(write.data) for write in self.pending)
 
 
 @final
 class WriteBacklog:
-    """The waiting writes of one run, a lane per file. Any thread may write.
+    """The waiting writes of one run, a queue per file. Any thread may write.
 
     While the disk has no room (ENOSPC, EDQUOT), the journal and the events first use up the reserve; then all writes
-    wait in memory. Each lane keeps its order: nothing is lost or written twice. The disk counts as free again when
+    wait in memory. Each queue keeps its order: nothing is lost or written twice. The disk counts as free again when
     everything is written and the reserve is whole.
 
     Args:
@@ -122,7 +122,7 @@ class WriteBacklog:
         clock: seconds that only ever go forward.
 
     Attributes:
-        pause: the present stretch without room; None while there is room.
+        pause: the present period without room; None while there is room.
     """
 
     def __init__(
@@ -140,48 +140,48 @@ class WriteBacklog:
         self._clock = clock
         self._limit = LIMIT if limit is None else limit
         self._optional_limit = OPTIONAL_LIMIT if optional_limit is None else optional_limit
-        self._lanes: list[WriteQueue] = []
+        self._queues: list[WriteQueue] = []
         self._nbytes = 0
-        self._optional = 0
+        self._optional_nbytes = 0
         self._lock = threading.RLock()
-        self._next_try = 0.0
+        self._next_retry = 0.0
         self._closed = False
 
     @property
     def rows(self) -> int:
         """Rows of the journal that wait at this moment."""
         with self._lock:
-            return sum(one.rows for lane in self._lanes for one in lane.waiting)
+            return sum(write.rows for queue in self._queues for write in queue.pending)
 
     @property
     def nbytes(self) -> int:
         """Bytes that wait at this moment."""
         return self._nbytes
 
-    def add(self, lane: WriteQueue) -> None:
-        """Take a lane in; done by :meth:`WriteQueue.join`."""
+    def add(self, queue: WriteQueue) -> None:
+        """Take a queue in; done by :meth:`WriteQueue.join`."""
         with self._lock:
-            self._lanes.append(lane)
+            self._queues.append(queue)
 
-    def write(self, lane: WriteQueue, data: bytes, *, rows: int, optional: bool) -> None:
-        """Write to a lane's file, or keep it; see :meth:`WriteQueue.append`.
+    def write(self, queue: WriteQueue, data: bytes, *, rows: int, optional: bool) -> None:
+        """Write to a queue's file, or keep it; see :meth:`WriteQueue.append`.
 
         Raises:
             DiskFull: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
         with self._lock:
-            if lane.waiting or not self._wrote(lane, data):
-                self._keep(lane, _Write(data=data, rows=rows, optional=optional))
+            if queue.pending or not self._try_write(queue, data):
+                self._keep(queue, _Write(data=data, rows=rows, optional=optional))
 
-    def tend(self) -> None:
+    def retry(self) -> None:
         """Try again to write what waits, if it is time to, and to take the reserve back; costs nothing otherwise."""
-        if self.pause is not None and self._clock() >= self._next_try:
+        if self.pause is not None and self._clock() >= self._next_retry:
             with self._lock:
                 self._drain()
-                self._next_try = self._clock() + RETRY_SECONDS
+                self._next_retry = self._clock() + RETRY_SECONDS
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write everything that waits, now.
 
         Raises:
@@ -195,7 +195,7 @@ class WriteBacklog:
             if self._nbytes:
                 raise disk_full(self._folder, f"{self.rows} rows and {self._nbytes:,} bytes in all wait for free space")
 
-    def try_optional(self, work: Callable[[], object]) -> bool:
+    def try_optional(self, action: Callable[[], object]) -> bool:
         """Do something that needs space and can be left out; False, and counted as dropped, where there is none.
 
         Raises:
@@ -203,34 +203,34 @@ class WriteBacklog:
             OSError: the system refused for another reason.
         """
         try:
-            work()
+            action()
         except OSError as error:
             if isinstance(error, DiskFull) or not lacks_space(error):
                 raise
             with self._lock:
-                self._begun().dropped += 1
+                self._begin_pause().dropped += 1
             return False
         return True
 
-    def insist(self, work: Callable[[], Answer]) -> Answer:
-        """Do something that cannot wait, such as last words: on a full disk in all that is left of the reserve.
+    def run_required(self, action: Callable[[], Result]) -> Result:
+        """Do something that cannot wait, such as the final writes of a run: on a full disk in all that is left of the reserve.
 
         Args:
-            work: may be called twice.
+            action: may be called twice.
 
         Raises:
             DiskFull, OSError: there is no room even then, or the system refused for another reason.
         """
         if self.pause is None:
             try:
-                return work()
+                return action()
             except OSError as error:
                 if not lacks_space(error):
                     raise
         with self._lock:
-            self._begun()
+            self._begin_pause()
             self._reserve.release()
-        return work()
+        return action()
 
     def close(self) -> tuple[int, int]:
         """Write what can be written, and delete the reserve.
@@ -245,30 +245,30 @@ class WriteBacklog:
                 self._drain()
             return self.rows, self._nbytes
 
-    def _wrote(self, lane: WriteQueue, data: bytes) -> bool:
+    def _try_write(self, queue: WriteQueue, data: bytes) -> bool:
         """Write, in the reserve's blocks if need be; False where there is no room."""
         while True:
             try:
-                lane.write(data)
+                queue.write(data)
             except OSError as error:
                 if not lacks_space(error):
                     raise
-                self._begun()
+                self._begin_pause()
             else:
                 return True
-            if not (lane.from_reserve and self._reserve.give(len(data))):
+            if not (queue.from_reserve and self._reserve.give_up(len(data))):
                 return False
 
-    def _begun(self) -> FullDiskPause:
+    def _begin_pause(self) -> FullDiskPause:
         if self.pause is None:
             self.pause = FullDiskPause(began=self._clock())
-            self._next_try = self._clock() + RETRY_SECONDS
+            self._next_retry = self._clock() + RETRY_SECONDS
         return self.pause
 
-    def _keep(self, lane: WriteQueue, write: _Write) -> None:
-        pause = self._begun()
+    def _keep(self, queue: WriteQueue, write: _Write) -> None:
+        pause = self._begin_pause()
         nbytes = len(write.data)
-        if write.optional and self._optional + nbytes > self._optional_limit:
+        if write.optional and self._optional_nbytes + nbytes > self._optional_limit:
             pause.dropped += 1
             return
         if self._nbytes + nbytes > self._limit:
@@ -278,7 +278,7 @@ class WriteBacklog:
                 f"the disk has been full for {since:.0f} s; expected at most {self._limit:,} bytes of the record to "
                 f"wait in memory, got {self._nbytes + nbytes:,}: free space, then resume the run",
             )
-        lane.waiting.append(write)
+        queue.pending.append(write)
         self._count(write, 1)
         pause.rows += write.rows
         pause.writes += 1
@@ -286,24 +286,24 @@ class WriteBacklog:
 
     def _count(self, write: _Write, sign: int) -> None:
         self._nbytes += sign * len(write.data)
-        self._optional += sign * len(write.data) * write.optional
+        self._optional_nbytes += sign * len(write.data) * write.optional
 
     def _drain(self) -> None:
         """Write what waits, as far as there is room; the pause is over when all is written and the reserve is whole."""
-        for lane in self._lanes:
-            while lane.waiting and self._wrote(lane, lane.waiting[0].data):
-                self._count(lane.waiting.popleft(), -1)
+        for queue in self._queues:
+            while queue.pending and self._try_write(queue, queue.pending[0].data):
+                self._count(queue.pending.popleft(), -1)
         if self.pause is None or self._nbytes:
             return
-        if self._closed or self._reserve.take(beyond=MARGIN):
+        if self._closed or self._reserve.refill(beyond=MARGIN):
             self.pause.seconds = self._clock() - self.pause.began
             self.pause.over = True
             self.pause = None
 
 
-def try_optional(waiting: WriteBacklog | None, work: Callable[[], object]) -> bool:
+def try_optional(waiting: WriteBacklog | None, action: Callable[[], object]) -> bool:
     """Do what :meth:`WriteBacklog.try_optional` does, where there is one; else do it, and let errors come through."""
     if waiting is not None:
-        return waiting.try_optional(work)
-    work()
+        return waiting.try_optional(action)
+    action()
     return True

@@ -10,10 +10,10 @@ from fieldwatch.base import disk_full, lacks_space
 
 RESERVE: Final = ".reserve"
 """The file's name in a run folder."""
-FOR_ROWS = 2 << 20
-FOR_LAST_WORDS = 2 << 20
+ROWS_BYTES = 2 << 20
+FINAL_BYTES = 2 << 20
 """Bytes for the journal and the events of a full disk, and for ``run.json``, the crash folder and the last events."""
-_PIECE: Final = 256 << 10
+_CHUNK_BYTES: Final = 256 << 10
 """Bytes that are given up at a time, at least."""
 
 
@@ -26,25 +26,25 @@ class Reserve:
 
     Args:
         folder: the run folder; this process alone writes into it.
-        rows: bytes that :meth:`give` gives up for rows; None for :data:`FOR_ROWS`.
-        last_words: bytes that only :meth:`release` gives up.
+        row_bytes: bytes that :meth:`give_up` gives up for rows; None for :data:`ROWS_BYTES`.
+        final_bytes: bytes that only :meth:`release` gives up.
 
     Raises:
         DiskFull: there is no room for it.
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, *, rows: int | None = None, last_words: int = FOR_LAST_WORDS) -> None:
+    def __init__(self, folder: Path, *, row_bytes: int | None = None, final_bytes: int = FINAL_BYTES) -> None:
         self.path = folder / RESERVE
-        self._whole = (FOR_ROWS if rows is None else rows) + last_words
-        self._floor = last_words
+        self._whole = (ROWS_BYTES if row_bytes is None else row_bytes) + final_bytes
+        self._final_bytes = final_bytes
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(self.path.lstat().st_mode):
                 self.path.unlink()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o644)  # what a killed process left is used again
         self._size = 0
-        if not self.take():
+        if not self.refill():
             self.close()
             raise disk_full(
                 folder,
@@ -57,7 +57,7 @@ class Reserve:
         """Whether all of it is there."""
         return self._size >= self._whole
 
-    def take(self, *, beyond: int = 0) -> bool:
+    def refill(self, *, beyond: int = 0) -> bool:
         """Take what is missing; False where the disk has no room for it.
 
         Args:
@@ -74,15 +74,15 @@ class Reserve:
         self._size = self._whole
         return True
 
-    def give(self, nbytes: int) -> bool:
+    def give_up(self, nbytes: int) -> bool:
         """Give up room for so many bytes of rows; False where all of that has been given up."""
-        if self._size <= self._floor:
+        if self._size <= self._final_bytes:
             return False
-        self._shrink(max(self._floor, self._size - max(_PIECE, nbytes)))
+        self._shrink(max(self._final_bytes, self._size - max(_CHUNK_BYTES, nbytes)))
         return True
 
     def release(self) -> None:
-        """Give up all that is left, for last words."""
+        """Give up all that is left, for the final writes of a run."""
         self._shrink(0)
 
     def close(self) -> None:

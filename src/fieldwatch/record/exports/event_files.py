@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldwatch.record.charts.layout import default_layout
-from fieldwatch.record.config.values import flat
+from fieldwatch.record.config.values import flattened
 from fieldwatch.record.exports.wide import ExportSource, WideBatch, batches
 from fieldwatch.record.manifest import Manifest
 from fieldwatch.record.metric import Axis
@@ -27,14 +27,14 @@ def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
     began = _start(source.manifest)
     clock = [began]
     sink = TensorBoard(out, clock=lambda: clock[0])
-    recorded = [name for outline in source.seen.values() for name in outline.columns]
+    recorded = [name for outline in source.outlines.values() for name in outline.columns]
     shown = dict.fromkeys(metric for name in recorded if (metric := source.catalogue.find(name)) is not None)
     if shown:
         sink.layout(default_layout(shown))
-    sink.config(flat(source.manifest.config), {})
+    sink.config(flattened(source.manifest.config), {})
     rows: dict[Axis, int] = {}
     for axis, batch in batches(source):
-        for block in _blocks(axis, tuple(source.seen[axis].columns), batch):
+        for block in _blocks(axis, tuple(source.outlines[axis].columns), batch):
             if not rows:  # the sink counts back from the last row of its first block
                 clock[0] = began + float(block.seconds[-1])
             sink(block)
@@ -56,12 +56,12 @@ def _blocks(axis: Axis, columns: tuple[str, ...], batch: WideBatch) -> Iterator[
     """Yield a batch as blocks of rows that recorded the same metrics."""
     borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
     for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):
-        there = np.flatnonzero(batch.present[:, start])
+        present = np.flatnonzero(batch.present[:, start])
         yield Block(
             axis=axis,
-            columns=tuple(columns[i] for i in there),
+            columns=tuple(columns[i] for i in present),
             steps=batch.steps[start:stop],
             seconds=batch.seconds[start:stop],
             positions=batch.positions[start:stop],
-            values=np.ascontiguousarray(batch.values[there, start:stop].T),
+            values=np.ascontiguousarray(batch.values[present, start:stop].T),
         )

@@ -4,7 +4,7 @@ from fieldwatch.record.memory.memory_log import MEMORY_LOG, MemoryLog, read_memo
 from fieldwatch.record.memory.profile_names import PROFILE_ROOTS, ProfileNames, profile_tag
 from fieldwatch.record.memory.tensor_log import LargeTensor, TensorLog, TensorSnapshot
 from fieldwatch.record.memory.tensor_reading import read_tensor_log
-from fieldwatch.record.memory.tensor_table import TensorLogTable, standing
+from fieldwatch.record.memory.tensor_table import TensorLogTable, valid_rows
 
 __all__ = [
     "MEMORY_LOG",
@@ -18,5 +18,5 @@ __all__ = [
     "profile_tag",
     "read_memory_log",
     "read_tensor_log",
-    "standing",
+    "valid_rows",
 ]

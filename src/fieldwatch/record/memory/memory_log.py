@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 import orjson
 
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.lines import checked_lines, sealed
-from fieldwatch.record.segments import PART, SegmentedFile, segment_in
+from fieldwatch.record.lines import add_checksum, checked_lines
+from fieldwatch.record.segments import SEGMENT_KEY, SegmentedFile, segment_in
 
 MEMORY_LOG = "memory.jsonl"
 _COUNTS = ("step", "allocated", "reserved")
@@ -40,37 +40,37 @@ class MemoryLog(SegmentedFile):
             raise ValueError(
                 f"a census {problem}: wanted at least step, allocated and reserved (bytes) as whole numbers"
             )
-        self._file.append(sealed(orjson.dumps({**census, **self.part})))
+        self._file.append(add_checksum(orjson.dumps({**census, **self.segment_fields})))
 
 
-def read_memory_log(place: Path | str, damage: DamageTally | None = None) -> list[dict[str, Any]]:
+def read_memory_log(location: Path | str, damage: DamageTally | None = None) -> list[dict[str, Any]]:
     """Return the censuses that stand, in order; a missing file is empty, a torn last line was not written.
 
     Args:
-        place: the run's folder, or the file itself.
+        location: the run's folder, or the file itself.
         damage: counts the damaged lines, which are left out.
     """
-    place = Path(place)
-    path = place / MEMORY_LOG if place.is_dir() else place
+    location = Path(location)
+    path = location / MEMORY_LOG if location.is_dir() else location
     tally = DamageTally() if damage is None else damage
-    kept: list[dict[str, Any]] = []
-    known = 1
+    censuses: list[dict[str, Any]] = []
+    segment_number = 1
     for _, line, _ in checked_lines(path, _problem_of, tally):
         segment = segment_in(line)
-        if segment is not None and ("segment" in line or segment.number > known):
-            known = max(known, segment.number)
-            kept = [census for census in kept if census["step"] < segment.resume]
-        line.pop(PART, None)
+        if segment is not None and ("segment" in line or segment.number > segment_number):
+            segment_number = max(segment_number, segment.number)
+            censuses = [census for census in censuses if census["step"] < segment.resume]
+        line.pop(SEGMENT_KEY, None)
         if "segment" not in line:
-            kept.append(line)
-    return kept
+            censuses.append(line)
+    return censuses
 
 
 def _problem_of(line: Any) -> str:
     """Say why a parsed line is neither a census nor a segment; nothing if it is one."""
     if not _is_mapping(line):
         return "is not a census"
-    if ("segment" in line or PART in line) and segment_in(line) is None:
+    if ("segment" in line or SEGMENT_KEY in line) and segment_in(line) is None:
         return "is not a segment marker"
     if "segment" in line:
         return ""

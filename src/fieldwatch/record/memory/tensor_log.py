@@ -11,7 +11,7 @@ from typing import Self
 
 from fieldwatch.base import InputError, open_for_append, output_path
 from fieldwatch.record.disk.backlog import WriteBacklog, WriteQueue
-from fieldwatch.record.lines import write_whole
+from fieldwatch.record.lines import write_all
 
 RULE = "=" * 80
 TOP = 5
@@ -115,7 +115,7 @@ class TensorLog:
             raise
         if self._size < self.path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
-        self._lane = WriteQueue(self._write)
+        self._queue = WriteQueue(self._write)
 
     @classmethod
     def in_folder(cls, run: Path | str, now: datetime) -> Self:
@@ -129,11 +129,11 @@ class TensorLog:
             ValueError: see :func:`format_snapshot`.
             OSError: the system refused (disk full); the file is as it was before.
         """
-        self._lane.append(format_snapshot(snapshot).encode())
+        self._queue.append(format_snapshot(snapshot).encode())
 
-    def defer_to(self, waiting: WriteBacklog) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let snapshots that a full disk refuses wait there."""
-        self._lane.join(waiting)
+        self._queue.attach(backlog)
 
     def flush(self, *, fsync: bool = False) -> None:
         """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
@@ -145,7 +145,7 @@ class TensorLog:
         self._file.close()
 
     def _write(self, text: bytes) -> None:
-        write_whole(self._file.fileno(), text, self._size)
+        write_all(self._file.fileno(), text, self._size)
         self._size += len(text)
 
     def __enter__(self) -> Self:

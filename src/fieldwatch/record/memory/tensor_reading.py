@@ -16,9 +16,9 @@ from fieldwatch.record.memory.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED
 from fieldwatch.record.memory.tensor_table import Floats, TensorLogTable
 
 _BLANK = b"\r\n\t ="
-_MOST_NAMES = 256
-_CHUNK = 8192
-_LOOKS = (
+_MAX_NAMES = 256
+_CHUNK_SNAPSHOTS = 8192
+_OTHER_FORMATS = (
     (b"\x80", "a pickle; `fieldwatch memory` reads those of torch.cuda.memory"),
     (b"\x1f\x8b", "compressed with gzip; unpack it first"),
     (b"PK\x03\x04", "a zip file; unpack it first"),
@@ -35,8 +35,8 @@ class NotATensorLog(InputError):  # noqa: N818  says what the file is
 def read_tensor_log(path: Path | str) -> TensorLogTable:
     """Read a tensor log: ours, the original profiler's, with Unix or Windows line ends, any threshold, any category.
 
-    A snapshot counts when nothing of it is missing; others are left out and told (``dropped``, ``truncated``), never
-    read as zeros. The list of the largest tensors may be absent where the writer leaves it out throughout.
+    A snapshot counts when nothing of it is missing; others are left out and reported (``dropped``, ``truncated``),
+    never read as zeros. The list of the largest tensors may be absent where the writer leaves it out throughout.
 
     Raises:
         OSError: the file cannot be read.
@@ -46,19 +46,21 @@ def read_tensor_log(path: Path | str) -> TensorLogTable:
     if not path.stat().st_size:
         raise NotATensorLog(f"{path} is empty: a tensor log gets its first snapshot at the first profiled iteration")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        table = _Reading(text).table(path)
+        table = _LogParser(text).table(path)
         if not len(table) and not table.dropped:
             wanted = "'Iteration 50 | 2026-01-29 13:36:21' under a ruled line, and so on"
-            raise NotATensorLog(f"{path} is no tensor log: it {_looks(text[:512])}. Wanted snapshots: {wanted}")
+            raise NotATensorLog(
+                f"{path} is no tensor log: it {_describe_format(text[:512])}. Wanted snapshots: {wanted}"
+            )
     return table
 
 
-class _Reading:
+class _LogParser:
     """One pass over a log's text, in chunks, so that only numbers stay in memory."""
 
     def __init__(self, text: mmap.mmap) -> None:
         self._text = text
-        self._parts: list[dict[str, NDArray[Any]]] = []
+        self._chunks: list[dict[str, NDArray[Any]]] = []
         self._categories = _Sizes()
         self._dtypes = _Sizes()
         self._dropped: list[int] = []
@@ -70,12 +72,14 @@ class _Reading:
     def table(self, path: Path) -> TensorLogTable:
         """Read everything."""
         snapshots = self._snapshots()
-        while chunk := list(islice(snapshots, _CHUNK)):
-            self._take(chunk)
+        while chunk := list(islice(snapshots, _CHUNK_SNAPSHOTS)):
+            self._add_chunk(chunk)
         torn = self._tail()
         last_torn = self._last_is_torn()
-        parts = self._parts or [_columns([])]
-        columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        chunks = self._chunks or [_columns([])]
+        columns: dict[str, Any] = {
+            name: np.concatenate([columns_of_chunk[name] for columns_of_chunk in chunks]) for name in chunks[0]
+        }
         rows = len(columns["iterations"])
         iterations = columns["iterations"]
         table = TensorLogTable(
@@ -93,11 +97,11 @@ class _Reading:
             dropped=tuple(self._dropped),
             truncated=torn or last_torn,
             garbage=self._garbage,
-            odd=_odd(table),
+            implausible=_implausible(table),
         )
 
     def _snapshots(self) -> Iterator[re.Match[bytes]]:
-        """Yield whole snapshots, and look at what stands between them."""
+        """Yield whole snapshots, and note what lies between them."""
         for match in SNAPSHOT.finditer(self._text):
             self._skip(match.start())
             if self._last is not None:
@@ -142,11 +146,11 @@ class _Reading:
         listing = self._last is not None and self._last[12] is not None
         return bool(rest) and (rest[:1].isdigit() if listing else b"Top 5 largest:".startswith(rest[:14]))
 
-    def _take(self, chunk: Sequence[re.Match[bytes]]) -> None:
-        done = sum(len(part["iterations"]) for part in self._parts)
-        self._parts.append(_columns(chunk))
-        self._categories.take(done, [match[7] for match in chunk])
-        self._dtypes.take(done, [match[8] for match in chunk])
+    def _add_chunk(self, chunk: Sequence[re.Match[bytes]]) -> None:
+        done = sum(len(columns_of_chunk["iterations"]) for columns_of_chunk in self._chunks)
+        self._chunks.append(_columns(chunk))
+        self._categories.add(done, [match[7] for match in chunk])
+        self._dtypes.add(done, [match[8] for match in chunk])
 
 
 class _Sizes:
@@ -158,7 +162,7 @@ class _Sizes:
         self._columns: list[NDArray[np.intp]] = []
         self._values: list[Floats] = []
 
-    def take(self, first: int, blocks: list[bytes]) -> None:
+    def add(self, first: int, blocks: list[bytes]) -> None:
         """Take the lines of some snapshots in, of which the first is row ``first``.
 
         Raises:
@@ -174,9 +178,9 @@ class _Sizes:
         self._rows.append(np.repeat(np.arange(first, first + len(blocks)), counts))
         self._columns.append(np.array([codes.setdefault(name, len(codes)) for name, _ in found], np.intp))
         self._values.append(np.array([float(value) for _, value in found]))
-        if len(codes) > _MOST_NAMES:
+        if len(codes) > _MAX_NAMES:
             raise NotATensorLog(
-                f"the log names more than {_MOST_NAMES} categories or dtypes, the last {next(reversed(codes))[:40]!r}: "
+                f"the log names more than {_MAX_NAMES} categories or dtypes, the last {next(reversed(codes))[:40]!r}: "
                 f"wanted a handful, such as 'gradients' or 'float32'"
             )
 
@@ -197,25 +201,25 @@ def _columns(chunk: Sequence[re.Match[bytes]]) -> dict[str, NDArray[Any]]:
     integers = {name: np.array([int(text[i]) for text in texts], np.int64) for name, i in whole.items()}
     floats = {name: np.array([float(text[i]) for text in texts], np.float64) for name, i in real.items()}
     spans = np.array([match.span() for match in chunk], np.int64).reshape(-1, 2)
-    return {**integers, **floats, "times": _times([text[1] for text in texts]), "spans": spans}
+    return {**integers, **floats, "times": _parse_times([text[1] for text in texts]), "spans": spans}
 
 
-def _times(texts: Sequence[bytes]) -> NDArray[Any]:
+def _parse_times(texts: Sequence[bytes]) -> NDArray[Any]:
     known = [text.strip().decode() if TIME.fullmatch(text.strip()) else "NaT" for text in texts]
     try:
         return np.array(known, "datetime64[s]")
     except ValueError:  # the 31st of a month that has none
-        return np.array([_time(text) for text in known], "datetime64[s]")
+        return np.array([_parse_time(text) for text in known], "datetime64[s]")
 
 
-def _time(text: str) -> np.datetime64:
+def _parse_time(text: str) -> np.datetime64:
     try:
         return np.datetime64(text, "s")
     except ValueError:
         return np.datetime64("NaT", "s")
 
 
-def _odd(table: TensorLogTable) -> tuple[str, ...]:
+def _implausible(table: TensorLogTable) -> tuple[str, ...]:
     """Say which numbers cannot be true."""
     columns = {"allocated": table.allocated, "reserved": table.reserved, "fragmentation": table.fragmentation}
     found: list[str] = []
@@ -231,9 +235,9 @@ def _odd(table: TensorLogTable) -> tuple[str, ...]:
     return tuple(found[:10])
 
 
-def _looks(start: bytes) -> str:
+def _describe_format(start: bytes) -> str:
     """Say what a file looks like that is no tensor log."""
-    for magic, what in _LOOKS:
+    for magic, what in _OTHER_FORMATS:
         if start.startswith(magic):
             return f"looks like {what}"
     if not start.strip():

@@ -36,7 +36,7 @@ class TensorLogTable:
         dropped: iterations of snapshots that are damaged or cut off and were left out; -1 where even that is torn.
         truncated: whether the last snapshot of the file is among them.
         garbage: how many bytes between snapshots are none of the log's.
-        odd: what cannot be true (a negative or non-finite number), one sentence each, at most ten.
+        implausible: what cannot be true (a negative or non-finite number), one sentence each, at most ten.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class TensorLogTable:
     dropped: tuple[int, ...] = ()
     truncated: bool = False
     garbage: int = 0
-    odd: tuple[str, ...] = ()
+    implausible: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.iterations)
@@ -89,21 +89,21 @@ class TensorLogTable:
             largest=largest_of(match[12] or b""),
         )
 
-    def standing(self) -> "TensorLogTable":
+    def valid(self) -> "TensorLogTable":
         """Return the rows that no later segment has gone back over, in ascending order of iteration."""
-        return self.rows(standing(self.iterations))
+        return self.rows(valid_rows(self.iterations))
 
     def rows(self, which: NDArray[np.intp]) -> "TensorLogTable":
         """Return some rows, in the order given."""
-        single = ("iterations", "times", "total_tensors", "allocated", "reserved", "fragmentation")
-        single = (*single, "large_counts", "large_thresholds", "segments", "spans")
-        chosen: dict[str, Any] = {name: getattr(self, name)[which] for name in single}
+        arrays = ("iterations", "times", "total_tensors", "allocated", "reserved", "fragmentation")
+        arrays = (*arrays, "large_counts", "large_thresholds", "segments", "spans")
+        chosen: dict[str, Any] = {name: getattr(self, name)[which] for name in arrays}
         categories = {name: sizes[which] for name, sizes in self.categories.items()}
         dtypes = {name: sizes[which] for name, sizes in self.dtypes.items()}
         return replace(self, **chosen, categories=categories, dtypes=dtypes)
 
 
-def standing(iterations: NDArray[np.int64]) -> NDArray[np.intp]:
+def valid_rows(iterations: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the places of iterations that no later one goes back over: what stands after every resume.
 
     Args:

@@ -45,7 +45,7 @@ class Rewindable(Protocol):
 class Deferrable(Protocol):
     """Can let what a full disk refuses wait. A sink that cannot is dropped when it meets a full disk."""
 
-    def defer_to(self, waiting: WriteBacklog) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let what a full disk refuses wait there from now on."""
         ...
 

@@ -37,11 +37,11 @@ class Csv:
 
     def __call__(self, block: Block) -> None:
         """Write the rows of a block."""
-        shown = visible_columns(block.columns)
-        places = [block.columns.index(name) for name in shown]
-        names = [self._name(name) for name in shown]
+        visible = visible_columns(block.columns)
+        indices = [block.columns.index(name) for name in visible]
+        names = [self._name(name) for name in visible]
         heads = zip(block.steps.tolist(), block.positions.tolist(), block.seconds.tolist(), strict=True)
-        rows = block.values[:, places].tolist()
+        rows = block.values[:, indices].tolist()
         lines = [
             f"{step},{block.axis},{position},{seconds:.6f},{name},{value!r}\n"
             for (step, position, seconds), row in zip(heads, rows, strict=True)
@@ -49,9 +49,9 @@ class Csv:
         ]
         self._file.append("".join(lines))
 
-    def defer_to(self, waiting: WriteBacklog) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
-        self._file.lane.join(waiting)
+        self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""

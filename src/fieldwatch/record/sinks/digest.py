@@ -75,7 +75,7 @@ class Digest:
         """Forget the values, as after a resume; the phases stay."""
         self._history = History(capacity=2 * self._window)
 
-    def take(self, block: Block) -> None:
+    def add(self, block: Block) -> None:
         """Take a block of the step axis in."""
         self._history.extend(block)
 

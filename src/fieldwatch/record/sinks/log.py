@@ -55,17 +55,17 @@ class Log:
             return
         if block.axis == "epoch":
             for row in block.rows():
-                shown = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
-                self._write({"step": row.step, "epoch": row.position} | shown)
+                visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
+                self._write({"step": row.step, "epoch": row.position} | visible)
             return
         start = 0
         while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
             part = _cut(block, slice(start, due + 1))
-            self._digest.take(part)
+            self._digest.add(part)
             self._write(_fields(self._digest.report(part)))
             self._next = (int(block.steps[due]) // self._every + 1) * self._every
             start = due + 1
-        self._digest.take(_cut(block, slice(start, None)))
+        self._digest.add(_cut(block, slice(start, None)))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Write a line about a finding, a refusal, a phase or any other event."""
@@ -73,9 +73,9 @@ class Log:
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
 
-    def defer_to(self, waiting: WriteBacklog) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
-        self._file.lane.join(waiting)
+        self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""

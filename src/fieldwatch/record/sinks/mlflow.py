@@ -63,8 +63,8 @@ class MLflow:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = visible_columns(block.columns)
-        if not len(block) or not shown:
+        visible = visible_columns(block.columns)
+        if not len(block) or not visible:
             return
         if self._start is None:
             self._start = self._clock() - float(block.seconds[-1])
@@ -74,7 +74,7 @@ class MLflow:
             make(_REFUSED.sub("_", name), row.values[name], int(1000 * (start + row.seconds)), row.position)
             for row in block.rows()
             if row.position > self._skip[block.axis]
-            for name in shown
+            for name in visible
         ]
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
         self._log(metrics)
@@ -91,7 +91,8 @@ class MLflow:
         now = int(1000 * self._clock())
         step = max(0, self._logged["step"])
         metrics = [
-            entities.Metric(_REFUSED.sub("_", f"Final/{name}"), one, now, step) for name, one in final_metrics.items()
+            entities.Metric(_REFUSED.sub("_", f"Final/{name}"), value, now, step)
+            for name, value in final_metrics.items()
         ]
         self._client.log_batch(run, metrics=metrics, params=params)
 

@@ -39,14 +39,14 @@ class ScalarRows:
     """
 
     def __init__(self, tags: tuple[str, ...]) -> None:
-        ones, twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
-        places = np.flatnonzero(ones != twos)
-        length = len(ones)
-        self._wall, self._step, self._values = np.split(places + 12, [8, 8 + _STEP_BYTES])
+        with_ones, with_twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
+        varying = np.flatnonzero(with_ones != with_twos)
+        length = len(with_ones)
+        self._wall, self._step, self._values = np.split(varying + 12, [8, 8 + _STEP_BYTES])
         self._length = length
         self._frame = np.zeros(length + 16, np.uint8)
         self._frame[:12] = np.frombuffer(frame_head(length), np.uint8)
-        self._frame[12:-4] = ones
+        self._frame[12:-4] = with_ones
 
     def __call__(self, wall: NDArray[np.float64], steps: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
         """Return the framed records of all rows; wall times in seconds since 1970.

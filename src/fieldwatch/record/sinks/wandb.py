@@ -55,14 +55,14 @@ class Wandb:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = visible_columns(block.columns)
-        if not len(block) or not shown:
+        visible = visible_columns(block.columns)
+        if not len(block) or not visible:
             return
         run = self._open()
-        self._declare_axis(block.axis, shown)
+        self._declare_axis(block.axis, visible)
         for row in block.rows():
             if row.position > self._skip[block.axis]:
-                run.log({block.axis: row.position} | {name: row.values[name] for name in shown})
+                run.log({block.axis: row.position} | {name: row.values[name] for name in visible})
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
         self._save()
 

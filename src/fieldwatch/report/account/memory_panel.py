@@ -113,7 +113,7 @@ def _census_tables(material: Material) -> list[Panel]:
         return []
     damage = DamageTally()
     censuses = read_memory_log(material.folder, damage)
-    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.found]
+    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.entries]
     if not censuses:
         return parts
     last = censuses[-1]

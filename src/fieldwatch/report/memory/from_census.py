@@ -29,7 +29,7 @@ def census_trace(path: Path, label: str) -> MemoryTrace:
     damage = DamageTally()
     censuses = read_memory_log(path, damage)
     if damage and not censuses:
-        raise InputError(f"{path} holds no census that can be read: {damage.found[0].message}")
+        raise InputError(f"{path} holds no census that can be read: {damage.entries[0].message}")
     try:
         return _trace(path, label, censuses)
     except (AttributeError, KeyError, TypeError) as error:

@@ -34,7 +34,7 @@ from fieldwatch.recon.pipelines.video import (
     write_sheet,
 )
 from fieldwatch.record import Terminal
-from fieldwatch.record.config import plain
+from fieldwatch.record.config import plain_values
 from fieldwatch.run import Device
 
 
@@ -222,5 +222,5 @@ def found_json(found: Found) -> dict[str, Any]:
     return {
         "hits": [asdict(hit) for hit in found.hits],
         "by_target": None if found.by_target is None else [asdict(hit) for hit in found.by_target],
-        "agreement": None if agreement is None else plain(asdict(agreement)),
+        "agreement": None if agreement is None else plain_values(asdict(agreement)),
     }

@@ -20,7 +20,7 @@ from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.record import holds_run, read_manifest
-from fieldwatch.record.config import plain
+from fieldwatch.record.config import plain_values
 
 REFINED_PIPELINE = "refined"
 """What run.json of a refinement says as `about.pipeline`."""
@@ -59,7 +59,7 @@ def about_refinement(config: RefineConfig, refinement: Refinement) -> Mapping[st
     return {
         "pipeline": REFINED_PIPELINE,
         "scene": config.name,
-        "coarse": plain(refinement.coarse),
+        "coarse": plain_values(refinement.coarse),
         "mesh": {
             "digest": refinement.mesh_digest,
             "triangles": len(refinement.mesh.faces),
