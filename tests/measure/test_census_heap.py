@@ -26,7 +26,7 @@ def glibc() -> Heap:
 def claims(**tensors):
     ledger = ClaimLedger(CPU)
     for name, tensor in tensors.items():
-        ledger.note(tensor, "data", name, name, name)
+        ledger.note(tensor, "data", name, name)
     return ledger.settled()
 
 

@@ -106,7 +106,7 @@ def test_what_a_segment_voided_stays_void_when_its_line_is_damaged(tmp_path, mak
     assert [event["try"] for event in read_events(tmp_path)] == [2]
     assert [(one.number, one.resume) for one in read_segments(tmp_path)] == [(1, 0), (2, 10)]
     history = read_history(tmp_path)
-    follow(tmp_path).news().apply_to(history)
+    follow(tmp_path).poll().apply_to(history)
 
 
 def test_a_layout_number_that_was_lost_is_not_given_again(tmp_path, make_block):

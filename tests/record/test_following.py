@@ -159,7 +159,7 @@ def test_what_is_no_event_is_left_out_and_named(tmp_path, line):
     (tmp_path / EVENTS).write_text(f'{line}\n{{"kind":"note","step":1}}\n')
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [1]
-    news = follow(tmp_path).news()
+    news = follow(tmp_path).poll()
     assert [event["step"] for event in news.events] == [1]
     for found in (damage.entries, news.damage):
         assert [(one.file, one.lines, one.first) for one in found] == [(EVENTS, 1, 1)]

@@ -146,10 +146,10 @@ def test_components_names_and_views(cpu_scene):
         **{name: N * 4 * int(torch.tensor(shape).prod()) for name, shape in SHAPES.items()},
         "background": 24,
     }
-    views = {held.name: held.views for held in taken.held}
+    views = {held.name: held.views for held in taken.owned_entries}
     assert views["shN"] == 2  # the parameter and its flat view
     assert views["all"] == 7  # the stack of images and six single ones
-    assert [(h.component, h.nbytes, h.shape) for h in taken.held if h.component == "white"] == [
+    assert [(h.component, h.nbytes, h.shape) for h in taken.owned_entries if h.component == "white"] == [
         ("white", 12, (768, 512, 3))
     ]
 

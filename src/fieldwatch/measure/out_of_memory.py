@@ -86,34 +86,36 @@ class OutOfMemoryNotifier:
     def __init__(self, attach: Callable[[Observer], None] = _attach_to_torch) -> None:
         self._attach = attach
         self._attached = False
-        self._ringing = threading.local()
-        self._watches: tuple[OutOfMemorySubscription, ...] = ()  # replaced, never changed: a ring keeps its own
+        self._notifying = threading.local()
+        self._subscriptions: tuple[
+            OutOfMemorySubscription, ...
+        ] = ()  # replaced, never changed: a notification under way keeps its own
 
-    def watch(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
+    def subscribe(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
         """Call ``callback`` from now on, after those that were there before."""
         if not self._attached:
-            self._attach(self.ring)
+            self._attach(self.notify)
             self._attached = True
-        watch = OutOfMemorySubscription(callback, self._detach)
-        self._watches = (*self._watches, watch)
-        return watch
+        subscription = OutOfMemorySubscription(callback, self._detach)
+        self._subscriptions = (*self._subscriptions, subscription)
+        return subscription
 
-    def ring(self, device: int, requested: int, limit: int, free: int) -> None:
+    def notify(self, device: int, requested: int, limit: int, free: int) -> None:
         """Call all; not when one of them runs out of memory itself."""
-        if getattr(self._ringing, "now", False):
+        if getattr(self._notifying, "now", False):
             return
-        self._ringing.now = True
+        self._notifying.now = True
         try:
-            for watch in self._watches:
-                watch.call(FailedAllocation(device=device, requested=requested, limit=limit, free=free))
+            for subscription in self._subscriptions:
+                subscription.call(FailedAllocation(device=device, requested=requested, limit=limit, free=free))
         finally:
-            self._ringing.now = False
+            self._notifying.now = False
 
-    def _detach(self, watch: OutOfMemorySubscription) -> None:
-        self._watches = tuple(other for other in self._watches if other is not watch)
+    def _detach(self, subscription: OutOfMemorySubscription) -> None:
+        self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
 
-_BELL = OutOfMemoryNotifier()
+_NOTIFIER = OutOfMemoryNotifier()
 
 
 def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemorySubscription:
@@ -130,4 +132,4 @@ def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemorySubscription:
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    return _BELL.watch(callback)
+    return _NOTIFIER.subscribe(callback)

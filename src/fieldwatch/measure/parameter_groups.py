@@ -60,18 +60,18 @@ class ParameterGroups:
 
     def rescan(self) -> None:
         """Ask every owner anew which parameters it has."""
-        known = {(id(container), key) for slots in self._slots.values() for container, key in slots}
-        self._slots = {name: _slots_of(owner, known) for name, owner in self._owners.items()}
-        holder = self._refuse_overlap()
-        rest = [
+        previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
+        self._slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
+        group_of = self._refuse_overlap()
+        unwatched = [
             _Slot(group["params"], i)
             for optimizer in self._optimizers
             for group in optimizer.param_groups
             for i, parameter in enumerate(group["params"])
-            if id(parameter) not in holder
+            if id(parameter) not in group_of
         ]
-        if rest:
-            self._slots[OTHER] = rest
+        if unwatched:
+            self._slots[OTHER] = unwatched
 
     def names(self) -> tuple[str, ...]:
         """The groups, in the order they were named."""
@@ -124,48 +124,50 @@ class ParameterGroups:
     def _gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
         names: list[str] = []
         counts: list[int] = []
-        found: list[Tensor] = []
+        gradients: list[Tensor] = []
         for name, slots in self._slots.items():
-            before = len(found)
+            before = len(gradients)
             for container, key in slots:
                 gradient = container[key].grad
                 if gradient is not None:
-                    found.append(gradient)
-            if len(found) > before:
+                    gradients.append(gradient)
+            if len(gradients) > before:
                 names.append(name)
-                counts.append(len(found) - before)
-        return names, counts, found
+                counts.append(len(gradients) - before)
+        return names, counts, gradients
 
     def _refuse_overlap(self) -> dict[int, str]:
-        holder: dict[int, str] = {}
+        group_of: dict[int, str] = {}
         for name in self._slots:
             for parameter in self.read(name):
-                other = holder.setdefault(id(parameter), name)
+                other = group_of.setdefault(id(parameter), name)
                 if other != name:
                     raise ValueError(
                         f"groups {other!r} and {name!r} share a parameter of shape {tuple(parameter.shape)}: "
                         "watch disjoint objects, so that no gradient is counted twice"
                     )
-        return holder
+        return group_of
 
 
-def _slots_of(owner: Owner, known: Collection[tuple[int, Any]]) -> list[_Slot]:
+def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]]) -> list[_Slot]:
     """Where an owner keeps what requires a gradient, or did when it was looked at before."""
     if isinstance(owner, nn.Module):
-        return _module_slots(owner, known)
+        return _module_slots(owner, previous)
     entries: Iterable[tuple[Any, Tensor]] = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
-    return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in known]
+    return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in previous]
 
 
-def _module_slots(module: nn.Module, known: Collection[tuple[int, Any]]) -> list[_Slot]:
+def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> list[_Slot]:
     seen: set[int] = set()
     slots: list[_Slot] = []
-    for part in module.modules():
-        kept: dict[str, Tensor | None] = part.__dict__["_parameters"]  # the dict itself is the slot that survives swaps
-        for key, parameter in kept.items():
+    for submodule in module.modules():
+        parameters: dict[str, Tensor | None] = submodule.__dict__[
+            "_parameters"
+        ]  # the dict itself is the slot that survives swaps
+        for key, parameter in parameters.items():
             if parameter is None or id(parameter) in seen:
                 continue
-            if parameter.requires_grad or (id(kept), key) in known:
+            if parameter.requires_grad or (id(parameters), key) in previous:
                 seen.add(id(parameter))
-                slots.append(_Slot(kept, key))
+                slots.append(_Slot(parameters, key))
     return slots

@@ -40,8 +40,8 @@ class Peaks:
     def leave(self, name: str) -> None:
         """The span that was entered last ends."""
         if self._meter is not None:
-            name, stretch = self._open.pop()
-            self._peaks[name] = max(self._peaks.get(name, 0), self._meter.end(stretch))
+            name, interval = self._open.pop()
+            self._peaks[name] = max(self._peaks.get(name, 0), self._meter.end(interval))
 
     def take(self) -> dict[str, int]:
         """Bytes by span since the last call; a span that is still open will be there next time."""

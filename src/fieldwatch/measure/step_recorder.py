@@ -22,7 +22,7 @@ class StepRecorder:
     def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
         self._ring: DeviceRing | None = None
-        self._settled = False
+        self._device_known = False
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Keep one row, and hand the collected rows over when they are due."""
@@ -31,10 +31,10 @@ class StepRecorder:
             try:
                 ring.write(heading, device_values, host_values)
             except RuntimeError:
-                device_values, strays = _without_strays(device_values, ring.device)
-                if not strays:
+                device_values, host_scalars = _split_by_device(device_values, ring.device)
+                if not host_scalars:
                     raise
-                ring.write(heading, device_values, {**host_values, **strays})
+                ring.write(heading, device_values, {**host_values, **host_scalars})
         if ring.due():
             self.hand_over()
 
@@ -51,16 +51,16 @@ class StepRecorder:
 
     def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing:
         """The ring; the first values of a device decide where it lies, rows of host numbers alone do not."""
-        if self._ring is not None and (self._settled or not device_values):
+        if self._ring is not None and (self._device_known or not device_values):
             return self._ring
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
         self._ring = DeviceRing(device)
-        self._settled = bool(device_values)
+        self._device_known = bool(device_values)
         return self._ring
 
 
-def _without_strays(values: Mapping[str, Tensor], device: torch.device) -> tuple[dict[str, Tensor], dict[str, float]]:
+def _split_by_device(values: Mapping[str, Tensor], device: torch.device) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The values that live on the ring's device, and the others, read."""
-    own = {name: value for name, value in values.items() if value.device == device}
-    return own, {name: float(value) for name, value in values.items() if value.device != device}
+    on_device = {name: value for name, value in values.items() if value.device == device}
+    return on_device, {name: float(value) for name, value in values.items() if value.device != device}

@@ -22,7 +22,7 @@ _LAST_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RecordUpdate:
-    """What a run's record has gained since the last poll. Apply it in the order of the attributes, or by :meth:`apply_to`.
+    """What a run's record has gained since the last poll. Apply it in that order, or by :meth:`apply_to`.
 
     Attributes:
         replaced: the record is another one (a file shrank, or was replaced): forget everything returned before.
@@ -81,7 +81,7 @@ class JournalFollower:
 
         follower, history = JournalFollower(folder), History()
         while True:
-            follower.poll().into(history)
+            follower.poll().apply_to(history)
             ...
             time.sleep(1)
 

@@ -79,7 +79,7 @@ class Account:
         }
         counts = {
             "Large_Tensors/count": float(len(large)),
-            "Tensor_Count/total": float(len(census.held) + len(census.saved)),
+            "Tensor_Count/total": float(len(census.owned_entries) + len(census.saved)),
             "fragmentation_percent": self.idle_percent,
         }
         return {f"{root}/{name}_MB": size / MB for name, size in sizes.items()} | {
@@ -106,7 +106,7 @@ class Account:
         return TensorSnapshot(
             iteration=self.step + 1,
             time=self.time,
-            total_tensors=len(census.held) + len(census.saved),
+            total_tensors=len(census.owned_entries) + len(census.saved),
             allocated=census.allocated / MB,
             reserved=census.reserved / MB,
             fragmentation=self.idle_percent,

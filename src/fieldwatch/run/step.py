@@ -372,7 +372,7 @@ class Step:
 
         most = None if split is not None else most_pieces(batch)
         outputs = context.retry(work, own, step=self, undo=undo, most=most)
-        terms = Terms.joined([(share, terms_of(output)) for share, output in outputs])
+        terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
         sample_loss = torch.cat(known) if len(known) == len(losses) else None

@@ -44,7 +44,7 @@ class Kept:
         self.whole = self.whole and not given
         return given > 0
 
-    def take(self, *, beyond=0):
+    def refill(self, *, beyond=0):
         return self.disk.free >= beyond
 
     def release(self):
@@ -78,7 +78,7 @@ def _as_reserve(disk, rows):
     """A stand-in that passes for a reserve where types are checked."""
     kept = Kept(disk, rows)
     reserve = object.__new__(Reserve)
-    for name in ("give", "take", "release", "close"):
+    for name in ("give_up", "refill", "release", "close"):
         setattr(reserve, name, getattr(kept, name))
     return reserve
 
@@ -87,8 +87,8 @@ def test_what_waits_is_written_in_order_when_there_is_room(make):
     disk = Disk(10)
     waiting = make(disk)
     one, other = disk.file("one"), disk.file("other")
-    one.join(waiting)
-    other.join(waiting)
+    one.attach(waiting)
+    other.attach(waiting)
     for number in range(6):
         one.append(b"%d-one\n" % number, rows=1)
         other.append(b"%d-other\n" % number)
@@ -112,8 +112,8 @@ def test_rows_use_the_reserve_first_and_nothing_else_does(make):
     disk = Disk(0)
     waiting = make(disk, rows=30)
     journal, pictures = disk.file("journal"), disk.file("pictures")
-    journal.join(waiting, from_reserve=True)
-    pictures.join(waiting)
+    journal.attach(waiting, from_reserve=True)
+    pictures.attach(waiting)
     pictures.append(b"x" * 10)
     for _ in range(4):
         journal.append(b"y" * 10, rows=1)
@@ -162,7 +162,7 @@ def test_errors_that_do_not_pass_are_raised_at_once(make, number):
     with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
         queue.append(b"x")
     assert raised.value.errno == number
-    assert not queue.waiting
+    assert not queue.pending
 
 
 def test_optional_work_is_left_out_and_last_words_use_what_is_left(make):
@@ -192,7 +192,7 @@ def test_the_reserve_has_real_blocks_gives_them_up_in_pieces_and_is_gone_at_the_
     assert pieces == ROWS_BYTES // (256 << 10)
     assert path.stat().st_size == FINAL_BYTES  # rows never take what is for last words
     assert path.stat().st_blocks * 512 <= FINAL_BYTES + 65536
-    assert reserve.take()
+    assert reserve.refill()
     reserve.release()
     assert path.stat().st_size == 0
     reserve.close()
@@ -261,7 +261,7 @@ def test_bytes_that_a_failed_sync_lost_for_good_are_an_error_from_then_on(tmp_pa
     durable = SyncTracker(path, 7)
     with path.open("ab", buffering=0) as file:
         file.write(b"0\n")
-        durable.wrote(b"0\n")
+        durable.note_write(b"0\n")
         with monkeypatch.context() as broken:
             broken.setattr(os, "fsync", lambda _file: (_ for _ in ()).throw(OSError(errno.EIO, "lost")))
             with pytest.raises(OSError, match="lost"):

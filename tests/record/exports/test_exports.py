@@ -117,7 +117,7 @@ def test_tensorboard_shows_one_clean_curve(folder, tmp_path):
 
 
 def test_many_batches_and_late_rows_among_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("fieldwatch.record.exports.wide._CELLS", 1)
+    monkeypatch.setattr("fieldwatch.record.exports.wide._BATCH_CELLS", 1)
     Manifest(config={}).write(tmp_path)
     late = np.arange(0, 6000, 7)
     with Journal(tmp_path) as journal:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fieldwatch.measure.census.ledger import Claim
 from fieldwatch.measure.census.reading import Placement, UnownedBlock
 
-IN_USE = "active_allocated"
+ALLOCATED_STATE = "active_allocated"
 """The state of a block that counts as allocated; freed blocks that a stream still uses do not."""
 
 
@@ -58,8 +58,8 @@ class BlockReading:
             covered[i] = covered.get(i, 0) + claim.nbytes
             found.append(block.size)
         rounding = sum(self.blocks[i].size - max(self.blocks[i].requested, n) for i, n in covered.items())
-        loose = {b.address: UnownedBlock(b.size, b.site) for i, b in enumerate(self.blocks) if i not in covered}
-        return Placement(blocks=found, rounding=rounding, loose=loose)
+        unowned = {b.address: UnownedBlock(b.size, b.site) for i, b in enumerate(self.blocks) if i not in covered}
+        return Placement(blocks=found, rounding=rounding, unowned=unowned)
 
 
 def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[AllocatedBlock]:
@@ -72,8 +72,8 @@ def blocks_in_use(segments: Iterable[Mapping[str, Any]], device: int) -> list[Al
     Returns:
         The blocks. Older snapshots give blocks no address: they lie one behind the other from the segment's start.
     """
-    own = [segment for segment in segments if segment.get("device", 0) == device]
-    return sorted(block for segment in own for block in _blocks_of(segment))
+    device_segments = [segment for segment in segments if segment.get("device", 0) == device]
+    return sorted(block for segment in device_segments for block in _blocks_of(segment))
 
 
 def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
@@ -81,7 +81,7 @@ def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
     for block in segment["blocks"]:
         address = block.get("address", address)
         size = block["size"]
-        if block["state"] == IN_USE:
+        if block["state"] == ALLOCATED_STATE:
             yield AllocatedBlock(
                 address, size, min(size, block.get("requested_size", 0)), site_of(block.get("frames", ()))
             )
@@ -91,7 +91,7 @@ def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
 def site_of(frames: Sequence[Mapping[str, Any]]) -> str:
     """The innermost line of a recorded stack that is Python outside torch, such as ``train.py:12 render``."""
     python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
-    own = [frame for frame in python if "/torch/" not in str(frame["filename"]).replace("\\", "/")]
-    for frame in (*own, *python, *frames):
+    device_segments = [frame for frame in python if "/torch/" not in str(frame["filename"]).replace("\\", "/")]
+    for frame in (*device_segments, *python, *frames):
         return f"{frame['filename']}:{frame['line']} {frame['name']}"
     return ""

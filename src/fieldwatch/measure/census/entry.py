@@ -17,10 +17,8 @@ class CensusEntry(NamedTuple):
         component: the watched group or the registered data it belongs to; ``other`` for what an optimizer steps and
             nobody watches, ``stale`` for what an optimizer keeps of parameters that were replaced; for saved
             activations the span in which they were saved.
-        part: inside the component: the name of the parameter, also for its gradient and optimizer state.
         name: the tensor's own name, such as ``means.exp_avg``.
         nbytes: size of the storage; less where another owner holds a part of the same memory.
-        block_bytes: what the allocator spent on it, rounding included; ``nbytes`` where that cannot be known.
         shape: of the tensor that was found first.
         dtype: of that tensor, such as ``float32``.
         views: how many tensors of the owners look at this storage, the first included.
@@ -29,10 +27,8 @@ class CensusEntry(NamedTuple):
 
     kind: Kind
     component: str
-    part: str
     name: str
     nbytes: int
-    block_bytes: int
     shape: tuple[int, ...]
     dtype: str
     views: int

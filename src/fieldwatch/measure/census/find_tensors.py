@@ -10,25 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-Found: TypeAlias = tuple[str, Tensor | NDArray[Any]]
+FoundTensor: TypeAlias = tuple[str, Tensor | NDArray[Any]]
 """Where it was found, and what."""
 
-LIMIT = 100_000
+MAX_OBJECTS = 100_000
 """Objects looked at in one walk; a million-entry list of numbers is no place for tensors."""
 
-_CLOSED = frozenset(
+_LEAF_TYPES = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, bytearray, range, slice),
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.GeneratorType),
     }
 )
-_HIDDEN = ("_parameters", "_buffers", "_modules")
+_MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 """The dicts of a module, left out of a path."""
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 
 
-def contents(value: object, *, limit: int = LIMIT) -> Iterator[Found]:
+def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTensor]:
     """Every tensor and numpy array reachable through containers, dataclasses, modules and plain attributes.
 
     Only built-in containers are iterated, and attributes are read where they lie: a data set that loads on access
@@ -45,21 +45,21 @@ def contents(value: object, *, limit: int = LIMIT) -> Iterator[Found]:
         OverflowError: more than ``limit`` objects; what was found so far has been yielded.
     """
     seen: dict[int, object] = {}
-    waiting: list[tuple[str, object]] = [("", value)]
-    looked = 0
-    while waiting:
-        path, current = waiting.pop()
-        if type(current) in _CLOSED or id(current) in seen or isinstance(current, type):
+    pending: list[tuple[str, object]] = [("", value)]
+    visited = 0
+    while pending:
+        path, current = pending.pop()
+        if type(current) in _LEAF_TYPES or id(current) in seen or isinstance(current, type):
             continue
         seen[id(current)] = current
         if isinstance(current, (Tensor, np.ndarray)):
             yield path, current
             continue
-        looked += 1 + (len(cast("Any", current)) if isinstance(current, _CONTAINERS) else 0)
-        if looked > limit:
+        visited += 1 + (len(cast("Any", current)) if isinstance(current, _CONTAINERS) else 0)
+        if visited > limit:
             raise OverflowError(f"more than {limit} objects, stopped at {path!r}: register the tensors themselves")
         children = _children(cast("object", current))
-        waiting.extend(reversed([(_joined(path, name), child) for name, child in children]))
+        pending.extend(reversed([(_joined(path, name), child) for name, child in children]))
 
 
 def _children(value: object) -> list[tuple[str, object]]:
@@ -67,11 +67,13 @@ def _children(value: object) -> list[tuple[str, object]]:
     found = _attributes(value)
     if isinstance(value, dict):
         built_in: Any = dict  # whatever a subclass made of its items
-        pairs = [(key, child) for key, child in built_in.items(value) if type(child) not in _CLOSED]
-        found += [(str(key) if type(key) in _CLOSED else type(key).__name__, child) for key, child in pairs]
+        pairs = [(key, child) for key, child in built_in.items(value) if type(child) not in _LEAF_TYPES]
+        found += [(str(key) if type(key) in _LEAF_TYPES else type(key).__name__, child) for key, child in pairs]
     elif isinstance(value, _CONTAINERS):
         names: tuple[str, ...] = getattr(cast("object", value), "_fields", ())  # a named tuple's
-        pairs = [(i, child) for i, child in enumerate(_entries(cast("object", value))) if type(child) not in _CLOSED]
+        pairs = [
+            (i, child) for i, child in enumerate(_entries(cast("object", value))) if type(child) not in _LEAF_TYPES
+        ]
         found += [(names[i] if i < len(names) else str(i), child) for i, child in pairs]
     return found
 
@@ -94,7 +96,7 @@ def _attributes(value: object) -> list[tuple[str, object]]:
         found += object.__getattribute__(value, "__dict__").items()
     except AttributeError:  # it has only slots
         return found
-    return [(name, child) for name, child in found if type(child) not in _CLOSED]
+    return [(name, child) for name, child in found if type(child) not in _LEAF_TYPES]
 
 
 @lru_cache(maxsize=1024)
@@ -106,6 +108,6 @@ def _slots(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
 
 
 def _joined(path: str, name: str) -> str:
-    if name in _HIDDEN:
+    if name in _MODULE_DICTS:
         return path
     return f"{path}.{name}" if path else name

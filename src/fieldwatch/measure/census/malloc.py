@@ -65,11 +65,11 @@ class HeapReading:
     def place(self, claims: Sequence[Claim]) -> Placement:
         """Say what malloc spent on each storage. A mapped file or shared memory is none of its own."""
         if self.heap is None:
-            return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, loose=None)
+            return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, unowned=None)
         mapped = self.heap.mapped([c for c in claims if not c.from_torch and c.kind != "saved" and c.span >= PAGE])
-        blocks = [None if claim.address in mapped else self.heap.spent(claim) for claim in claims]
+        blocks = [None if claim.address in mapped else self.heap.block_size(claim) for claim in claims]
         extra = [block - claim.span for claim, block in zip(claims, blocks, strict=True) if block is not None]
-        return Placement(blocks=blocks, rounding=sum(extra), loose=None)
+        return Placement(blocks=blocks, rounding=sum(extra), unowned=None)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Heap:
             trimmable=info.keepcost,
         )
 
-    def spent(self, claim: Claim) -> int:
+    def block_size(self, claim: Claim) -> int:
         """What malloc spent on a storage: with its head and rounding where torch asked malloc, else the bare size.
 
         A piece of its own mapping ends at the end of a page, which no other piece does; its mapping begins at the page
@@ -115,16 +115,16 @@ class Heap:
         spent = end - (claim.address - HEAD) // PAGE * PAGE if end % PAGE == 0 else usable + HEAD // 2
         return spent if claim.span <= usable < claim.span + 2 * PAGE else claim.span
 
-    def mapped(self, suspects: Sequence[Claim]) -> set[int]:
+    def mapped(self, candidates: Sequence[Claim]) -> set[int]:
         """Addresses of storages that lie in a mapped file or in memory shared with other processes."""
-        keys = {(claim.address, claim.span) for claim in suspects}
+        keys = {(claim.address, claim.span) for claim in candidates}
         if not keys <= self._known.keys():
             ranges = _mapped_ranges()
             self._known = {key: any(first <= key[0] < end for first, end in ranges) for key in keys}
         return {address for address, span in keys if self._known[address, span]}
 
 
-class System:
+class ProcessView:
     """The system's view of the process, where the C library cannot be asked."""
 
     def read(self) -> HeapReading:
@@ -134,15 +134,15 @@ class System:
 
 
 @cache
-def heap() -> Heap | System:
+def heap() -> Heap | ProcessView:
     """The process's heap: glibc's where torch draws from it, which is tried out once; else the system's view."""
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"):
-        return System()
+        return ProcessView()
     found = Heap(ctypes.CDLL(None))
     before = found.read().allocated
     probe = torch.empty(_PROBE, dtype=torch.uint8, device="cpu")
     grown = found.read().allocated - before
-    return found if probe.nbytes <= grown < 2 * _PROBE else System()  # not so under jemalloc or tcmalloc
+    return found if probe.nbytes <= grown < 2 * _PROBE else ProcessView()  # not so under jemalloc or tcmalloc
 
 
 def process_memory() -> ProcessMemory:

@@ -52,23 +52,23 @@ class Remembered:
         self.failures = 0
         self.planned: int | None = None
 
-    def take(self, news: RecordUpdate) -> None:
+    def take(self, update: RecordUpdate) -> None:
         """Take in what is new."""
-        if news.replaced:
+        if update.replaced:
             self.__init__()  # another record: everything told so far is of a run that is gone
-        news.apply_to(self.history)
-        if news.rows_from is not None:
+        update.apply_to(self.history)
+        if update.rows_from is not None:
             names = self.history.names()
             last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}
-            self.bands.discard(news.rows_from, last)
+            self.bands.discard(update.rows_from, last)
             self._marks.clear()
             self._began = None
-        if news.events_from is not None:
-            self._go_back(news.events_from, news.events)
-        for block in news.blocks:
+        if update.events_from is not None:
+            self._go_back(update.events_from, update.events)
+        for block in update.blocks:
             self.bands.extend(block)
             self._pace(block)
-        for event in news.events:
+        for event in update.events:
             self._event(event)
 
     @property

@@ -140,10 +140,10 @@ class Watcher:
         self._trouble = ""
         try:
             while more and time.monotonic() < until:
-                news = self._follower.news()
-                self._past.take(news)
-                more = news.more
-                self._damage = news.damage
+                update = self._follower.poll()
+                self._past.take(update)
+                more = update.more
+                self._damage = update.damage
         except OSError as error:
             more = False
             self._trouble = f"the record cannot be read now: {error}"

@@ -213,7 +213,7 @@ class WriteBacklog:
         return True
 
     def run_required(self, action: Callable[[], Result]) -> Result:
-        """Do something that cannot wait, such as the final writes of a run: on a full disk in all that is left of the reserve.
+        """Do something that cannot wait, such as the final writes of a run: on a full disk in the rest of the reserve.
 
         Args:
             action: may be called twice.

@@ -48,11 +48,11 @@ class Reader:
             return None, str(error) or type(error).__name__
 
     def _go_on(self) -> None:
-        news = self._follower.news()
-        news.apply_to(self._history)
-        while news.more:
-            news = self._follower.news()
-            news.apply_to(self._history)
+        update = self._follower.poll()
+        update.apply_to(self._history)
+        while update.more:
+            update = self._follower.poll()
+            update.apply_to(self._history)
 
 
 def _stamps(folder: Path) -> Iterator[str]:
