@@ -105,12 +105,12 @@ class Behind:
         self._scene, self._times = scene, times
         self._checkpoints = Checkpoints(folder, keep=Retention(last=1))
         self._buffers, self._saver = HostBuffers(free_memory), BackgroundWorker()
-        self._checkpoints.take(0, scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # as a run's rehearsal does
+        self._checkpoints.take(0, scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # as a run's rehearsal does
 
     def __call__(self, step: int) -> bool:
         """Take a snapshot."""
         began = time.perf_counter()
-        draft = self._checkpoints.take(step, self._scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # see above
+        draft = self._checkpoints.take(step, self._scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # see above
         self._saver.begin(lambda: self._write(draft, began))
         return True
 

@@ -187,8 +187,9 @@ DAMAGE = (
         file="checkpoint/store.py",
         edits=(
             (
-                "            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())\n",
-                "            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())[:0]\n",
+                "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())\n",
+                "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())"
+                "[:0]\n",
             ),
         ),
         trial="damage",
@@ -457,8 +458,8 @@ STOPPING = (
         file="run/stopping.py",
         edits=(
             (
-                "        if self._request.came and self._request.overdue:\n",
-                "        if self._request.came and not self._request.overdue and self._request.overdue:\n",
+                "        if self._request.received and self._request.overdue:\n",
+                "        if self._request.received and not self._request.overdue and self._request.overdue:\n",
             ),
         ),
         trial="signals",
@@ -750,7 +751,10 @@ BUDGETS = (
         breaks="nobody is told that limit and budget cannot both hold",
         file="checkpoint/interval.py",
         edits=(
-            ("        self._told = True\n        return {", "        self._told = True\n        return None and {"),
+            (
+                "        self._conflict_reported = True\n        return {",
+                "        self._conflict_reported = True\n        return None and {",
+            ),
         ),
         trial="intervals",
         rows=("P6 a loss limit of 1 s, where the budget",),
@@ -777,7 +781,7 @@ KEEPING = (
         for what, old, new in (
             ("the best", "self.ranked(candidates)[: self.best]", "self.ranked(candidates)[: self.best - 1]"),
             ("every so many", "if self.every and step % self.every == 0", "if self.every and step % self.every == 1"),
-            ("the pinned", "if one.pinned)", "if one.pinned and one.step < 0)"),
+            ("the pinned", "if candidate.pinned)", "if candidate.pinned and candidate.step < 0)"),
             ("the last but one", "{*steps[-self.last :], ", "{*steps[-1:], "),
         )
     ),
@@ -785,7 +789,7 @@ KEEPING = (
         name="retention deletes nothing",
         breaks="checkpoints that no rule wants stay",
         file="checkpoint/store.py",
-        edits=(("        for path in doomed:\n", "        for path in doomed[:0]:\n"),),
+        edits=(("        for path in unwanted:\n", "        for path in unwanted[:0]:\n"),),
         trial="retention",
         rows=("P18 random histories",),
     ),

@@ -24,8 +24,8 @@ RECORDED = (
         edits=(
             ("        return sums[:-1] == [row[-1] for row in rows]\n", "        return bool(sums)\n"),
             (
-                "        if layout.sealed and row[-1] != checksum_of(line):\n",
-                "        if layout.sealed and not line:\n",
+                "        if layout.has_checksums and row[-1] != checksum_of(line):\n",
+                "        if layout.has_checksums and not line:\n",
             ),
         ),
         trial="logs",
@@ -99,7 +99,7 @@ WRITING = (
         name="workers keep the lock",
         breaks="a forked worker holds what its parent held",
         file="checkpoint/lock.py",
-        edits=(("        for one in cls._held:\n            one.release()\n", ""),),
+        edits=(("        for lock in cls._instances:\n            lock.release()\n", ""),),
         trial="writers",
         rows=("P15 taking over after kill -9",),
     ),
@@ -124,7 +124,7 @@ WRITING = (
         name="the owner is not named",
         breaks="the lock does not say who holds it",
         file="checkpoint/lock.py",
-        edits=(("_rewrite(file, _present_owner())\n", '_rewrite(file, b"")\n'),),
+        edits=(("_rewrite(file, _owner_json())\n", '_rewrite(file, b"")\n'),),
         trial="writers",
         rows=("P15 a second process on a folder that is held",),
     ),
@@ -132,7 +132,7 @@ WRITING = (
         name="the lock is not given back",
         breaks="leaving does not let go of the folder",
         file="checkpoint/lock.py",
-        edits=(("        self.release()\n        self._held.discard(self)\n", ""),),
+        edits=(("        self.release()\n        self._instances.discard(self)\n", ""),),
         trial="writers",
         rows=("P15 the same process takes the folder again",),
     ),
@@ -147,7 +147,7 @@ WRITING = (
     ),
 )
 NOTHING_FROM_RESERVE: Edits = (
-    ("        if self._size <= self._floor:\n            return False\n", "        return nbytes < 0\n"),
+    ("        if self._size <= self._final_bytes:\n            return False\n", "        return nbytes < 0\n"),
 )
 """The reserve takes rows in before they have to wait: without it they wait at once."""
 RESUMING = (
@@ -155,7 +155,7 @@ RESUMING = (
         name="a loader forgets its place",
         breaks="a data loader begins its epoch anew",
         file="checkpoint/loader.py",
-        edits=(('        self._place.batch = int(state_dict["batch"])\n', ""),),
+        edits=(('        self._position.batch = int(state_dict["batch"])\n', ""),),
         trial="loaders",
         rows=("P4 ResumableLoader, 0 workers", "P4 ResumableLoader, 2 workers", "P4 data loaders"),
     ),
@@ -223,7 +223,9 @@ FULL = (
         name="rows do not wait",
         breaks="a row that a full disk refuses ends the record",
         file="record/disk/backlog.py",
-        edits=(("                self._begun()\n            else:\n", "                raise\n            else:\n"),),
+        edits=(
+            ("                self._begin_pause()\n            else:\n", "                raise\n            else:\n"),
+        ),
         trial="last byte",
         rows=("P7 a run with the default sinks on a disk",),
     ),
@@ -231,7 +233,7 @@ FULL = (
         name="what waits is dropped",
         breaks="what a full disk refuses is not kept",
         file="record/disk/backlog.py",
-        edits=(("        lane.waiting.append(write)\n        self._count(write, 1)\n", ""),),
+        edits=(("        queue.pending.append(write)\n        self._count(write, 1)\n", ""),),
         trial="last byte",
         rows=("P7 a run with the default sinks on a disk",),
         also=(("record/disk/reserve.py", NOTHING_FROM_RESERVE),),
@@ -240,7 +242,7 @@ FULL = (
         name="what waits loses its order",
         breaks="what waited is written in another order than it came",
         file="record/disk/backlog.py",
-        edits=(("        lane.waiting.append(write)\n", "        lane.waiting.appendleft(write)\n"),),
+        edits=(("        queue.pending.append(write)\n", "        queue.pending.appendleft(write)\n"),),
         trial="last byte",
         rows=("P7 a run with the default sinks on a disk",),
         also=(("record/disk/reserve.py", NOTHING_FROM_RESERVE),),
@@ -338,7 +340,7 @@ STARTING = (
         name="the rehearsal reads nothing back",
         breaks="the rehearsal writes a checkpoint and does not read it",
         file="checkpoint/preflight.py",
-        edits=(("            verify_folder(place)\n", ""),),
+        edits=(("            verify_folder(draft_folder)\n", ""),),
         trial="start",
         rows=("P2 where the rehearsal",),
     ),

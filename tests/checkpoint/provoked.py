@@ -103,7 +103,7 @@ def saving_behind(folder, start):
             for tensor in items.values():
                 tensor.fill_(step)
             saver.wait()
-            draft = checkpoints.take(step, items, buffers.hold)
+            draft = checkpoints.take(step, items, buffers.copy_arrays)
             saver.begin(lambda draft=draft: write(draft))
             for tensor in items.values():
                 tensor.fill_(-1)  # what a torn snapshot would show
@@ -354,7 +354,7 @@ def one_save(folder):
     return []
 
 
-def hold(folder):
+def copy_arrays(folder):
     """Hold a folder until killed, with a forked worker that lives on."""
     with FolderLock(folder):
         worker = os.fork()

@@ -17,7 +17,7 @@ def draft(folder):
 
 def test_nothing_is_left_of_a_rehearsal(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    write_test_checkpoint(folder, draft(folder), ahead=1000)
+    write_test_checkpoint(folder, draft(folder), growth=1000)
     assert list(folder.parent.iterdir()) == []
     Checkpoints(folder).save(1, {"x": torch.ones(3)})
     write_test_checkpoint(folder, draft(folder))
@@ -32,7 +32,7 @@ def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monk
     made = draft(tmp_path)
     monkeypatch.setattr(os, call, fails)
     with pytest.raises(CheckpointError, match=r"9,000 bytes wanted, [\d,]+ free") as caught:
-        write_test_checkpoint(tmp_path / "checkpoints", made, ahead=5000)
+        write_test_checkpoint(tmp_path / "checkpoints", made, growth=5000)
     assert caught.value.__cause__.errno == getattr(errno, code)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []

@@ -88,7 +88,7 @@ class ArraySource:
         raw = _bytes_of(_dense(value).cpu()).numpy() if isinstance(value, Tensor) else _raw(value, self.dtype)
         return Array(dtype=self.dtype, shape=self.shape, raw=raw)
 
-    def copied(self, target: UInt8[Tensor, "nbytes"]) -> Array:
+    def copied_to(self, target: UInt8[Tensor, "nbytes"]) -> Array:
         """Copy its bytes into ``[nbytes]`` uint8 on the host; from CUDA into pinned memory without waiting for it."""
         if isinstance(self.value, Tensor):
             target.copy_(_bytes_of(_dense(self.value)), non_blocking=self.value.is_cuda)

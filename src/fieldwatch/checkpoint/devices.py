@@ -35,15 +35,15 @@ def placed(stored: Any, item: Any) -> Any:
     return placed_as(stored, item.state_dict(), getattr(item, "state_device", None))
 
 
-def placed_as(stored: Any, own: Any, device: torch.device | str | None = None) -> Any:
+def placed_as(stored: Any, current: Any, device: torch.device | str | None = None) -> Any:
     """Return a tree with its tensors on the devices of those in another tree.
 
     Args:
         stored: the tree.
-        own: the other one; parts may be missing.
+        current: the other one; parts may be missing.
         device: for tensors that have no counterpart there; None leaves them where they are.
     """
-    return _Placing(device).place(stored, own)
+    return _Placing(device).place(stored, current)
 
 
 class _Placing:
@@ -53,21 +53,21 @@ class _Placing:
         self._device = device
         self._moved: dict[tuple[int, str], Tensor] = {}
 
-    def place(self, stored: Any, own: Any) -> Any:
+    def place(self, stored: Any, current: Any) -> Any:
         if isinstance(stored, Tensor):
-            return self._tensor(stored, own)
+            return self._tensor(stored, current)
         if isinstance(stored, Mapping):
             members = cast("Mapping[Any, Any]", stored)
-            theirs = cast("Mapping[Any, Any]", own if isinstance(own, Mapping) else {})
+            theirs = cast("Mapping[Any, Any]", current if isinstance(current, Mapping) else {})
             return _like(members, {key: self.place(value, theirs.get(key)) for key, value in members.items()})
         if type(stored) in (list, tuple):
-            others = list(cast("list[Any]", own)) if isinstance(own, list | tuple) else []
+            others = list(cast("list[Any]", current)) if isinstance(current, list | tuple) else []
             others += [None] * (len(stored) - len(others))
             return type(stored)(self.place(value, other) for value, other in zip(stored, others, strict=False))
         return stored
 
-    def _tensor(self, stored: Tensor, own: Any) -> Tensor:
-        device = own.device if isinstance(own, Tensor) else self._device
+    def _tensor(self, stored: Tensor, current: Any) -> Tensor:
+        device = current.device if isinstance(current, Tensor) else self._device
         if device is None:
             return stored
         key = (id(stored), str(device))

@@ -28,15 +28,15 @@ from fieldwatch.checkpoint.files import (
 )
 from fieldwatch.checkpoint.incident import DamageError, StoredStateError
 from fieldwatch.checkpoint.layout import LAYOUTS, VERSION, ArrayEntry, ArrayLayout, file_size
-from fieldwatch.checkpoint.manifest import LARGEST, CheckpointManifest, decode, seal
+from fieldwatch.checkpoint.manifest import MAX_MANIFEST_BYTES, CheckpointManifest, decode, seal
 from fieldwatch.checkpoint.tree import Packer
 from fieldwatch.checkpoint.unpack import Unpacker
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
-T = TypeVar("T")
+Value = TypeVar("Value")
 HASH_THREADS = min(4, os.cpu_count() or 1)
-_PIECE = 8 * 2**20
+_CHUNK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Draft:
 
     Args:
         contents: what to write.
-        hold: takes the arrays' bytes. By default they are shared, so that nothing may change until all is written.
+        copy_arrays: takes the arrays' bytes. By default they are shared: then nothing may change until all is written.
 
     Attributes:
         step: the step it is made at.
@@ -80,12 +80,12 @@ class Draft:
         CheckpointError: it holds a value that cannot be stored; the message names its path.
     """
 
-    def __init__(self, contents: Contents, hold: CopyArrays = share_memory) -> None:
+    def __init__(self, contents: Contents, copy_arrays: CopyArrays = share_memory) -> None:
         packer = Packer()
         self._contents = contents
         self.step = contents.step
         self._items = {name: packer.pack(tree, ("items", name)) for name, tree in contents.items.items()}
-        self._arrays = hold(packer.sources)
+        self._arrays = copy_arrays(packer.sources)
         self._packer = packer
         self._note = None
         self._run = ""
@@ -126,9 +126,9 @@ class Draft:
         header = layout.header(entries)
         preallocate(file, file_size(layout, header, entries))
         with ThreadPoolExecutor(threads) as pool:
-            sums = _sums(self._arrays, pool)
-            write_synced(file, self._pieces(header, entries))
-            hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, sums(), strict=True)]
+            hashes_when_done = _start_hashing(self._arrays, pool)
+            write_synced(file, self._file_contents(header, entries))
+            hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, hashes_when_done(), strict=True)]
         manifest = self._manifest(hashed).encode()
         write_synced(folder / MANIFEST, [manifest])
         write_synced(folder / SEAL, [seal(manifest)])
@@ -143,7 +143,7 @@ class Draft:
         offsets = LAYOUTS[VERSION].offsets(entries)
         return [replace(entry, offset=offset) for entry, offset in zip(entries, offsets, strict=True)]
 
-    def _pieces(self, header: bytes, entries: Sequence[ArrayEntry]) -> Iterator[bytes | memoryview]:
+    def _file_contents(self, header: bytes, entries: Sequence[ArrayEntry]) -> Iterator[bytes | memoryview]:
         """Yield the contents of the arrays' file."""
         yield header
         for i in sorted(range(len(entries)), key=lambda i: entries[i].offset):
@@ -176,7 +176,7 @@ def read_manifest(folder: Path) -> CheckpointManifest:
 def _read_sealed(folder: Path) -> CheckpointManifest:
     if folder.is_symlink():
         raise DamageError(f"{folder.name} is a symbolic link, and a checkpoint is a folder of its own")
-    text = read_small(folder / MANIFEST, LARGEST)
+    text = read_small(folder / MANIFEST, MAX_MANIFEST_BYTES)
     if read_small(folder / SEAL, 1024) != seal(text):
         raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
     return decode(text)
@@ -254,9 +254,9 @@ def verify_folder(folder: Path) -> None:
 
 def _verify_array(descriptor: int, file: str, start: int, entry: ArrayEntry, number: int) -> None:
     summed = hashlib.sha256()
-    piece = memoryview(bytearray(min(entry.nbytes, _PIECE)))
-    for done in range(0, entry.nbytes, _PIECE):
-        part = piece[: entry.nbytes - done]
+    buffer = memoryview(bytearray(min(entry.nbytes, _CHUNK_BYTES)))
+    for done in range(0, entry.nbytes, _CHUNK_BYTES):
+        part = buffer[: entry.nbytes - done]
         read_into(descriptor, part, start + entry.offset + done, file)
         summed.update(part)
     if summed.hexdigest() != entry.sha256:
@@ -285,7 +285,7 @@ def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
     return _in_order(parts)
 
 
-def _sums(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
+def _start_hashing(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
     """Start hashing; the returned function waits for the hashes."""
 
     def hashes(share: list[int]) -> dict[int, str]:
@@ -295,7 +295,7 @@ def _sums(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], lis
     return lambda: _in_order(list(parts))
 
 
-def _in_order(parts: Sequence[dict[int, T]]) -> list[T]:
+def _in_order(parts: Sequence[dict[int, Value]]) -> list[Value]:
     whole = {i: value for part in parts for i, value in part.items()}
     return [whole[i] for i in range(len(whole))]
 

@@ -68,10 +68,10 @@ def _state(item: object, path: str) -> Any:
         return {key: _state(value, f"{path}[{key!r}]") for key, value in cast("Mapping[str, object]", item).items()}
     if isinstance(item, Tensor):
         return item
-    raise _unkeepable(item, path)
+    raise _unsupported_item(item, path)
 
 
-def _unkeepable(item: object, path: str) -> CheckpointError:
+def _unsupported_item(item: object, path: str) -> CheckpointError:
     expected = "an object with state_dict() and load_state_dict(), a mapping of such objects or tensors, or a tensor"
     return CheckpointError(
         f"{path} is a {type(item).__qualname__}, expected {expected}: only these can be put back in place"
@@ -95,11 +95,13 @@ def _leaves(item: Any, stored: Any, path: str) -> Iterator[tuple[Any, Any, str]]
         _check_tensor(item, stored, path)
         yield item, stored, path
     elif not isinstance(item, Mapping):
-        raise _unkeepable(item, path)
+        raise _unsupported_item(item, path)
     elif not isinstance(stored, dict) or stored.keys() != item.keys():
         keys = sorted(cast("dict[str, Any]", stored)) if isinstance(stored, dict) else type(stored).__qualname__
-        own = list(cast("Mapping[Any, Any]", item))
-        raise StoredStateError(f"{path} has the keys {sorted(own)}, the checkpoint has {keys}: they must be the same")
+        current = list(cast("Mapping[Any, Any]", item))
+        raise StoredStateError(
+            f"{path} has the keys {sorted(current)}, the checkpoint has {keys}: they must be the same"
+        )
     else:
         for key, value in cast("Mapping[Any, Any]", item).items():
             yield from _leaves(value, stored[key], f"{path}[{key!r}]")
@@ -153,21 +155,21 @@ def load_item(item: Stateful, items: Mapping[str, Any], name: str) -> None:
 
 def _differences(item: Stateful, tree: Any, path: str) -> Iterator[str]:
     """Name what differs between an object's state and a stored one: tensors' shapes, and a module's names."""
-    own = item.state_dict()
-    yield from _shape_differences(own, tree, path)
+    current = item.state_dict()
+    yield from _shape_differences(current, tree, path)
     if isinstance(item, nn.Module) and isinstance(tree, Mapping):
         names = set(cast("Mapping[str, object]", tree))
-        if missing := sorted(set(own) - names):
+        if missing := sorted(set(current) - names):
             yield f"the checkpoint lacks {', '.join(missing)}"
-        if unexpected := sorted(names - set(own)):
+        if unexpected := sorted(names - set(current)):
             yield f"the checkpoint has {', '.join(unexpected)}, and the run has not"
 
 
-def _shape_differences(own: Any, stored: Any, path: str) -> Iterator[str]:
+def _shape_differences(current: Any, stored: Any, path: str) -> Iterator[str]:
     """Name every tensor whose shape differs."""
-    if isinstance(own, Tensor) and isinstance(stored, Tensor) and own.shape != stored.shape:
-        yield f"{path} has shape {tuple(own.shape)} in the run and {tuple(stored.shape)} in the checkpoint"
-    if isinstance(own, Mapping) and isinstance(stored, Mapping):
+    if isinstance(current, Tensor) and isinstance(stored, Tensor) and current.shape != stored.shape:
+        yield f"{path} has shape {tuple(current.shape)} in the run and {tuple(stored.shape)} in the checkpoint"
+    if isinstance(current, Mapping) and isinstance(stored, Mapping):
         theirs = cast("Mapping[object, object]", stored)
-        for key, value in cast("Mapping[object, object]", own).items():
+        for key, value in cast("Mapping[object, object]", current).items():
             yield from _shape_differences(value, theirs.get(key), f"{path}[{key!r}]")

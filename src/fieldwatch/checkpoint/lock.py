@@ -20,7 +20,7 @@ LOCK: Final = ".lock"
 _SET_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 """Sets a lock that belongs to the open file and not to the process; Linux has it."""
 _WHOLE_FILE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-_HELD: Final = (errno.EAGAIN, errno.EACCES)
+_LOCKED_ERRNOS: Final = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS_ON_FOLDERS: Final = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR)
 _TRIES: Final = 8
 
@@ -47,7 +47,7 @@ class FolderLock:
         CheckpointError: (on entering) ``.lock`` is a link or no file.
     """
 
-    _held: ClassVar[set["FolderLock"]] = set()
+    _instances: ClassVar[set["FolderLock"]] = set()
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder).absolute() / LOCK
@@ -60,14 +60,14 @@ class FolderLock:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, folder)
             if not _lock_folder(folder):
-                raise FolderInUseError(_refusal(self.path))
+                raise FolderInUseError(_describe_owner(self.path))
             file = self._locked_file()
             undo.callback(os.close, file)
-            _name_owner(file)
+            _write_owner(file)
             undo.pop_all()
         self._folder = folder
         self._file = file
-        self._held.add(self)
+        self._instances.add(self)
         return self
 
     def __exit__(
@@ -76,7 +76,7 @@ class FolderLock:
         if self._file is not None:
             _rewrite(self._file, b"")
         self.release()
-        self._held.discard(self)
+        self._instances.discard(self)
 
     def release(self) -> None:
         """Close both files: in a forked child that leaves the parent's locks as they are."""
@@ -89,9 +89,9 @@ class FolderLock:
     @classmethod
     def release_in_child(cls) -> None:
         """Let go of everything that the parent holds; for a process that was just forked."""
-        for one in cls._held:
-            one.release()
-        cls._held.clear()
+        for lock in cls._instances:
+            lock.release()
+        cls._instances.clear()
 
     def _locked_file(self) -> int:
         """Open and lock the file that has the name of the lock when it is locked.
@@ -111,8 +111,8 @@ class FolderLock:
                 ) from error
             if not _lock_file(file):
                 os.close(file)
-                raise FolderInUseError(_refusal(self.path))
-            if _is_named(file, self.path):
+                raise FolderInUseError(_describe_owner(self.path))
+            if _has_name(file, self.path):
                 return file
             os.close(file)  # it was deleted or replaced between the two
         raise FolderInUseError(f"{self.path} is replaced again and again: stop what does that")
@@ -123,7 +123,7 @@ def _lock_folder(folder: int) -> bool:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _LOCKED_ERRNOS:
             return False
         if error.errno not in _NO_LOCKS_ON_FOLDERS:
             raise
@@ -138,13 +138,13 @@ def _lock_file(file: int) -> bool:
         else:
             fcntl.fcntl(file, _SET_LOCK, _WHOLE_FILE)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _LOCKED_ERRNOS:
             return False
         raise
     return True
 
 
-def _is_named(file: int, path: Path) -> bool:
+def _has_name(file: int, path: Path) -> bool:
     """Whether an open file is the one that has this name now."""
     try:
         return os.path.samestat(os.fstat(file), path.stat(follow_symlinks=False))
@@ -152,15 +152,15 @@ def _is_named(file: int, path: Path) -> bool:
         return False
 
 
-def _present_owner() -> bytes:
+def _owner_json() -> bytes:
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     return json.dumps(owner).encode()
 
 
-def _name_owner(file: int) -> None:
+def _write_owner(file: int) -> None:
     """Write into the lock's file who holds it; on a full disk the lock holds without that."""
     try:
-        _rewrite(file, _present_owner())
+        _rewrite(file, _owner_json())
     except OSError as error:
         if not lacks_space(error):
             raise
@@ -171,7 +171,7 @@ def _rewrite(descriptor: int, content: bytes) -> None:
     os.pwrite(descriptor, content, 0)
 
 
-def _refusal(path: Path) -> str:
+def _describe_owner(path: Path) -> str:
     """Say who holds a folder, as far as its lock file tells."""
     owner = _owner(path)
     host, pid, since = (str(owner.get(name, "unknown"))[:64] for name in ("host", "pid", "since"))

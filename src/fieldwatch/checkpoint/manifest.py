@@ -13,7 +13,7 @@ from fieldwatch.checkpoint.incident import CheckpointError, DamageError, StoredS
 from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayEntry, ArrayLayout
 
 FORMAT = "fieldwatch checkpoint"
-LARGEST = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
+MAX_MANIFEST_BYTES = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -59,9 +59,11 @@ class CheckpointManifest:
         """
         fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
         text = json.dumps({"format": FORMAT} | fields, allow_nan=False, separators=(",", ":"))
-        if len(text) > LARGEST:
+        if len(text) > MAX_MANIFEST_BYTES:
             advice = "keep long lists of numbers as tensors or numpy arrays"
-            raise CheckpointError(f"the manifest would take {len(text):,} bytes, the most is {LARGEST:,}: {advice}")
+            raise CheckpointError(
+                f"the manifest would take {len(text):,} bytes, the most is {MAX_MANIFEST_BYTES:,}: {advice}"
+            )
         return text.encode("ascii")
 
 

@@ -80,12 +80,12 @@ class Shuffled(Iterator[Tensor]):
         Raises:
             CheckpointError: it was taken with another length, batch or drop_last.
         """
-        own = (self.length, self.batch, self.drop_last)
-        if state_dict["shape"] != own:
-            taken = (
-                f"Shuffled(length, batch, drop_last) is {own}, the stored position was taken with {state_dict['shape']}"
+        current = (self.length, self.batch, self.drop_last)
+        if state_dict["shape"] != current:
+            raise StoredStateError(
+                f"Shuffled(length, batch, drop_last) is {current}, the stored position was taken with "
+                f"{state_dict['shape']}: use the same data and batch size, or start the position anew"
             )
-            raise StoredStateError(f"{taken}: use the same data and batch size, or start the position anew")
         self._order = state_dict["order"].clone()
         self._cursor = state_dict["cursor"]
         self._epoch = state_dict["epoch"]

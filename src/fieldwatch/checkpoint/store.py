@@ -26,7 +26,7 @@ from fieldwatch.checkpoint.items import Item, gather, put_back
 from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
 
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
-_KEEP = Retention()
+_DEFAULT_RETENTION = Retention()
 _PINNED = "pinned"
 
 CheckpointSelector = int | Literal["last", "best"]
@@ -82,7 +82,7 @@ class Checkpoints:
         incidents: what was survived so far: damage, abandoned branches, folders that could not be deleted.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _KEEP) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _DEFAULT_RETENTION) -> None:
         self.folder = Path(folder)
         self.keep = keep
         self.incidents: list[Incident] = []
@@ -104,7 +104,7 @@ class Checkpoints:
             CheckpointError: there is none, or its manifest is damaged; nothing is touched.
         """
         folder = self._choose(step)[0]
-        saved = self._look(folder)
+        saved = self._read_saved(folder)
         if saved is None:
             others = [other for other, path in self._folders().items() if path != folder]
             raise DamageError(
@@ -150,22 +150,27 @@ class Checkpoints:
         try:
             final = self._write(draft.step, draft, threads)
         except OSError as error:
-            raise CheckpointError(self._explain(draft.step, draft.nbytes, error)) from error
+            raise CheckpointError(self._describe_failure(draft.step, draft.nbytes, error)) from error
         with self._pruning:
             self._verified.add(final)
             self._prune()
         return final
 
     def take(
-        self, step: int, items: Mapping[str, Item], hold: CopyArrays, *, metrics: Mapping[str, float] | None = None
+        self,
+        step: int,
+        items: Mapping[str, Item],
+        copy_arrays: CopyArrays,
+        *,
+        metrics: Mapping[str, float] | None = None,
     ) -> Draft:
-        """Take a snapshot for :meth:`write`; the arguments are those of :meth:`save`, ``hold`` copies the arrays.
+        """Take a snapshot for :meth:`write`; its arguments are those of :meth:`save`; ``copy_arrays`` copies.
 
         Raises:
             CheckpointError: a value cannot be stored.
         """
         figures = {name: float(value) for name, value in (metrics or {}).items()}
-        return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), hold)
+        return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), copy_arrays)
 
     def restore(
         self,
@@ -203,7 +208,7 @@ class Checkpoints:
             present = {name: item for name, item in items.items() if name in trees or name not in optional}
             put_back(present, trees)
             self._verified.add(folder)
-            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())
+            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())
             return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
         reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
         others = [other for other, path in sorted(self._folders().items()) if path not in damaged]
@@ -252,15 +257,15 @@ class Checkpoints:
             name = _NAME.fullmatch(path.name)
             if name is not None:
                 step = int(name[1])
-                turn = int(name[2] or 1)
-                found[step] = max(found.get(step, (0, path)), (turn, path))
+                rewrite = int(name[2] or 1)
+                found[step] = max(found.get(step, (0, path)), (rewrite, path))
         return {step: path for step, (_, path) in found.items()}
 
     def _sound(self) -> list[StoredCheckpoint]:
         """List the checkpoints whose manifest and file size are right, by step."""
-        return [saved for _, path in sorted(self._folders().items()) if (saved := self._look(path)) is not None]
+        return [saved for _, path in sorted(self._folders().items()) if (saved := self._read_saved(path)) is not None]
 
-    def _look(self, path: Path) -> StoredCheckpoint | None:
+    def _read_saved(self, path: Path) -> StoredCheckpoint | None:
         try:
             manifest = read_manifest(path)
         except DamageError:
@@ -273,9 +278,9 @@ class Checkpoints:
     def _candidates(self, sound: Sequence[StoredCheckpoint]) -> list[RetentionCandidate]:
         return [
             RetentionCandidate(
-                step=one.step, metrics=one.metrics, pinned=one.pinned, verified=one.path in self._verified
+                step=saved.step, metrics=saved.metrics, pinned=saved.pinned, verified=saved.path in self._verified
             )
-            for one in sound
+            for saved in sound
         ]
 
     def _choose(self, which: CheckpointSelector) -> list[Path]:
@@ -302,12 +307,12 @@ class Checkpoints:
         sound = self._sound()
         ranked = self.keep.ranked(self._candidates(sound))
         if not ranked:
-            known = sorted({name for one in sound for name in one.metrics})
+            known = sorted({name for saved in sound for name in saved.metrics})
             wanted = f"Retention(metric={self.keep.metric!r})"
             raise StoredStateError(
                 f"no checkpoint in {self.folder} has the metric of {wanted}: they have {known or 'no metrics'}"
             )
-        return [folders[one.step] for one in ranked]
+        return [folders[saved.step] for saved in ranked]
 
     def _set_aside(self, folder: Path, reason: str) -> Incident:
         """Give a damaged checkpoint another name, so that nothing takes it for a good one."""
@@ -363,26 +368,26 @@ class Checkpoints:
     def _prune(self) -> None:
         """Delete what no rule wants; that this fails is no reason to stop a run."""
         try:
-            doomed = self._doomed()
+            unwanted = self._unwanted()
         except OSError as error:
             reason = f"older checkpoints could not be looked through: {error}"
             self.incidents.append(Incident(step=-1, what="kept", reason=reason, path=self.folder))
             return
-        for path in doomed:
+        for path in unwanted:
             try:
                 delete_folder(path)
             except OSError as error:
                 reason = f"it could not be deleted: {error}"
                 self.incidents.append(Incident(step=_step_of(path), what="kept", reason=reason, path=path))
 
-    def _doomed(self) -> list[Path]:
+    def _unwanted(self) -> list[Path]:
         sound = self._sound()
         kept = self.keep.kept(self._candidates(sound))
         current = set(self._folders().values())
         replaced = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path not in current]
-        return [*replaced, *(one.path for one in sound if one.step not in kept)]
+        return [*replaced, *(saved.path for saved in sound if saved.step not in kept)]
 
-    def _explain(self, step: int, nbytes: int, error: OSError) -> str:
+    def _describe_failure(self, step: int, nbytes: int, error: OSError) -> str:
         try:
             free = f"{_free_bytes(self.folder):,}"
             steps = str(self.steps())

@@ -20,7 +20,7 @@ from fieldwatch.checkpoint.array import Array, ArraySource, source_of
 from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import METADATA
 
-DEEPEST = 50
+MAX_DEPTH = 50
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 Path = tuple[object, ...]
 """The way to a value: the name of the tree, then a key or an index for each level."""
@@ -42,7 +42,7 @@ class Packer:
     def __init__(self) -> None:
         self.sources: list[ArraySource] = []  # alive until the end, so that no address is used twice
         self.names: list[str] = []
-        self._places: dict[Hashable, int] = {}
+        self._array_numbers: dict[Hashable, int] = {}
         self._uses = Counter[str]()
 
     @property
@@ -65,7 +65,7 @@ class Packer:
         if isinstance(value, Tensor):
             return {"$": "tensor", "at": self._tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic):
-            at = self._add(source_of(cast("np.generic", value), shown(path)), path)
+            at = self._add(source_of(cast("np.generic", value), format_path(path)), path)
             return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": at}
         if type(value) in MAPPINGS:
             return self._mapping(cast("Mapping[object, object]", value), path, depth)
@@ -93,7 +93,9 @@ class Packer:
         _check_depth(path, depth)
         if type(key) not in _KEY_TYPES:
             wanted = "str, int, float, bool, None or a tuple of these"
-            raise CheckpointError(f"{shown(path)} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
+            raise CheckpointError(
+                f"{format_path(path)} has the key {key!r} of type {type(key).__qualname__}: use {wanted}"
+            )
         if type(key) is tuple:
             members = cast("tuple[object, ...]", key)
             return {"$": "tuple", "items": [self._key(member, path, depth + 1) for member in members]}
@@ -101,11 +103,11 @@ class Packer:
 
     def _tensor(self, tensor: Tensor, path: Path) -> int:
         key = _identity(tensor)
-        if key is not None and key in self._places:
-            return self._places[key]
-        at = self._add(source_of(tensor, shown(path)), path)
+        if key is not None and key in self._array_numbers:
+            return self._array_numbers[key]
+        at = self._add(source_of(tensor, format_path(path)), path)
         if key is not None:
-            self._places[key] = at
+            self._array_numbers[key] = at
         return at
 
     def _add(self, source: ArraySource, path: Path) -> int:
@@ -120,7 +122,7 @@ class Packer:
         return name if self._uses[name] == 1 else self._distinct(f"{name}~{self._uses[name]}")
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as an error names it, e.g. ``items['model']['weight']``."""
     return str(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
 
@@ -134,8 +136,10 @@ def _dotted(path: Path) -> str:
 
 
 def _check_depth(path: Path, depth: int) -> None:
-    if depth > DEEPEST:
-        raise CheckpointError(f"{shown(path)[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
+    if depth > MAX_DEPTH:
+        raise CheckpointError(
+            f"{format_path(path)[:120]}... is nested more than {MAX_DEPTH} deep: does it contain itself?"
+        )
 
 
 def _identity(tensor: Tensor) -> Hashable:
@@ -155,4 +159,6 @@ def _plain(value: object, path: Path, what: str = "") -> Any:
         return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
     if type(value) is bytes:
         return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}
-    raise CheckpointError(f"{what}{shown(path)} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}")
+    raise CheckpointError(
+        f"{what}{format_path(path)} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}"
+    )

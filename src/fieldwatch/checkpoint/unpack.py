@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fieldwatch.checkpoint.array import Array
 from fieldwatch.checkpoint.incident import DamageError
-from fieldwatch.checkpoint.tree import DEEPEST
+from fieldwatch.checkpoint.tree import MAX_DEPTH
 
 _Node = dict[str, Any]
 
@@ -30,8 +30,8 @@ class Unpacker:
         Raises:
             DamageError: it is none of the forms that ``Packer`` writes.
         """
-        if depth > DEEPEST + 1:
-            raise DamageError(f"the manifest's values are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH + 1:
+            raise DamageError(f"the manifest's values are nested more than {MAX_DEPTH} deep")
         if isinstance(node, list):
             return self._members(cast("list[Any]", node), depth)
         if not isinstance(node, dict):

@@ -27,7 +27,7 @@ class BackgroundWorker:
         self._idle = threading.Event()
         self._idle.set()
         self._thread: threading.Thread | None = None
-        self._surprise: BaseException | None = None
+        self._failure: BaseException | None = None
 
     @property
     def busy(self) -> bool:
@@ -64,13 +64,13 @@ class BackgroundWorker:
         Raises:
             CheckpointError: from that.
         """
-        surprise = self._surprise
-        self._surprise = None
-        if surprise is not None:
+        failure = self._failure
+        self._failure = None
+        if failure is not None:
             raise CheckpointError(
-                f"the thread {self._name} met {type(surprise).__name__}: {surprise}, which no disk explains; what it "
+                f"the thread {self._name} met {type(failure).__name__}: {failure}, which no disk explains; what it "
                 "had in hand was not saved, earlier checkpoints are untouched: report this with its traceback"
-            ) from surprise
+            ) from failure
 
     def close(self, seconds: float | None = None) -> bool:
         """Let the work in flight end, at most so long, then end the thread; returns whether it ended. Never raises."""
@@ -89,10 +89,10 @@ class BackgroundWorker:
             del work  # it holds the snapshot
 
     def _do(self, work: Callable[[], None]) -> None:
-        self._surprise = None
+        self._failure = None
         try:
             work()
         except BaseException as error:  # noqa: BLE001  thread border: kept, and raised on the training's thread
-            self._surprise = error
+            self._failure = error
         finally:
             self._idle.set()

@@ -187,7 +187,7 @@ class RunCheckpoints:
         if self._items:
             began, draft = time.monotonic(), self._rehearsed(step)
             ahead = optimizer_growth(self._items)
-            write_test_checkpoint(self._checkpoints.folder, draft, ahead=ahead)
+            write_test_checkpoint(self._checkpoints.folder, draft, growth=ahead)
             self._nbytes = draft.nbytes
             recording.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
         self._interval.begin()
@@ -303,7 +303,7 @@ class RunCheckpoints:
 
     def _rehearsed(self, step: int) -> Draft:
         try:
-            draft = self._checkpoints.take(step, self._items, self._buffers.hold)
+            draft = self._checkpoints.take(step, self._items, self._buffers.copy_arrays)
             self._buffers.wait()
         except ShortOfMemoryError:  # each save will say so
             draft = self._checkpoints.take(step, self._items, share_memory)
@@ -313,14 +313,14 @@ class RunCheckpoints:
         began = time.monotonic()
         promised = recording.promise(seconds)
         try:
-            draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
+            draft = self._checkpoints.take(done, self._items, self._buffers.copy_arrays, metrics=metrics)
         except ShortOfMemoryError as error:
             recording.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
             self._with = metrics
             self._save_or_fail(done, recording, seconds)
             return
         self._nbytes = draft.nbytes
-        self._interval.taken(time.monotonic() - began)
+        self._interval.snapshot_taken(time.monotonic() - began)
         conflict = self._interval.conflict()
         if conflict is not None:
             recording.event("saving_over_budget", max(done - 1, 0), **conflict)
