@@ -188,8 +188,10 @@ DAMAGE = (
         edits=(
             (
                 "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())\n",
-                "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())"
-                "[:0]\n",
+                (
+                    "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())"
+                    "[:0]\n"
+                ),
             ),
         ),
         trial="damage",

@@ -94,9 +94,9 @@ def test_nearly_full_memory_is_enlarged_once_the_snapshot_is_written(tmp_path, b
     assert buffers.capacity == buffers_full
 
 
-@pytest.mark.parametrize(("spare", "holds"), [(-module.RESERVE, False), (400_000, False), (10**6 - 100_000, True)])
+@pytest.mark.parametrize(("spare", "holds"), [(-module.SPARE_BYTES, False), (400_000, False), (10**6 - 100_000, True)])
 def test_too_little_memory_is_said_before_it_is_taken(tmp_path, spare, holds):
-    tight = HostBuffers(lambda: module.RESERVE + spare)
+    tight = HostBuffers(lambda: module.SPARE_BYTES + spare)
     if holds:
         Checkpoints(tmp_path).take(1, {"x": torch.ones(200_000)}, tight.copy_arrays)
         assert 800_000 <= tight.capacity < 810_000  # without the slack, for which there is no room

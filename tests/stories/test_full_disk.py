@@ -14,7 +14,7 @@ import json, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import disk, last_byte, torch
-from fieldwatch.record import reserve
+from fieldwatch.record.disk import reserve
 torch.set_num_threads(1)
 folder = Path(sys.argv[2])
 last_byte.BEFORE, last_byte.AFTER = 128, 64

@@ -48,6 +48,7 @@ class PeakMeter:
         """Read the counter, pass its peak on to all that is open, and reset it."""
         counts = self._gauge.read()
         self._gauge.reset()
+        # Somebody else may have reset the counter: what was allocated at both borders bounds the peak from below.
         peak = max(counts.peak, counts.allocated, self._floor)
         self._floor = counts.allocated
         for interval in self._open:
@@ -58,6 +59,7 @@ class PeakMeter:
 
     def begin(self) -> PeakInterval:
         """Begin a interval."""
+        # The border before the interval closes what came before: an earlier peak must not count for it.
         interval = PeakInterval(self.fold().allocated)
         self._open.append(interval)
         return interval

@@ -38,6 +38,7 @@ def attribute_terms(
     for term, (weight, value) in terms.items():
         if not value.requires_grad:
             continue
+        # `retain_graph`: the training's own backward pass still needs the graph.
         with span(f"backward_{term}"):
             all_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
         gradients = iter(cast("tuple[Tensor | None, ...]", all_gradients))  # unused ones are None
@@ -53,6 +54,7 @@ def attribute_terms(
 
 def _concatenated(gradients: list[Tensor | None], parameters: list[Tensor]) -> Tensor:
     pairs = zip(gradients, parameters, strict=True)
+    # A missing gradient is zero; in float32, so that half precision does not overflow in the norms.
     return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1).float() for g, p in pairs])
 
 
@@ -60,6 +62,7 @@ def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
     if not by_term:
         return {}
     norms = {term: norm(gradient) for term, gradient in by_term.items()}
+    # The floor avoids 0 / 0 where every gradient is exactly zero.
     sum_of_norms = torch.stack([*norms.values()]).sum().clamp_min(1e-30)
     values = {tags.GRADIENT_SHARE.tag(f"{group}_{term}"): length / sum_of_norms for term, length in norms.items()}
     for a, b in combinations(by_term, 2):

@@ -48,6 +48,7 @@ def _address_space_capacity(resident: int) -> Iterator[int]:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
+        # ``RLIMIT_AS`` counts mapped addresses; what is mapped and not resident is spent already.
         yield max(0, limit - psutil.Process().memory_info().vms + resident)
 
 
@@ -57,6 +58,7 @@ def _cgroup_capacities(resident: int, cgroups: Path, membership: Path) -> Iterat
         limit = _number(folder / names.limit)
         usage = _number(folder / names.usage)
         if limit is not None and usage is not None:
+            # File cache that the kernel would drop is not in anybody's way.
             used_by_others = max(0, usage - _cache(folder / "memory.stat", names.cache) - resident)
             yield max(0, limit - used_by_others)
 
@@ -67,10 +69,12 @@ def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _CgroupFile
         return
     for line in membership.read_text().splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
+        # ``0::/path`` (no controllers) is version 2; in version 1 only the memory controller matters.
         if controllers and "memory" not in controllers.split(","):
             continue
         top, names = (cgroups / "memory", _VERSION_1) if controllers else (cgroups, _VERSION_2)
         group = top / path.lstrip("/")
+        # In a container the path may name a group that is not mounted here: the top is what can be read.
         yield top, names
         while group != top and top in group.parents:
             yield group, names

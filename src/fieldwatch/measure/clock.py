@@ -129,6 +129,7 @@ class Clock:
             iterator = iter(source)
             count = 0
             while True:
+                # Only `next` is measured: the time in the loop body belongs to the training.
                 with self.span("data"):
                     batch = next(iterator, _END)
                 if isinstance(batch, _End):
@@ -149,6 +150,7 @@ class Clock:
 
     def take(self) -> dict[str, float]:
         """What has been measured since the last call, in milliseconds by ``Time/<name>``."""
+        # Events complete in order on their stream: stop at the first that has not passed, and never wait.
         while self._pending_events and self._pending_events[0][2].query():
             name, first, last = self._pending_events.popleft()
             self.add(name, first.elapsed_time(last))
@@ -160,7 +162,7 @@ class Clock:
 class Span:
     """One named block of a step, for one ``with`` statement. :meth:`Clock.span` makes it."""
 
-    __slots__ = ("_clock", "_first", "_listener", "_name", "_ranges", "_started")
+    __slots__ = ("_clock", "_first", "_listener", "_name", "_nvtx", "_started")
 
     def __init__(self, clock: Clock, name: str) -> None:
         self._clock = clock
@@ -174,6 +176,7 @@ class Span:
             nvtx.range_push(self._name)
         if listener is not None:
             listener.enter(self._name)
+        # `is_initialized` keeps a CPU run from creating a CUDA context.
         self._first = _recorded_event() if torch.cuda.is_initialized() else None
         self._started = time.perf_counter()
 

@@ -37,6 +37,7 @@ def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
     with torch.no_grad():
         parts = norms(gradients)
         each = torch.stack(parts)
+        # The norm of the norms is the norm of all entries: no second pass over the gradients.
         total = norm(each)
         groups = dict(zip(names, _by_group(parts, each, counts, total), strict=True))
         return GradientNorms(total, groups, gradients, counts)
@@ -49,6 +50,7 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
 
 
 def _by_group(parts: list[Tensor], each: Float[Tensor, " gradients"], counts: list[int], total: Tensor) -> list[Tensor]:
+    # The norm of the only group is the total; groups of one gradient each have their norms already.
     if len(counts) == 1:
         return [total]
     return parts if len(counts) == len(parts) else norms(torch.split(each, counts))

@@ -57,6 +57,7 @@ class OutOfMemorySubscription:
             self._callback(event)
         except Exception as error:  # noqa: BLE001  code of strangers, called by torch's allocator: torch raises its own
             self.failures.append(error)
+            # Not logging: handlers may need memory, or be closed already.
             sys.stderr.write(
                 "fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n"
             )
@@ -102,6 +103,7 @@ class OutOfMemoryNotifier:
 
     def notify(self, device: int, requested: int, limit: int, free: int) -> None:
         """Call all; not when one of them runs out of memory itself."""
+        # Per thread: a callback that runs out of memory itself must not call all callbacks again.
         if getattr(self._notifying, "now", False):
             return
         self._notifying.now = True

@@ -63,6 +63,7 @@ class ParameterGroups:
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
         self._slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
         group_of = self._refuse_overlap()
+        # Optimizers may step what nobody watches: it is counted as a group of its own.
         unwatched = [
             _Slot(group["params"], i)
             for optimizer in self._optimizers
@@ -140,6 +141,7 @@ class ParameterGroups:
         group_of: dict[int, str] = {}
         for name in self._slots:
             for parameter in self.read(name):
+                # Parameters are compared by identity: equal values are not the same parameter.
                 other = group_of.setdefault(id(parameter), name)
                 if other != name:
                     raise ValueError(
@@ -165,6 +167,7 @@ def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> l
             "_parameters"
         ]  # the dict itself is the slot that survives swaps
         for key, parameter in parameters.items():
+            # Tied weights stand under several names and count once.
             if parameter is None or id(parameter) in seen:
                 continue
             if parameter.requires_grad or (id(parameters), key) in previous:

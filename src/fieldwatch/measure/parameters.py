@@ -52,6 +52,7 @@ class UpdateSizes:
             for name, (shapes, before) in self._before.items():
                 parameters = self._watched.read(name)
                 if [p.shape for p in parameters] == shapes:
+                    # A group of zeros has no relative update; the floor keeps the ratio finite.
                     size = norm(before).clamp_min(1e-12)
                     moved = norm(torch.sub(_joined(parameters), before, out=before))  # the copy is not needed any more
                     found[tags.UPDATE_RATIO.tag(name)] = moved / size

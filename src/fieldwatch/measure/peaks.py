@@ -28,6 +28,7 @@ class Peaks:
         self.method: Method = "allocator counter"
         self._meter = counters.meter
         if counters.device.type != "cuda":
+            # The counters of a CPU have no peak of their own: a second meter reads the high-water mark.
             self._meter, self.method = _process_meter()
         self._open: list[tuple[str, PeakInterval]] = []
         self._peaks: dict[str, int] = {}

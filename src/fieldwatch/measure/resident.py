@@ -9,6 +9,7 @@ import psutil
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc/self")
+# The line ``VmHWM:     123456 kB`` of /proc/self/status.
 _HIGH_WATER = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _RESET_HIGH_WATER = b"5"
 """What ``clear_refs`` takes as: forget the high-water mark, and nothing else (proc(5))."""
@@ -30,6 +31,7 @@ class _ProcFile:
 
     def descriptor(self) -> int:
         """The descriptor that belongs to this process."""
+        # After a fork the descriptor still shows the parent's memory.
         if self._owner != os.getpid():
             self._close()
             self._open()
@@ -60,6 +62,7 @@ class ResidentMemory:
         """Bytes."""
         if self._statm is None:
             return psutil.Process().memory_info().rss
+        # The second field of statm is the number of resident pages.
         return int(os.pread(self._statm.descriptor(), 128, 0).split(maxsplit=2)[1]) * PAGE
 
 

@@ -114,6 +114,7 @@ class DeviceRing:
         """Keep one row; the caller takes the ring's rows when they are ``due``."""
         if device_values:
             values = list(device_values.values())
+            # One kernel writes all values in place; copying them one by one would launch one kernel each.
             row = self._row(len(values))
             with torch.no_grad():
                 torch.stack(values, out=row)
@@ -139,14 +140,17 @@ class DeviceRing:
         return self._start_copy(rows, lines)
 
     def _start_copy(self, rows: Tensor, lines: list[_RowInfo]) -> RingTransfer:
+        # Pinned memory: only then the copy is asynchronous.
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         current = torch.cuda.current_stream(self.device)
         assert self._stream is not None  # noqa: S101  only called with a stream
+        # The copy must see the rows that the training's stream has queued so far.
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             host.copy_(rows, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(self._stream)
+        # The caching allocator may not reuse this memory before the side stream has read it.
         rows.record_stream(self._stream)
         self._values = self._new_values()
         self._row_views.clear()
@@ -160,6 +164,7 @@ class DeviceRing:
         if rows is None:
             if len(self._row_views) >= MAX_CACHED_WIDTHS:
                 self._row_views.clear()
+            # `unbind` makes all row views at once; cutting a view out at every step costs more than the write.
             self._row_views[count] = rows = self._values[:, :count].unbind()
         return rows[row_index]
 
@@ -171,4 +176,5 @@ class DeviceRing:
         self._row_views.clear()
 
     def _new_values(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
+        # Twice the rows of a transfer: a late hand-over then needs no larger ring.
         return torch.zeros(max(rows, 2 * ROWS), self._width, device=self.device)

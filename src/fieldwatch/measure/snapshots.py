@@ -92,6 +92,7 @@ class AllocatorHistory:
         """Stop recording, if this object started it."""
         if self.recording:
             self._record(None)
+            # Labels outlive the recording: without this, later allocations keep the last one.
             self._apply_label("")
             self.recording = False
 

@@ -30,6 +30,7 @@ class StepRecorder:
         if device_values or host_values:
             try:
                 ring.write(heading, device_values, host_values)
+            # `stack` refuses tensors of two devices; looking at every device at every step would cost more than this.
             except RuntimeError:
                 device_values, host_scalars = _split_by_device(device_values, ring.device)
                 if not host_scalars:
@@ -51,6 +52,7 @@ class StepRecorder:
 
     def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing:
         """The ring; the first values of a device decide where it lies, rows of host numbers alone do not."""
+        # A ring made for host numbers alone is replaced once the first tensor tells the device.
         if self._ring is not None and (self._device_known or not device_values):
             return self._ring
         self.hand_over()

@@ -168,6 +168,7 @@ def _merged_term(rows: Sequence[tuple[float, Term]]) -> Term:
         if weight:
             return Term(weight, weighted / weight)
         return Term(weight, _mean_value(rows))
+    # A weight on the device is compared there: reading it would wait for the device.
     return Term(weight, torch.where(weight == 0, _mean_value(rows), weighted / weight))
 
 
@@ -191,6 +192,7 @@ def _mean_value(rows: Sequence[tuple[float, Term]]) -> Tensor:
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:
     total: Tensor | None = None
     for weight, value in terms:
+        # Multiplying by 1 would add a node to the graph and change nothing.
         weighted = value if isinstance(weight, float | int) and weight == 1 else weight * value
         total = weighted if total is None else total + weighted
     if total is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from fieldwatch.record.metric import Metric
 
+# A part such as ``<term>``: it stands for one or more characters without a slash.
 _PLACEHOLDER = re.compile(r"<[^<>/]+>")
 
 
@@ -39,11 +40,13 @@ class Catalogue:
                 raise DuplicateMetric(f"metric '{metric.name}' is declared twice: declare each tag in one place only")
             self._by_name[metric.name] = metric
         patterns = [metric for metric in self._metrics if _PLACEHOLDER.search(metric.name)]
+        # Longest literal text first: the most specific pattern wins.
         patterns.sort(key=lambda metric: len(_PLACEHOLDER.sub("", metric.name)), reverse=True)
         self._patterns = [(re.compile(tag_pattern(metric.name)), metric) for metric in patterns]
 
     def find(self, name: str) -> Metric | None:
         """Return the metric that declares ``name``, or None."""
+        # Misses are cached too: a loop may ask for the same undeclared name at every step.
         if name not in self._by_name:
             self._by_name[name] = next((metric for regex, metric in self._patterns if regex.fullmatch(name)), None)
         return self._by_name[name]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 CHECKPOINTS: Final = "checkpoints"
+# Prefixes such as ``damaged-``, then ``step_`` or ``ckpt_``, the step, which rewrite of that step it is, and the
+# random suffix of a second folder that was set aside under one name.
 _NAME: Final = re.compile(r"((?:[a-z]+-)*)(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?(?:-[0-9a-f]{8})?")
 _MAX_BYTES: Final = 16 << 20
 
@@ -46,6 +48,7 @@ def _manifest_in(checkpoint: Path) -> str:
         with (checkpoint / "manifest.json").open("rb") as file:
             manifest = file.read(_MAX_BYTES)
         seal = (checkpoint / "manifest.sha256").read_bytes()
+        # The seal is checked before parsing: a damaged manifest may still be valid JSON.
         if not seal.startswith(hashlib.sha256(manifest).hexdigest().encode()):
             return ""
         fields: Any = json.loads(manifest)

@@ -59,6 +59,7 @@ class DamageTally:
             problem: what is wrong with it, such as "is not a line of JSON".
         """
         previous = self._by_file.get(path.name)
+        # The first damaged line names the problem; it also replaces a note about the whole file.
         if previous is None or not previous.lines:
             self._by_file[path.name] = Damage(file=path.name, lines=1, first=number, problem=problem)
         else:

@@ -24,10 +24,12 @@ def derive_block(block: Block) -> Block:
     if not derived.columns:
         return block
     values = block.values
+    # All terms at once: one gather per operand instead of a loop over terms for every block.
     weighted = values[:, derived.components] * values[:, derived.weights]
     pieces = [values, weighted[:, derived.new_weighted]]
     if derived.total is not None:
         total = values[:, derived.total : derived.total + 1]
+        # Dividing by 0 or infinity would warn, and give infinities and zeros that look like shares.
         usable = np.isfinite(total) & (total != 0)
         shares = np.full_like(weighted, np.nan)
         np.divide(weighted, total, out=shares, where=usable)
@@ -61,6 +63,7 @@ def _index(column_of: Iterable[int]) -> NDArray[np.intp]:
     return np.array(list(column_of), np.intp)
 
 
+# A run has few sets of columns and many blocks; the lookup of columns is done once per set.
 @functools.lru_cache(maxsize=1024)
 def _derived_columns(columns: tuple[str, ...]) -> _DerivedColumns:
     return _DerivedColumns(columns)

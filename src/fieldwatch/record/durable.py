@@ -56,6 +56,7 @@ class SyncTracker:
             OSError: it is not; with EIO also where bytes of a failed sync are lost for good.
         """
         with self._lock:
+            # Writes that arrive while this sync runs go into a new range: this sync may not cover them.
             pending = self._unconfirmed
             end = pending[-1].end
             self._unconfirmed = [_ByteRange(start=end, end=end)]
@@ -65,6 +66,7 @@ class SyncTracker:
             os.fsync(file)
         except OSError:
             with self._lock:
+                # Nothing of the old ranges is confirmed; the next sync verifies them first.
                 self._unconfirmed = pending + self._unconfirmed
                 self._sync_failed = True
             raise
@@ -74,11 +76,13 @@ class SyncTracker:
         file = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)  # not for appending: it writes in place
         try:
             for written in ranges:
+                # The page may have been evicted meanwhile: then the disk returns what it had before the failed write.
                 if _checksum(file, written) != written.crc:
                     what = f"bytes {written.start:,} to {written.end:,} were lost when the disk failed to take them"
                     raise OSError(errno.EIO, what, str(self._path))
                 offset = written.start
                 while offset < written.end:
+                    # Rewriting the bytes marks their pages dirty again, so that the next fsync really writes them.
                     offset += os.pwrite(file, os.pread(file, min(_CHUNK_BYTES, written.end - offset), offset), offset)
         finally:
             os.close(file)

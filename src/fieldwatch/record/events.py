@@ -68,6 +68,7 @@ def check_event(event: Mapping[str, Any]) -> None:
     step = event.get("step")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"an event came with kind {kind!r}: wanted a text such as 'finding', 'phase' or 'note'")
+    # bool is a subclass of int: True would pass for step 1.
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
         raise ValueError(f"event '{kind}' came with step {step!r}: wanted the 0-based index of the step it happened in")
 
@@ -77,10 +78,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return {key: _plain(item) for key, item in items}
+    # `tolist` turns both arrays and numpy scalars into plain Python values.
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(item) for item in cast("Sequence[Any]", value)]
+    # JSON has no non-finite numbers: orjson would write null and lose which one it was.
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

@@ -110,6 +110,7 @@ class JournalFollower:
         Raises:
             OSError: a file cannot be read.
         """
+        # Both files belong to one record: if either was replaced, everything starts over.
         replaced = self._journal.was_replaced() or self._events.was_replaced()
         if replaced:
             self._begin()
@@ -135,6 +136,7 @@ class JournalFollower:
                     blocks.append(block)
                 else:
                     void_from = block.resume if void_from is None else min(void_from, block.resume)
+                    # Blocks of this poll may be voided, too; those of earlier polls are the caller's to discard.
                     blocks = [valid for earlier in blocks if len(valid := earlier.before(block.resume))]
         return void_from, blocks
 
@@ -154,6 +156,7 @@ class JournalFollower:
                     continue
                 segment = segment_in(event)
                 if segment is not None and ("segment" in event or segment.number > self._segment_number):
+                    # A line of a later segment stands in for that segment's own line, which may be damaged.
                     self._segment_number = max(self._segment_number, segment.number)
                     void_from = segment.resume if void_from is None else min(void_from, segment.resume)
                     events = [one for one in events if one["step"] < segment.resume]
@@ -184,6 +187,7 @@ class _Tail:
                 last_bytes = os.pread(file.fileno(), len(self._last_bytes), self._end - len(self._last_bytes))
         except FileNotFoundError:
             return True
+        # A rewritten file may keep its inode and its size: the last bytes read must still be where they were.
         return status.st_ino != self._inode or status.st_size < self._end or last_bytes != self._last_bytes
 
     def new_lines(self, limit: float) -> Iterator[tuple[int, bytes]]:
@@ -198,6 +202,7 @@ class _Tail:
     def _chunks(self, file: BinaryIO, limit: float) -> Iterator[tuple[int, bytes]]:
         status = os.fstat(file.fileno())
         self._inode = status.st_ino
+        # A line that is still being written is not read: the writer may be between two writes of it.
         whole = end_of_last_line(file.fileno()) if status.st_size > self._end else self._end
         file.seek(self._end)
         stop = min(whole, self._end + limit)

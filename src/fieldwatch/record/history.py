@@ -60,6 +60,7 @@ class History:
             table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
             for name in block.columns:
                 self._tables_by_name.setdefault(name, []).append(table)
+        # A table without rows (after a discard) had no names to show; now it has.
         if not len(table):
             self._names = None
         table.append(block, self._arrived)
@@ -81,6 +82,8 @@ class History:
         if event["kind"] == "windows":
             declared = cast("Mapping[str, Sequence[int]]", event["windows"])
             self.windows.update({term: (int(first), int(last)) for term, (first, last) in declared.items()})
+        # Trimmed only at twice the capacity: amortized constant time. Phases are never forgotten:
+        # `phase_start` needs all of them.
         elif self._capacity is not None and event["kind"] != "phase" and len(events) > 2 * self._capacity:
             del events[: -self._capacity]
 
@@ -94,6 +97,7 @@ class History:
         for table in self._tables.values():
             table.discard(step)
         self._names = None
+        # The first step survives: it says where the record began, not what is still kept.
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
         self.first = self.first if self.step >= 0 else -1
         self._forget_series()
@@ -138,6 +142,7 @@ class History:
 
         A phase is a longest interval with the same set of declared-active terms that no ``phase`` event divides.
         """
+        # A declared window is active up to and including its last step, so the next phase starts one later.
         borders = [border for first, last in self.windows.values() for border in (first, last + 1)]
         borders += [int(event["step"]) for event in self._events.get("phase", ())]
         return max((border for border in borders if 0 <= border <= step), default=0)
@@ -164,6 +169,7 @@ class History:
         return False
 
     def _merged(self, name: str, tables: list[Table]) -> Series:
+        # Metrics that share their tables share the order of rows: it is computed once for all of them.
         key = tuple(map(id, tables))
         if key not in self._row_orders:
             self._row_orders[key] = _RowOrder.of(tables, self._capacity)
@@ -189,6 +195,7 @@ class _RowOrder:
 
     @classmethod
     def of(cls, tables: list[Table], capacity: int | None) -> "_RowOrder":
+        # The usual case, a run without resumes: the rows are in order, and views suffice.
         if len(tables) == 1 and tables[0].ascending():
             head = tables[0].head()
             return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])

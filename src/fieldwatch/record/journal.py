@@ -68,6 +68,8 @@ class Journal(SegmentedFile):
         super().__init__(path, marks)
         self._layouts: dict[tuple[str, tuple[str, ...]], _WrittenLayout] = {}
         numbers = [line["layout"] for line in marks if type(line.get("layout")) is int]
+        # Rows of a layout whose declaration was lost must not be read by a new layout of the same number.
+        # No file has more layouts than lines, so the line count is a safe bound.
         self._next_layout = max([_count_lines(path), *(1 + number for number in numbers)])  # not a lost one's number
 
     def segment(self, resume_step: int) -> None:
@@ -83,9 +85,11 @@ class Journal(SegmentedFile):
         """Write a block's rows (a block without rows or columns writes nothing)."""
         if not len(block) or not block.columns:
             return
+        # Values beyond float32 become infinite here, fail the comparison below, and stay float64.
         with np.errstate(over="ignore"):
             float32_values = block.values.astype(np.float32)
         finite = np.isfinite(block.values)
+        # NaN differs from itself; non-finite values are written by name, and fit either way.
         fits_float32 = ((float32_values == block.values) | ~finite).all(axis=0)
         layout = self._layout_of(block, fits_float32)
         numbers = _value_texts(block.values, float32_values, layout)
@@ -95,6 +99,7 @@ class Journal(SegmentedFile):
         heads = _heads(block, layout.number)
         bodies = map(b",".join, zip(heads, numbers, strict=True))
         rows = b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
+        # One write for declaration and rows: a crash cannot leave rows without the declaration before them.
         self._file.append((b"" if layout.rows_left > 0 else layout.declaration) + rows, rows=len(block))
         self._count_rows(layout, len(block))
         self._layouts[block.axis, block.columns] = layout
@@ -105,6 +110,7 @@ class Journal(SegmentedFile):
         if known is not None:
             if fits_float32[known.float32_indices].all():
                 return known
+            # A column that once needed float64 keeps it, so that layouts do not alternate from block to block.
             fits_float32[known.float64_indices] = False
         float32_indices = np.flatnonzero(fits_float32)
         float64_indices = np.flatnonzero(~fits_float32)
@@ -151,6 +157,7 @@ def _heads(block: Block, number: int) -> list[bytes]:
 
 def _number_texts(array: NDArray[Any]) -> list[bytes]:
     """Return each number's text."""
+    # orjson formats a whole array in one call, many times faster than Python formats its numbers.
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
@@ -173,6 +180,7 @@ def _value_texts(
 def _row_texts(array: NDArray[Any]) -> list[bytes]:
     """Return each row's numbers as text, with commas between; the numbers' brackets are where it is cut."""
     text = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
+    # The text is ``[[a,b],[c,d]]``: each piece begins with ``[[`` or ``,[``, and the last two are empty.
     return [part[2:] for part in text.split(b"]")[:-2]]
 
 

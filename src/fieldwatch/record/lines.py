@@ -97,6 +97,7 @@ def write_all(file: int, data: bytes, end: int) -> None:
     """
     view = memoryview(data)
     try:
+        # A write may be short, on a nearly full disk or after a signal: go on with the rest.
         while view:
             view = view[os.write(file, view) :]
     except OSError:
@@ -116,6 +117,7 @@ def end_of_last_line(file: int) -> int:
     start = _last_newline(file, end - 1) + 1
     if end == start:
         return end
+    # After a power cut the file system may have grown the file before it wrote the data: zeros instead of the line.
     line = os.pread(file, end - start, start)
     return start if b"\0" in line and parse_line(line) is None else end
 
@@ -146,6 +148,7 @@ def add_checksum(line: bytes) -> bytes:
         ValueError: it is empty, so that there is no comma before the checksum.
     """
     body = line[:-1]
+    # ``{}`` and ``[]`` have no comma that the checksum could follow.
     if len(line) < 3:
         raise ValueError(f"{line!r} cannot carry a checksum: expected an array or object that is not empty")
     if line.endswith(b"}"):
@@ -190,6 +193,7 @@ class LineReader:
         if value is None:
             return None, NO_JSON
         if not isinstance(value, dict) or CHECKSUM not in value:
+            # A line that ends with its own checksum under a damaged key was written with one, too.
             if self.has_checksums or _ends_with_checksum(line):
                 return None, "has no checksum"
             return cast("Any", value), ""
@@ -203,6 +207,7 @@ class LineReader:
 def _ends_with_checksum(line: bytes) -> bool:
     """Whether the last number of a line is its checksum, whatever its key."""
     number = line[max(line.rfind(b":"), line.rfind(b",")) + 1 : -1]
+    # At most 20 digits: int() of a hostile line of a million digits would take minutes.
     return number.isdigit() and int(number[:20]) == checksum_of(line)
 
 
@@ -283,6 +288,7 @@ def chunks(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
     while size > 0 and (new := file.read(min(wanted, size))):
         size -= len(new)
         end = new.rfind(b"\n") + 1
+        # A single line longer than the chunk: read on with a larger chunk until its newline comes.
         if not end:
             rest = rest + new
             wanted = 2 * wanted
@@ -291,6 +297,7 @@ def chunks(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
         rest = new[end:]
         lines = count(text, b"\n")
         yield text, lines
+        # Aim at a fixed number of lines, whatever their length: blocks then have about equal numbers of rows.
         wanted = max(_FIRST_CHUNK_BYTES, min(_CHUNK_LINES * len(text) // lines, _MAX_CHUNK_BYTES))
 
 

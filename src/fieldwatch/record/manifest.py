@@ -70,6 +70,7 @@ class Manifest:
 
     def text(self) -> str:
         """Return the contents of run.json, with their hash."""
+        # Through JSON once: the hash covers exactly what a reader will parse.
         fields = orjson.loads(orjson.dumps(self))
         return orjson.dumps(fields | {SEAL: _hash(fields)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
 
@@ -114,6 +115,7 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
 def _parsed(text: bytes) -> Manifest:
     """Return the manifest in the contents of run.json; a ValueError says what is wrong with them."""
     stored = orjson.loads(text)
+    # Versions before the seal wrote none; their files are accepted as they are.
     seal = stored.pop(SEAL, None)
     if seal is not None and seal != _hash(stored):
         raise ValueError("it does not have the hash written with it")
@@ -142,6 +144,7 @@ def versions() -> dict[str, str]:
 def git_state() -> dict[str, Any]:
     """Commit and dirtiness of the checkout the process works in; empty where there is none."""
     try:
+        # Untracked files do not count: most of them are outputs of runs.
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):

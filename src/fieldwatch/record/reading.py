@@ -80,6 +80,7 @@ def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterat
     for number, event, has_checksum in checked_lines(path, problem_of_event, tally):
         segment = segment_in(event)
         event.pop(SEGMENT_KEY, None)
+        # A line with a checksum and without a segment was written in the first one (1); 0 decides by line number.
         if "segment" not in event and event["step"] < limits.of(
             number, segment.number if segment else int(has_checksum)
         ):
@@ -124,6 +125,7 @@ def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterat
         damage: counts the damaged lines, which are left out.
     """
     path = Path(folder) / JOURNAL
+    # Two passes: layouts and segments first, since a row may precede the only readable declaration of its layout.
     marks, layouts = _marks(path)
     limits = VoidSteps(marks)
     rows = RowReader(path, DamageTally() if damage is None else damage, layouts)
@@ -143,6 +145,7 @@ def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]
     for first, text in read_chunks(path):
         if first == 1:
             reader.check_first_line(text)
+        # Rows begin with a bracket; most chunks hold no mark at all and need no splitting.
         if b"{" not in text:
             continue
         for number, line in numbered(text, first):

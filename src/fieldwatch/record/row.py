@@ -93,6 +93,7 @@ class Block:
     def before(self, step: float) -> "Block":
         """Return the block of the rows of earlier steps."""
         early = self.steps < step
+        # No copy in the usual case, where nothing is void.
         return self if early.all() else self.part(early)
 
     def rows(self) -> Iterator[Row]:

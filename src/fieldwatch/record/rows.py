@@ -73,9 +73,11 @@ class RowReader:
         """Yield the blocks of a text without marks."""
         rows = _parse_at_once(text)
         blocks = self._blocks_by_layout(rows, unchecked=True) if rows is not None else None
+        # Fast path: one parse and one checksum pass for the whole chunk. Any doubt falls through to the slow path.
         if rows is not None and blocks is not None and self._has_checksums(text, rows):
             yield from self._in_order(rows, blocks, first)
             return
+        # Slow path, line by line: good rows collect in `pending`, and a bad line ends the block before it.
         pending = list[list[Any]]()
         start = first
         for number, line in numbered(text, first):
@@ -112,6 +114,7 @@ class RowReader:
     def _begin_segment(self, segment: Segment) -> Segment:
         """Note that a segment begins."""
         self._current_segment = max(self._current_segment, segment.number)
+        # Steps that the new segment repeats are not lost: the count of lost steps restarts at its first step.
         self._last_step = None if self._last_step is None else min(self._last_step, segment.resume - 1)
         return segment
 
@@ -142,6 +145,7 @@ class RowReader:
             rows: the rows.
             unchecked: whether they were parsed at once, so that no value is anything that numpy takes for a number.
         """
+        # `type` instead of `isinstance`: JSON's true would pass for the layout number 1.
         numbers = [row[0] if row else None for row in rows]
         if set(map(type, numbers)) != {int} or not self._layouts.keys() >= set(numbers):
             return None
@@ -160,6 +164,7 @@ class RowReader:
     def _has_checksums(self, text: bytes, rows: list[list[Any]]) -> bool:
         """Whether all rows have the checksums that their layouts promise; False where only some layouts do."""
         expected = {self._layouts[number].has_checksums for number in set(map(itemgetter(0), rows))}
+        # Old layouts have no checksums: nothing to check. A mixture is left to the slow path.
         if expected == {False}:
             return True
         if expected != {True}:
@@ -235,6 +240,8 @@ def _parse_at_once(text: bytes) -> list[list[Any]] | None:
     if (b"u" in text or b"l" in text) and (b"tru" in text or b"fals" in text or b"nul" in text):
         return None  # single characters are found in a twentieth of the time, and numbers have none of these two
     lines = count(text, b"\n")
+    # Between two lines stands a null that no line contains: a bracket or quote left open in one line cannot be
+    # closed by the next without moving a null, which is noticed below.
     values = parse_line(b"[%b]" % text[:-1].replace(b"\n", b"\n,null,"))
     if values is None or len(values) != 2 * lines - 1 or values[1::2].count(None) != lines - 1:
         return None
@@ -252,6 +259,8 @@ def _holds_no_other_text(text: bytes, rows: list[list[Any]]) -> bool:
     names = list(chain.from_iterable(samples))
     if not set(map(type, names)) <= {str} or not _NON_FINITE.isdisjoint(names):
         return False
+    # Each text has two quotes. What is left after the sample names must all belong to names of numbers,
+    # which stand after a comma: so no string hides among the values.
     quotes = count(text, b'"') - 2 * len(names)
     return not quotes or quotes == 2 * sum(text.count(b',"%b"' % name.encode()) for name in _NON_FINITE)
 
@@ -280,6 +289,7 @@ def _block_of_unchecked(layout: RowLayout, rows: list[list[Any]]) -> Block | Non
     steps, seconds, positions = ([row[i] for row in rows] for i in (1, 2, 3))
     if set(map(type, steps + positions)) != {int} or not set(map(type, seconds)) <= _NUMBER_TYPES:
         return None
+    # Integers beyond int64 make this an object or float array, which is refused below.
     at = np.array([steps, positions])
     try:
         values = np.array([row[_FIRST_VALUE : _FIRST_VALUE + len(layout.columns)] for row in rows], np.float64)

@@ -50,6 +50,7 @@ class SegmentedFile:
         if marks is None:
             marks = objects_in(path)
         found = (segment for line in marks if (segment := segment_in(line)) is not None)
+        # The last segment by number, not by place: its own line may be the damaged one.
         self._last = max(found, key=lambda one: one.number, default=Segment(number=1))
 
     @property
@@ -130,6 +131,7 @@ class VoidSteps:
             line: its 1-based number, which decides for lines of versions that did not say to which segment they belong.
             part: the segment that it says it belongs to; 0 where it does not say.
         """
+        # A later segment voids what it repeats; several may have, and the earliest resume step decides.
         later = (one.resume for at, one in self._marks if (one.number > part if part else at > line))
         return min(later, default=float("inf"))
 

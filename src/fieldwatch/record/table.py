@@ -52,11 +52,13 @@ class Table:
         if self._length + count > self._array.shape[1]:
             self._make_room(count)
         target = self._array[:, self._length : self._length + count]
+        # A slice of a prepared ramp plus an offset is cheaper than a new range for the usual small block.
         target[ARRIVAL] = range(arrival, arrival + count) if count > len(_RAMP) else _RAMP[:count] + arrival
         target[STEP] = block.steps
         target[SECONDS] = block.seconds
         target[POSITION] = block.positions
         target[self._first :] = block.values.T
+        # Sample names are turned into codes when somebody asks: here only the block is remembered.
         if self._slots:
             target[_HEAD_ROWS : self._first] = -1
             if block.samples:
@@ -66,6 +68,7 @@ class Table:
 
     def ascending(self) -> bool:
         """Whether every row's step is larger than that of the row before."""
+        # Only rows since the last call are compared, with the one before them.
         steps = self._array[STEP, max(0, self._checked - 1) : self._length]
         self._ascending = self._ascending and bool((steps[1:] > steps[:-1]).all())
         self._checked = self._length
@@ -123,6 +126,7 @@ class Table:
         self._code_samples()
         last_rows = self._length
         size = self._array.shape[1]
+        # With a capacity the array stops growing at twice that size, and old rows are dropped in bulk.
         if self._capacity is not None and size >= 2 * self._capacity:
             last_rows = min(last_rows, self._capacity)
         while size < last_rows + count:

@@ -72,6 +72,7 @@ class WriterThread:
         """
         barrier = _Barrier()
         self._queue.put(barrier)
+        # The thread may die without reaching the barrier: poll, instead of waiting forever.
         while not barrier.reached.wait(timeout=0.5):
             if not self._thread.is_alive():
                 break
@@ -112,11 +113,13 @@ class WriterThread:
     def _next(self) -> Transfer | Callable[[], None] | _Barrier | None:
         while True:
             try:
+                # `tend` runs before every wait, so pending work is retried also while no rows come.
                 return self._queue.get(timeout=self._tend())
             except queue.Empty:
                 pass
 
     def _read(self, transfer: Transfer) -> None:
+        # Polled, not waited for: this room knows no torch, and a short sleep costs the device nothing.
         while not transfer.ready():
             time.sleep(POLL_SECONDS)
         for block in transfer.blocks():

@@ -402,7 +402,7 @@ class Session:
         options = self._rollback_options
         if options is None or trouble is None:
             raise diverged
-        self._rollback = self._rollback.merged(trouble, options)
+        self._rollback = self._rollback.joined(trouble, options)
         answer = answer_to(trouble, self._rollback, options, there, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"

@@ -50,6 +50,7 @@ class BlockReading:
         covered: dict[int, int] = {}
         found: list[int | None] = []
         for claim in claims:
+            # The last block that begins at or before the storage is the only one that can hold it.
             i = bisect_right(starts, claim.address) - 1
             block = self.blocks[i] if i >= 0 else None
             if block is None or claim.address + claim.span > block.address + block.size:
@@ -57,6 +58,7 @@ class BlockReading:
                 continue
             covered[i] = covered.get(i, 0) + claim.nbytes
             found.append(block.size)
+        # Where the snapshot does not say what was requested (0), the storages in the block count as the request.
         rounding = sum(self.blocks[i].size - max(self.blocks[i].requested, n) for i, n in covered.items())
         unowned = {b.address: UnownedBlock(b.size, b.site) for i, b in enumerate(self.blocks) if i not in covered}
         return Placement(blocks=found, rounding=rounding, unowned=unowned)
@@ -90,6 +92,7 @@ def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
 
 def site_of(frames: Sequence[Mapping[str, Any]]) -> str:
     """The innermost line of a recorded stack that is Python outside torch, such as ``train.py:12 render``."""
+    # Frames of C++ have no .py file; torch's own Python says less than the line that called it.
     python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
     device_segments = [frame for frame in python if "/torch/" not in str(frame["filename"]).replace("\\", "/")]
     for frame in (*device_segments, *python, *frames):

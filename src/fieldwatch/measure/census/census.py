@@ -73,6 +73,7 @@ class Census:
     @property
     def remainder(self) -> int:
         """All bytes that nobody owns: workspace and unattributed."""
+        # What is left is nobody's: computed, never guessed, so it may be negative where `source` is ``uss``.
         return self.allocated - self.owned - sum(entry.nbytes for entry in self.saved_entries) - self.rounding
 
     def by_kind(self) -> dict[str, int]:

@@ -51,6 +51,7 @@ def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTe
         path, current = pending.pop()
         if type(current) in _LEAF_TYPES or id(current) in seen or isinstance(current, type):
             continue
+        # The object itself is kept: an id is unique only while its object lives.
         seen[id(current)] = current
         if isinstance(current, (Tensor, np.ndarray)):
             yield path, current
@@ -59,6 +60,7 @@ def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTe
         if visited > limit:
             raise OverflowError(f"more than {limit} objects, stopped at {path!r}: register the tensors themselves")
         children = _children(cast("object", current))
+        # Reversed, because the stack is popped from its end: paths then come in their natural order.
         pending.extend(reversed([(_joined(path, name), child) for name, child in children]))
 
 
@@ -102,6 +104,7 @@ def _attributes(value: object) -> list[tuple[str, object]]:
 @lru_cache(maxsize=1024)
 def _slots(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
     """The slots of a class: reading one runs no code, unlike a property."""
+    # Slots of built-in types hold nothing of the user's.
     owners = [owner for owner in kind.__mro__ if owner.__module__ != "builtins"]
     members = [item for owner in owners for item in owner.__dict__.items()]
     return tuple((name, slot) for name, slot in members if isinstance(slot, types.MemberDescriptorType))

@@ -73,6 +73,7 @@ class ClaimLedger:
                 continue
             address = address_of(storage)
             nbytes = storage.nbytes()
+            # By address and size: a library may hand out a part of a storage at the same address.
             known = self._claims.get((address, nbytes))
             if known is not None:
                 known.views += 1
@@ -89,6 +90,7 @@ class ClaimLedger:
         if self.device.type != "cpu":
             return
         base = array
+        # A view keeps its base alive, and the base is what takes memory.
         while isinstance(base.base, np.ndarray):
             base = base.base
         first, end = np.lib.array_utils.byte_bounds(base)
@@ -119,6 +121,7 @@ class ClaimLedger:
         """
         claims = [claim for claim in self._claims.values() if claim.span]
         by_address = sorted(claims, key=attrgetter("address"))
+        # The usual case: no two storages overlap, and every claim keeps all its bytes.
         if all(a.address + a.span <= b.address for a, b in pairwise(by_address)):
             return claims
         taken = _ClaimedRanges()
@@ -135,6 +138,7 @@ class _ClaimedRanges:
 
     def take(self, first: int, end: int) -> int:
         """Take a range, and say how many of its bytes were free."""
+        # All ranges that the new one touches are neighbors in the sorted list; they are merged with it.
         low = bisect_right(self._ranges, first, key=itemgetter(1))
         high = bisect_left(self._ranges, end, key=itemgetter(0))
         touched = self._ranges[low:high]

@@ -76,6 +76,7 @@ def _tensors_of_module(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
         for name, tensor in attributes["_buffers"].items():
             if tensor is not None:
                 yield prefix + name, tensor, False
+        # Tensors set as plain attributes are in neither dict: caches and lookup tables.
         for name, value in attributes.items():
             if isinstance(value, Tensor):
                 yield prefix + name, value, False
@@ -85,6 +86,7 @@ def _stepped(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """The parameters an optimizer steps, by the names its groups carry (as in 3DGS) or by number."""
     for number, group in enumerate(optimizer.param_groups):
         label = str(group.get("name", number))
+        # ``param_names`` is set where an optimizer was given named parameters (torch 2.6 and later).
         names: Sequence[str] = group.get("param_names", ())
         for i, parameter in enumerate(group["params"]):
             yield names[i] if i < len(names) else f"{label}.{i}", parameter
@@ -92,6 +94,7 @@ def _stepped(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
 
 def _gradient(parameter: Tensor) -> Tensor | None:
     """The gradient, without torch's warning about those that have none."""
+    # Reading ``.grad`` of other tensors makes torch warn.
     return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 

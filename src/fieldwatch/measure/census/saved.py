@@ -64,6 +64,7 @@ class SavedTensors:
         self.peak = self.alive
         self._rising = True
         if self._hooks is None:
+            # Hooks stack: ours on top of somebody else's would hide tensors from them.
             self.hidden = _top_hooks(False) is not None or not _hooks_allowed()
             if self.hidden:
                 return
@@ -129,6 +130,7 @@ class SavedTensors:
         saved.references -= 1
         if saved.references:
             return
+        # The peak ends with the first release after it: then its claims are noted, once per rise, not at every save.
         if self._rising and self.alive == self.peak:
             self._at_peak = self.claims()
         self._rising = False

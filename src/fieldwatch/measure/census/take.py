@@ -57,6 +57,7 @@ def take_census(  # noqa: PLR0913  all but the first by name
     truncated = _note_data(ledger, data)
     for claim in saved.claims() if saved is not None else ():
         ledger.claim(claim)
+    # Owners first, the allocator after: the ledger keeps what it has noted alive, so that the reading includes it.
     claims = ledger.settled()
     reading = allocator.read()
     placement = reading.place(claims)
@@ -115,6 +116,7 @@ def _workspace(remainder: int, placement: Placement, before: Census | None) -> i
     if before is None:
         return 0
     if placement.unowned is None or before.unowned is None:
+        # Without a list of blocks only the growth of the rest can be told.
         return max(0, min(remainder, remainder - before.remainder))
     return sum(block.nbytes for address, block in placement.unowned.items() if before.unowned.get(address) != block)
 

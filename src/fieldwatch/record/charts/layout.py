@@ -107,6 +107,7 @@ def default_layout(catalogue: Iterable[Metric]) -> Layout:
     tabs: dict[str, dict[str, list[str]]] = {}
     for metric in catalogue:
         if metric.kind == "scalar" and not tags.is_bookkeeping(metric.name):
+            # Tag ``a/b/c`` goes on tab ``a`` in chart ``b``; a tag without a slash goes on the tab ``Other``.
             first, _, rest = metric.name.rpartition("/")[0].partition("/") if "/" in metric.name else ("Other", "", "")
             charts = tabs.setdefault(first, {})
             charts.setdefault(rest or metric.name.rpartition("/")[2], []).append(tag_pattern(metric.name))

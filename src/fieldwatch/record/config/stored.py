@@ -90,6 +90,7 @@ def preset_of_run(folder: Path, pipeline: str, kind: type[Config]) -> Config:
 
 def _typed(annotation: Any, value: Any, name: str) -> Any:
     """Return a JSON value as the annotation has it."""
+    # The alternatives of a union, or the one type there is.
     options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     if isinstance(value, Mapping):
         values = cast("Mapping[str, Any]", value)
@@ -97,6 +98,7 @@ def _typed(annotation: Any, value: Any, name: str) -> Any:
         return values if kind is None else config_from_plain(cast("type[Any]", kind), values)
     if isinstance(value, list):
         return _sequence(options, cast("list[Any]", value), name)
+    # A str that could be both stays a str: JSON does not say which it was.
     if isinstance(value, str) and Path in options and str not in options:
         return Path(value)
     _refuse_unknown_choice(options, value, name)
@@ -120,6 +122,7 @@ def _sequence(options: tuple[Any, ...], values: list[Any], name: str) -> Any:
 def _refuse_unknown_choice(options: tuple[Any, ...], value: Any, name: str) -> None:
     """Dataclasses do not check their annotations: a choice that is not one would be found out much later."""
     literal = [option for option in options if typing.get_origin(option) is typing.Literal]
+    # Other types in the union accept any value; None is a choice of its own.
     if not literal or len(literal) + (type(None) in options) < len(options) or value is None:
         return
     known = [choice for option in literal for choice in typing.get_args(option)]

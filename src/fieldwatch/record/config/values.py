@@ -17,6 +17,7 @@ def plain_values(config: Any) -> dict[str, Any]:
     """A config (dataclass or mapping) as plain JSON values; None becomes empty."""
     if config is None:
         return {}
+    # A round trip through JSON: what is compared later is exactly what is stored.
     return orjson.loads(orjson.dumps(config, default=str, option=orjson.OPT_NON_STR_KEYS))
 
 

@@ -171,11 +171,13 @@ class WriteBacklog:
             OSError: the system refused for another reason than lack of space.
         """
         with self._lock:
+            # Never past older data of the same file: order within a file is what readers rely on.
             if queue.pending or not self._try_write(queue, data):
                 self._keep(queue, _Write(data=data, rows=rows, optional=optional))
 
     def retry(self) -> None:
         """Try again to write what waits, if it is time to, and to take the reserve back; costs nothing otherwise."""
+        # Read without the lock: called for every row, and a stale answer only delays a retry.
         if self.pause is not None and self._clock() >= self._next_retry:
             with self._lock:
                 self._drain()
@@ -205,6 +207,7 @@ class WriteBacklog:
         try:
             action()
         except OSError as error:
+            # DiskFull means that the backlog itself is at its limit; only a plain lack of space may be passed over.
             if isinstance(error, DiskFull) or not lacks_space(error):
                 raise
             with self._lock:
@@ -268,6 +271,7 @@ class WriteBacklog:
     def _keep(self, queue: WriteQueue, write: _Write) -> None:
         pause = self._begin_pause()
         nbytes = len(write.data)
+        # Pictures must not push out rows: they have a smaller limit of their own.
         if write.optional and self._optional_nbytes + nbytes > self._optional_limit:
             pause.dropped += 1
             return
@@ -291,10 +295,12 @@ class WriteBacklog:
     def _drain(self) -> None:
         """Write what waits, as far as there is room; the pause is over when all is written and the reserve is whole."""
         for queue in self._queues:
+            # The head stays queued until it is written: an error in between loses nothing.
             while queue.pending and self._try_write(queue, queue.pending[0].data):
                 self._count(queue.pending.popleft(), -1)
         if self.pause is None or self._nbytes:
             return
+        # A margin beyond the reserve, or a disk with little room would be full again at the next row.
         if self._closed or self._reserve.refill(beyond=MARGIN):
             self.pause.seconds = self._clock() - self.pause.began
             self.pause.over = True

@@ -38,6 +38,7 @@ class Reserve:
         self.path = folder / RESERVE
         self._whole = (ROWS_BYTES if row_bytes is None else row_bytes) + final_bytes
         self._final_bytes = final_bytes
+        # A link or a pipe in its place, left or planted there, would be written through.
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(self.path.lstat().st_mode):
                 self.path.unlink()
@@ -64,8 +65,10 @@ class Reserve:
             beyond: bytes that have to be free besides, so that a disk with little room is not full again at once.
         """
         try:
+            # Allocation beyond the reserve probes for free space; the surplus is given back right after.
             os.posix_fallocate(self._file, 0, self._whole + beyond)
         except OSError as error:
+            # A failed allocation may have taken some blocks.
             os.ftruncate(self._file, self._size)
             if not lacks_space(error):
                 raise
@@ -78,6 +81,7 @@ class Reserve:
         """Give up room for so many bytes of rows; False where all of that has been given up."""
         if self._size <= self._final_bytes:
             return False
+        # At least a fixed piece at a time, so that a full disk costs few system calls.
         self._shrink(max(self._final_bytes, self._size - max(_CHUNK_BYTES, nbytes)))
         return True
 

@@ -66,6 +66,7 @@ def _plain(values: Cells) -> Sequence[Any]:
 
 def _texts(values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[str]:
     """Return each cell's text: the number, a name where it is not finite, nothing where there is none."""
+    # orjson writes null for non-finite numbers; these are replaced below.
     texts = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
     for i in np.flatnonzero(~np.isfinite(values)).tolist():
         texts[i] = repr(float(values[i])) if present[i] else ""

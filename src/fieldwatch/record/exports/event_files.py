@@ -54,6 +54,7 @@ def _start(manifest: Manifest) -> float:
 
 def _blocks(axis: Axis, columns: tuple[str, ...], batch: WideBatch) -> Iterator[Block]:
     """Yield a batch as blocks of rows that recorded the same metrics."""
+    # Cut wherever the set of recorded metrics changes: a block has one set of columns.
     borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
     for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):
         present = np.flatnonzero(batch.present[:, start])

@@ -75,6 +75,7 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
     damage = DamageTally()
     note_damage(run, damage)
     found = read_outlines(run, damage)
+    # An export of nothing would be an empty folder that looks like a failure of the tool.
     if not found and (to == "tensorboard" or next(read_events(run), None) is None):
         raise InputError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
     source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), outlines=found)
@@ -82,6 +83,7 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
     columns = {_NAMES[axis]: len(outline.columns) for axis, outline in found.items()}
+    # Events are read once more only to count their damage; TensorBoard files hold none.
     deque(read_events(run, damage), maxlen=0)
     return ExportedRecord(folder=target, files=files, rows=rows, columns=columns, damage=damage.entries)
 
@@ -94,6 +96,7 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
         return
     if not target.is_dir() or target.is_symlink():
         raise ExistingPathError(f"{target} is there and no folder: name another one for the export")
+    # Deleting a folder is allowed only where an export made everything in it.
     strange = [path.name for path in target.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
     if strange:
         raise ExistingPathError(f"{target} holds {strange[0]!r}, which no export wrote: name another folder")
@@ -109,6 +112,7 @@ def _whole_folder(target: Path) -> Generator[Path]:
     draft.mkdir()
     try:
         yield draft
+        # The old export is renamed, not deleted, so that one of the two is there at any moment.
         if target.exists():
             target.replace(old)
         draft.replace(target)

@@ -54,6 +54,7 @@ class ParquetTable:
         """Append a batch as one row group; ``head`` are the columns before the metrics."""
         arrays = [self._pa.array(values, type=self._schema.field(i).type) for i, values in enumerate(head)]
         for values, present in zip(batch.values, batch.present, strict=True):
+            # A mask makes nulls; without it `from_pandas=False` keeps NaN as a value.
             absent = None if present.all() else ~present
             arrays.append(self._pa.array(values, mask=absent, from_pandas=False))
         self._append(arrays)

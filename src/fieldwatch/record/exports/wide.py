@@ -88,6 +88,7 @@ class Outline:
 
 def lateness(block: Block, last: int) -> tuple[NDArray[np.bool_], int]:
     """Return ``[rows]`` whether a row's position was reached before it, and the last position reached after them."""
+    # A row is late if its position is not above all earlier ones.
     reached = np.maximum.accumulate(np.concatenate(([last], block.positions)))
     return block.positions <= reached[:-1], int(reached[-1])
 
@@ -165,6 +166,7 @@ class _BatchBuilder:
 
     def add(self, block: Block) -> Iterator[WideBatch]:
         """Take in the next block, and yield the batch that is full."""
+        # Rows that the run appends between the two passes are not in the outline.
         block = block.part(slice(self._rows_left))
         self._rows_left -= len(block)
         late, self._last = lateness(block, self._last)
@@ -188,6 +190,7 @@ class _BatchBuilder:
     def _batch(self, late: list[Row]) -> WideBatch:
         blocks = [*self._blocks, *map(Block.of, late)]
         self._blocks = []
+        # Late rows come last, so their values overwrite those of the rows they repeat.
         arrivals = np.concatenate([block.positions for block in blocks])
         positions, rows = np.unique(arrivals, return_inverse=True)
         shape = len(self._outline.columns), len(positions)
@@ -200,6 +203,7 @@ class _BatchBuilder:
         for block in blocks:
             at = rows[start : start + len(block)]
             start += len(block)
+            # Without late rows positions ascend: a slice, which is a view, replaces fancy indexing.
             cells = (
                 np.ix_(self._indices_of(block.columns), at) if late else (self._indices_of(block.columns), _span(at))
             )
@@ -211,6 +215,7 @@ class _BatchBuilder:
                 samples[i] = names or samples[i]
         segments = np.zeros(len(positions), np.int32)
         for number, resume in enumerate(self._starts, 1):
+            # Later segments overwrite earlier ones, since each holds all steps from its resume step on.
             segments[steps >= resume] = number
         return WideBatch(
             positions=positions,

@@ -57,6 +57,7 @@ def read_memory_log(location: Path | str, damage: DamageTally | None = None) -> 
     segment_number = 1
     for _, line, _ in checked_lines(path, _problem_of, tally):
         segment = segment_in(line)
+        # A census of a later segment stands in for that segment's own line, which may be damaged.
         if segment is not None and ("segment" in line or segment.number > segment_number):
             segment_number = max(segment_number, segment.number)
             censuses = [census for census in censuses if census["step"] < segment.resume]

@@ -4,7 +4,9 @@ import re
 
 from fieldwatch.record.memory.tensor_log import LargeTensor
 
+# A decimal number, with exponent or without, or nan or inf with an optional sign.
 _NUMBER = rb"([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)"
+# The head of a snapshot, whole or torn before its number ends. 18 digits fit int64.
 HEAD = re.compile(rb"Iteration(?: +(-?\d{1,18}) *\|)?")
 SNAPSHOT = re.compile(
     rb"Iteration +(-?\d{1,18}) *\| *([^\r\n]*)\r?\n=+\r?\n"

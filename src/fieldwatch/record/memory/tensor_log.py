@@ -15,7 +15,9 @@ from fieldwatch.record.lines import write_all
 
 RULE = "=" * 80
 TOP = 5
+# The ruled line and the head below it, where a snapshot begins.
 _HEAD = re.compile(rb"(?:^|\n)=+\r?\nIteration ")
+# The last section of a snapshot; the list of the largest tensors follows where there are large ones.
 _END = re.compile(rb"\nLarge Tensors \(>\d+ *MB\): (\d+)\r?\n(?:Top \d+[^\n]*\n((?:  [^\n]*\n)*))?")
 _NAME = re.compile(r"\w+")
 _TAIL = 1 << 20
@@ -193,6 +195,7 @@ def _whole_size(path: Path) -> int:
     with path.open("rb") as file:
         tail = os.pread(file.fileno(), size - start, start)
     heads = [match.start() for match in _HEAD.finditer(tail)]
+    # Only blank lines and rules without a head: the file is empty, or was torn inside its first head.
     if not heads and tail.strip(b"\r\n="):
         raise InputError(f"{path} holds something else than a tensor log: nothing is appended to it; name another file")
     if not heads:

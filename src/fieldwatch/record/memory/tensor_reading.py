@@ -72,6 +72,7 @@ class _LogParser:
     def table(self, path: Path) -> TensorLogTable:
         """Read everything."""
         snapshots = self._snapshots()
+        # In chunks: the matches of a whole log of a million snapshots would not fit in memory.
         while chunk := list(islice(snapshots, _CHUNK_SNAPSHOTS)):
             self._add_chunk(chunk)
         torn = self._tail()
@@ -112,6 +113,7 @@ class _LogParser:
 
     def _skip(self, end: int) -> None:
         """Note what stands before ``end`` and is no part of a snapshot."""
+        # A few KB suffice to see whether anything but blanks follows.
         rest = self._text[self._end : min(end, self._end + 4096)].strip(_BLANK)
         if not rest:
             return
@@ -168,6 +170,7 @@ class _Sizes:
         Raises:
             NotATensorLog: there are too many names.
         """
+        # One findall over the joined blocks is several times faster than one per block.
         found = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
         counts = [block.count(b"\n") for block in blocks]
         if sum(counts) != len(found):  # a name with spaces, a line of another kind
@@ -189,6 +192,7 @@ class _Sizes:
         if not self._codes:
             return {}
         table = np.zeros((len(self._codes), count))
+        # Scatter: names that a snapshot lacks stay 0.
         table[np.concatenate(self._columns), np.concatenate(self._rows)] = np.concatenate(self._values)
         return {name.decode(errors="replace"): table[code] for name, code in self._codes.items()}
 
@@ -228,6 +232,7 @@ def _implausible(table: TensorLogTable) -> tuple[str, ...]:
         if len(wrong):
             first = f"{values[wrong[0]]:g} at iteration {table.iterations[wrong[0]]}"
             found.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
+    # 0.01 MB is the rounding of the log's two decimals.
     over = np.flatnonzero(table.allocated > table.reserved + 0.01)
     if len(over):
         first = f"first at iteration {table.iterations[over[0]]}"

@@ -67,6 +67,7 @@ class TensorLogTable:
             OSError: the file is gone.
             InputError: the file has changed since.
         """
+        # Negative rows count from the end, and rows out of range raise IndexError.
         row = range(len(self))[row]
         start, end = self.spans[row].tolist()
         with self.path.open("rb") as file:
@@ -111,5 +112,6 @@ def valid_rows(iterations: NDArray[np.int64]) -> NDArray[np.intp]:
     """
     if not len(iterations):
         return np.empty(0, np.intp)
+    # The smallest iteration from here on: a row is valid if every later one is above it.
     later = np.minimum.accumulate(iterations[::-1])[::-1]
     return np.flatnonzero(np.append(iterations[:-1] < later[1:], True))

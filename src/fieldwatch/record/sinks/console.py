@@ -57,6 +57,7 @@ class Console:
         self._digest.add(block)
         now = self._clock()
         if now >= self._due:
+            # From now, not from the last due time: after a pause there is one line, not a burst.
             self._due = now + self._every
             self._print(_line(self._digest.report(block)))
 

@@ -67,6 +67,7 @@ class Csv:
 
     def _name(self, name: str) -> str:
         """Quote a name where CSV needs it."""
+        # The same few names come in every line; the csv module is slow enough to cache its answers.
         quoted = self._quoted.get(name)
         if quoted is None:
             text = io.StringIO()

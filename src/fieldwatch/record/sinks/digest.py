@@ -73,6 +73,7 @@ class Digest:
 
     def clear(self) -> None:
         """Forget the values, as after a resume; the phases stay."""
+        # A trend compares two windows, so two windows of values are kept.
         self._history = History(capacity=2 * self._window)
 
     def add(self, block: Block) -> None:

@@ -24,7 +24,9 @@ from fieldwatch.base import refuse_link, sync_folder
 from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_all
 
+# The constant by which TFRecord files mask their checksums.
 _MASK_DELTA = 0xA282EAD8
+# TensorBoard's naming scheme with our suffix: files of other writers are left alone.
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
 _FRAME = 16
 """Bytes that frame a record: length (8), checksum of the length (4), record, checksum of the record (4)."""
@@ -60,6 +62,7 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             length = int.from_bytes(head[:8], "little")
+            # Checked before reading the body: a damaged length could ask for gigabytes.
             if head != frame_head(length):
                 return
             body = file.read(length + 4)
@@ -145,6 +148,7 @@ class EventFiles:
             for copied in ranges:
                 write_all(self._file, copied.path.read_bytes()[copied.start : copied.end], os.fstat(self._file).st_size)
             os.fsync(self._file)
+            # TensorBoard opens a file as soon as it sees its name, so the name comes when the content is complete.
             draft.replace(path)
             self._path = path
         for path in old:
@@ -193,6 +197,7 @@ class EventFiles:
             if path.name == name:
                 return _CopiedRange(path=path, start=0, end=_whole(path, size), origin=name)
         for path in paths:
+            # The file may have been copied by an earlier resume: its lineage says where its bytes are now.
             for origin, start, length in _copied_from(path):
                 if origin == name and size <= length:
                     return _CopiedRange(path=path, start=start, end=_whole(path, start + size), origin=name)

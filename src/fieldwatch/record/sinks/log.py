@@ -17,6 +17,7 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
 
+# A text that needs no quotes: no space, quote or equals sign.
 _BARE = re.compile(r"[^\s\"=]+")
 
 
@@ -58,6 +59,7 @@ class Log:
                 visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
                 self._write({"step": row.step, "epoch": row.position} | visible)
             return
+        # Reports are due at multiples of `every`, wherever blocks begin and end.
         start = 0
         while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
             part = _cut(block, slice(start, due + 1))

@@ -14,6 +14,7 @@ from fieldwatch.record.sinks.extras import MissingExtra
 
 LOGGED = "fieldwatch.logged"
 """Tag of the MLflow run: the last position logged per axis."""
+# Everything but word characters and ``- . : /`` and spaces.
 _REFUSED = re.compile(r"[^\w\-. :/]")
 _BATCH = 1000
 """Most metrics that MLflow takes in one call."""
@@ -125,5 +126,6 @@ class MLflow:
     def _log(self, metrics: list[Any]) -> None:
         tag = self._entities.RunTag(LOGGED, orjson.dumps(self._logged).decode())
         for start in range(0, len(metrics), _BATCH):
+            # The tag says how far the log goes, so it goes with the last batch: a crash repeats rows, and loses none.
             last = start + _BATCH >= len(metrics)
             self._client.log_batch(self._open(), metrics=metrics[start : start + _BATCH], tags=[tag] if last else [])

@@ -41,6 +41,7 @@ class TensorBoard:
         if not len(block):
             return
         if self._start is None:
+            # Wall times count back from the first block's last row, so that a resumed curve continues in time.
             self._start = self._clock() - float(block.seconds[-1])
         known = self._layouts.get(block.columns)
         if known is None:

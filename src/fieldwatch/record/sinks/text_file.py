@@ -43,6 +43,7 @@ class TextFile:
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Cut the file back to its size at the mark, and to its header for None."""
         size = int(mark.get(self.path.name, 0)) if mark else 0
+        # Never longer: a file that was cut by hand must not be filled with zero bytes.
         os.ftruncate(self._file.fileno(), min(size, self._size()))
         self._start()
 
@@ -60,6 +61,7 @@ class TextFile:
             return
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
+            # A torn line must not run into the next one.
             if file.read() != b"\n":
                 self._file.write(b"\n")
 

@@ -61,6 +61,7 @@ class Wandb:
         run = self._open()
         self._declare_axis(block.axis, visible)
         for row in block.rows():
+            # wandb cannot take rows back: those that it has from before the resume are skipped.
             if row.position > self._skip[block.axis]:
                 run.log({block.axis: row.position} | {name: row.values[name] for name in visible})
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
@@ -103,6 +104,7 @@ class Wandb:
             settings = self._wandb.Settings(console="off", silent=True)
             self._run = self._wandb.init(**self._options, id=self._id, resume="allow", settings=settings)
             self._id = self._run.id
+            # A new wandb process knows no axes yet.
             self._on_epochs.clear()
             self._run.define_metric("*", step_metric="step")
         return self._run
