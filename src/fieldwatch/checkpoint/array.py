@@ -43,6 +43,7 @@ class Array:
     def tensor(self) -> Tensor:
         """View the bytes as a tensor on the CPU."""
         dtype = TORCH_DTYPES[self.dtype]
+        # `view` refuses to reinterpret an empty tensor whose shape has zeros.
         if not self.raw.size:
             return torch.empty(self.shape, dtype=dtype)
         return torch.as_tensor(self.raw).view(dtype).reshape(self.shape)
@@ -121,6 +122,7 @@ def _of_tensor(tensor: Tensor, path: str) -> ArraySource:
 
 
 def _dense(tensor: Tensor) -> Tensor:
+    # Conjugation and negation are lazy flags of a view: the bytes in memory are without them.
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
@@ -132,6 +134,7 @@ def _bytes_of(dense: Tensor) -> UInt8[Tensor, "nbytes"]:
 
 
 def _of_numpy(array: NDArray[np.generic], path: str) -> ArraySource:
+    # Big-endian arrays have the same name; `_raw` swaps their bytes.
     name = array.dtype.newbyteorder("=").name
     if name not in NUMPY_DTYPES:
         raise CheckpointError(f"{path} is a numpy array of dtype {array.dtype}: stored are {', '.join(NUMPY_DTYPES)}")

@@ -15,6 +15,7 @@ def note_used(order: Any) -> None:
 def take_used_orders() -> list[Any]:
     """Return the orders that were drawn from lately, each once, and forget about them."""
     orders: dict[int, Any] = {}
+    # Popped one by one: another thread may append meanwhile.
     while _used_orders:
         order = _used_orders.popleft()()
         if order is not None:

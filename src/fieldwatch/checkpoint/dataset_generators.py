@@ -25,6 +25,7 @@ def seed_generator(generator: Any, seed: int) -> None:
     if isinstance(generator, torch.Generator):
         generator.manual_seed(seed)
     elif isinstance(generator, np.random.Generator):
+        # A Generator cannot be seeded in place; a fresh bit generator of its kind gives the state.
         fresh: Any = type(generator.bit_generator)
         generator.bit_generator.state = fresh(seed).state
     else:
@@ -49,6 +50,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
 
 
 def _walk(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    # Data sets may refer to each other in cycles.
     if id(value) in seen:
         return
     seen.add(id(value))

@@ -70,6 +70,7 @@ class _Placing:
         device = current.device if isinstance(current, Tensor) else self._device
         if device is None:
             return stored
+        # By identity and device: two names of one tensor must be one tensor again.
         key = (id(stored), str(device))
         if key not in self._moved:
             self._moved[key] = stored.to(device)

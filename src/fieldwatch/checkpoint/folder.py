@@ -124,13 +124,16 @@ class Draft:
         entries = self._entries()
         file = folder / layout.file
         header = layout.header(entries)
+        # A full disk shows here, before anything is written.
         preallocate(file, file_size(layout, header, entries))
         with ThreadPoolExecutor(threads) as pool:
+            # Hashing and writing run at the same time: both read the same memory, and neither changes it.
             hashes_when_done = _start_hashing(self._arrays, pool)
             write_synced(file, self._file_contents(header, entries))
             hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, hashes_when_done(), strict=True)]
         manifest = self._manifest(hashed).encode()
         write_synced(folder / MANIFEST, [manifest])
+        # The seal comes last: a folder without it was never finished.
         write_synced(folder / SEAL, [seal(manifest)])
         sync_folder(folder)
 
@@ -237,6 +240,7 @@ def verify_folder(folder: Path) -> None:
         DamageError: something is wrong with it.
         OSError: it cannot be read.
     """
+    # Dropped from the page cache first: what is read below then comes from the disk.
     for name in (MANIFEST, SEAL):
         forget_cached(folder / name)
     manifest = _read_sealed(folder)
@@ -302,6 +306,7 @@ def _in_order(parts: Sequence[dict[int, Value]]) -> list[Value]:
 
 def _shares(sizes: Sequence[int]) -> list[list[int]]:
     """Deal out the indices to the threads, largest first: few hand-overs, about equal work."""
+    # Dealing out by falling size keeps the shares about equal without a queue between the threads.
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     return [order[k::HASH_THREADS] for k in range(HASH_THREADS)]
 
@@ -310,10 +315,12 @@ def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: ArrayEn
     whole = np.empty(layout.padded(entry.nbytes), np.uint8)
     read_into(descriptor, whole.data, start + entry.offset, layout.file)
     raw = whole[: entry.nbytes]
+    # No hash covers the padding, and a format without slack leaves no place to hide data.
     if whole[entry.nbytes :].any():
         raise DamageError(f"{layout.file} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
     if _sha256(raw) != entry.sha256:
         raise _wrong_hash(layout.file, entry, number)
+    # torch and numpy assume 0 and 1; another byte behaves differently from operation to operation.
     if entry.dtype == "bool" and raw.size and raw.max() > 1:
         raise DamageError(f"{layout.file} holds a bool that is neither 0 nor 1")
     return Array(dtype=entry.dtype, shape=entry.shape, raw=raw)

@@ -92,6 +92,7 @@ class Interval:
         latest = max(limit - self._writing, 0.0)  # a kill while it is written costs the time since the one before
         if self.every != "auto":
             return latest if self.every else float("inf")
+        # The budget of waiting, the share of writing and the least interval are lower bounds; the loss limit wins.
         return min(max(self._affordable, self._writing / WRITING_SHARE, self.autosave.least), latest)
 
     @property
@@ -125,6 +126,7 @@ class Interval:
 
     def failed(self) -> float:
         """A save failed; returns after how many seconds the next is tried."""
+        # Exponential backoff: a full disk is usually not freed within a second.
         pause = min(FIRST_RETRY * 2**self._failures, LONGEST_RETRY)
         self._failures += 1
         self._retry_at = self._clock() + pause

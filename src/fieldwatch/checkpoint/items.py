@@ -53,6 +53,7 @@ def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
         for item, stored, _ in found:
             if not isinstance(item, Stateful):
                 item.copy_(stored)
+    # Objects after plain tensors: an optimizer may look at parameters that were just copied.
     for item, stored, path in found:
         if isinstance(item, Stateful):
             _load(item, stored, path)
@@ -125,6 +126,7 @@ def _load(item: Stateful, tree: Any, path: str) -> None:
         item.load_state_dict(placed(state, item))
     except Exception as error:  # code of strangers: the object's own load_state_dict may raise anything
         name = f"{path} ({type(item).__qualname__})"
+        # If shapes or names differ the stored state does not fit; otherwise the object's own code failed.
         if found := "; ".join(_differences(item, tree, path)):
             raise StoredStateError(f"{name} does not take its stored state: {found}") from error
         raise CheckpointError(

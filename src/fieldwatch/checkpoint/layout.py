@@ -125,6 +125,7 @@ class SafetensorsLayout:
 
     def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
         """Return the places by falling element size, and otherwise in the order of the entries."""
+        # `sorted` is stable: arrays of one element size keep the order of the entries.
         order = sorted(range(len(entries)), key=lambda i: -item_size(entries[i].dtype))
         return _consecutive(order, [entry.nbytes for entry in entries])
 
@@ -136,6 +137,7 @@ class SafetensorsLayout:
         fields = [f"{json.dumps(METADATA)}:{json.dumps(metadata, separators=(',', ':'))}"]
         fields += [_described(entry) for entry in sorted(entries, key=lambda entry: entry.offset)]
         text = f"{{{','.join(fields)}}}".encode("ascii")
+        # JSON allows spaces at its end; the first array then begins at a multiple of 64 bytes.
         text = text.ljust(aligned(8 + len(text)) - 8)
         return struct.pack("<Q", len(text)) + text
 

@@ -116,6 +116,7 @@ class ResumableLoader:
             iterator = iter(self._loader)
             while restored == self._restored and epoch == self.epoch:
                 batch = next(iterator)
+                # Counted before the batch is handed out: a checkpoint of the step that uses it must not repeat it.
                 self._position.advance()
                 note_used(self)
                 yield batch
@@ -193,6 +194,7 @@ class _EpochPosition(Sampler[Any]):
         length: int = self.made_with["length"]
         if not self.made_with["shuffle"]:
             return np.arange(length)
+        # Philox is counter-based: an epoch's permutation needs no draw of the epochs before it.
         draws: Any = np.random.Philox(key=seed_of(self.made_with["seed"], epoch, "order"))
         numbers: NDArray[np.uint64] = draws.random_raw(length)
         return np.argsort(numbers, kind="stable")
@@ -201,6 +203,7 @@ class _EpochPosition(Sampler[Any]):
 def seed_of(*parts: object) -> int:
     """Return 63 bits that depend on the parts alone: the same in every process, on every machine."""
     text = "/".join(map(str, parts)).encode()
+    # 63 bits: torch takes signed 64-bit seeds.
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
@@ -217,6 +220,7 @@ class _Batches:
         epoch, number, indices = key
         if self._generators is None:  # in a worker those of its copy of the data set
             self._generators = generators_of(self._dataset)
+        # A worker is a process of its own: its generators are nobody else's.
         with nullcontext() if get_worker_info() else _preserved_random_state(self._generators):
             _seed_all(seed_of(self._seed, epoch, number), self._generators)
             return self._collate(self._samples(indices))

@@ -19,6 +19,7 @@ from fieldwatch.checkpoint.incident import CheckpointError
 LOCK: Final = ".lock"
 _SET_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 """Sets a lock that belongs to the open file and not to the process; Linux has it."""
+# ``struct flock``: type, whence, start, length (0 is to the end), pid and padding.
 _WHOLE_FILE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _LOCKED_ERRNOS: Final = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS_ON_FOLDERS: Final = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR)
@@ -59,6 +60,7 @@ class FolderLock:
         with ExitStack() as undo:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, folder)
+            # The folder first: its lock cannot be lost by deleting the file ``.lock``.
             if not _lock_folder(folder):
                 raise FolderInUseError(_describe_owner(self.path))
             file = self._locked_file()
@@ -100,6 +102,7 @@ class FolderLock:
             FolderInUseError: another process holds it, or it is deleted again and again.
             CheckpointError: it is a link or no file.
         """
+        # Between open and lock the file may be deleted: then the lock is on a file that nobody else will open.
         for _ in range(_TRIES):
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

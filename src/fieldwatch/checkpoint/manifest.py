@@ -80,6 +80,7 @@ def decode(text: bytes) -> CheckpointManifest:
         CheckpointError: it was written by a newer fieldwatch.
     """
     try:
+        # json would accept NaN and Infinity, which no checkpoint writes.
         fields = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DamageError(f"the manifest is not JSON, as it was when it was written: {error}") from error
@@ -119,6 +120,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _whole(value: object, name: str) -> int:
+    # `type`, since JSON's true would pass as an int.
     if type(value) is not int or not 0 <= value < 2**63:
         raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, not a whole number from 0 to 2**63 - 1")
     return value
@@ -173,6 +175,7 @@ def _shape(value: object, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or len(cast("list[Any]", value)) > 64:
         raise DamageError(f"the manifest's {name} has no shape of at most 64 sizes")
     sizes = tuple(_whole(size, f"{name} shape") for size in cast("list[Any]", value))
+    # A shape such as [2**40, 0] has no bytes, but its strides would overflow.
     if math.prod(max(size, 1) for size in sizes) >= 2**60:
         raise DamageError(f"the manifest's {name} has the impossible shape {sizes}")
     return sizes

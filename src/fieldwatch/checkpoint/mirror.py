@@ -78,6 +78,7 @@ class Mirror:
         """Copy a checkpoint there, in the background; if a copy is under way, the newest offer comes after it."""
         with self._lock:
             self._next = folder
+            # The thread that copies takes the newest offer when it is done; those in between are skipped.
             if self._copying:
                 return
             self._copying = True
@@ -172,7 +173,9 @@ class Mirror:
         with ExitStack() as files:
             tensors = decode((folder / MANIFEST).read_bytes()).layout.file
             names = (tensors, MANIFEST, SEAL)
+            # All files are opened before copying: retention may delete the folder meanwhile.
             parts = [files.enter_context((folder / name).open("rb")) for name in names]
+            # Deleted first and written last: a copy that is cut off never looks whole.
             self._delete_seal(folder.name)
             self._system.makedirs(self._path(folder.name), exist_ok=True)
             if (folder.parent.parent / RUN).exists():
@@ -191,6 +194,7 @@ class Mirror:
         """Delete what the retention does not want, and later steps, which belong to a branch that was left."""
         names = self.names()
         last = _step_and_rewrite(newest)
+        # The run went back and saved this step again: later ones belong to the branch that it left.
         abandoned = [name for name in names if _step_and_rewrite(name) > last]
         known = {name: found for name in names if name not in abandoned and (found := self._candidate(name, newest))}
         current = {candidate.step: name for name, candidate in known.items()}  # of one step the last written

@@ -55,6 +55,7 @@ def _fitted_group(optimizer: Optimizer, current: dict[str, Any], stored: dict[st
             raise StoredStateError(
                 f"{where} was stored with {key}={value!r}, and {kind} has no such setting: {_ADVICE}"
             )
+    # Unknown keys stay, since they may be labels of the user's groups; settings about the implementation do not.
     group = {key: value for key, value in stored.items() if key in current or key not in IMPLEMENTATION}
     for key in optimizer.defaults:
         own_value = current.get(key)

@@ -38,6 +38,7 @@ def write_test_checkpoint(folder: Path, draft: Draft, *, growth: int = 0) -> Non
             make_folder(folder)
             undo.callback(shutil.rmtree, draft_folder, ignore_errors=True)
             draft_folder.mkdir()
+            # The optimizer's state does not exist yet: its room is tried out by allocating it.
             preallocate(draft_folder / "growth", growth)
             draft.write(draft_folder)
             verify_folder(draft_folder)

@@ -76,6 +76,7 @@ class Retention:
         """
         steps = sorted(candidate.step for candidate in candidates)
         verified = sorted(candidate.step for candidate in candidates if candidate.verified)
+        # The verified one stays whatever the rules say: newer ones may turn out to be damaged.
         kept = {*steps[-self.last :], *verified[-1:]}
         kept.update(step for step in steps if self.every and step % self.every == 0)
         kept.update(candidate.step for candidate in self.ranked(candidates)[: self.best])

@@ -62,6 +62,7 @@ class Shuffled(Iterator[Tensor]):
             self._order = self._permute()
         start = self._cursor
         self._cursor = min(start + self.batch, self.length)
+        # A copy: the caller may change its batch in place.
         return self._order[start : self._cursor].clone()
 
     def state_dict(self) -> dict[str, Any]:

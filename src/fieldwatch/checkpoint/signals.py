@@ -109,6 +109,7 @@ class StopRequest:
         self._previous.clear()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # Forked workers inherit the handler, and must not speak for the main process.
         if os.getpid() != self._owner:
             _handle_in_worker(number)
             return
@@ -122,6 +123,7 @@ class StopRequest:
             if self._interrupted - before < _IMMEDIATE_SECONDS:
                 raise KeyboardInterrupt
         if self._give_up is not None and self.overdue:
+            # Cleared before it is called: it raises, and must not be called again while that unwinds.
             give_up = self._give_up
             self._give_up = None
             give_up()
@@ -134,6 +136,7 @@ class StopRequest:
     def _poke_main_thread(self) -> None:
         """From the thread: get the main thread out of a wait that may be given up; SIGTERM is noted already."""
         if self._give_up is not None and self.overdue:
+            # A signal interrupts a system call of the main thread; its handler then finds the patience over.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _allow(self, give_up: Callable[[], NoReturn] | None) -> None:
@@ -176,6 +179,7 @@ class _SignalListener:
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        # Another listener is there, such as an event loop: put it back and do without.
         if before != -1:
             signal.set_wakeup_fd(before)
             reader.close()
@@ -207,6 +211,7 @@ class _SignalListener:
         self._sockets = self._thread = None
 
     def _work(self, reader: socket.socket) -> None:
+        # The interpreter's C handler writes each signal's number as one byte.
         while not set(reader.recv(4096)).intersection(STOPPING):
             if self._closing.is_set():
                 return

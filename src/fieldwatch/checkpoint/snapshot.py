@@ -102,6 +102,7 @@ class HostBuffers:
                 self._allocate(nbytes, pinned=pinned)
 
     def _allocate(self, nbytes: int, *, pinned: bool) -> None:
+        # torch's pinned allocator rounds to powers of two, so the check uses what it will really take.
         wanted = 1 << max(nbytes - 1, 1).bit_length() if pinned else -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         free = self._available_bytes() + self.capacity
         if wanted + SPARE_BYTES > free:
@@ -125,6 +126,7 @@ class _SideStream:
         if self._device is not None:
             self._current = torch.cuda.current_stream(self._device)
             self._side = torch.cuda.Stream(self._device)
+            # The copy must see what the current stream has queued so far.
             self._side.wait_stream(self._current)
             self._context = torch.cuda.stream(self._side)
             self._context.__enter__()
@@ -134,6 +136,7 @@ class _SideStream:
             self._context.__exit__(kind, error, at)
             event = torch.cuda.Event()
             event.record(self._side)
+            # Later work may change the arrays in place: it waits for the copy, on the device.
             self._current.wait_event(event)
             self._events.append(event)
 
@@ -156,6 +159,7 @@ def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
         pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be had: {error}") from error
+    # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write.
     pages.madvise(mmap.MADV_DONTFORK)
     if nbytes >= _HUGE_PAGE_BYTES:
         with suppress(OSError):  # a system without huge pages

@@ -25,6 +25,7 @@ from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Inciden
 from fieldwatch.checkpoint.items import Item, gather, put_back
 from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
 
+# ``step_`` or ``ckpt_``, the step, and which rewrite of that step it is: ``step_0000000400.2``.
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _DEFAULT_RETENTION = Retention()
 _PINNED = "pinned"
@@ -208,6 +209,7 @@ class Checkpoints:
             present = {name: item for name, item in items.items() if name in trees or name not in optional}
             put_back(present, trees)
             self._verified.add(folder)
+            # Set aside only now: where nothing can be read, nothing is renamed.
             fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())
             return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
         reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
@@ -333,8 +335,10 @@ class Checkpoints:
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, temporary, ignore_errors=True)
             temporary.mkdir()
+            # A pin belongs to the step, and outlives a rewrite of it.
             if step in self._folders() and (self._folders()[step] / _PINNED).exists():
                 write_synced(temporary / _PINNED, [])
+            # The new checkpoint is whole before later ones lose their names, and gets its own name last.
             draft.write(temporary, threads=threads or HASH_THREADS)
             self._abandon(step)
             final = self._fresh_name(step)
@@ -384,6 +388,7 @@ class Checkpoints:
         sound = self._sound()
         kept = self.keep.kept(self._candidates(sound))
         current = set(self._folders().values())
+        # Folders of a step that was saved again.
         replaced = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path not in current]
         return [*replaced, *(saved.path for saved in sound if saved.step not in kept)]
 

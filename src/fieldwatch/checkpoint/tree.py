@@ -80,6 +80,7 @@ class Packer:
     def _mapping(self, mapping: Mapping[object, object], path: Path, depth: int) -> dict[str, Any]:
         kind = MAPPINGS[type(mapping)]
         values = [self.pack(value, (*path, key), depth + 1) for key, value in mapping.items()]
+        # The plain case needs no tag: an object of JSON with the same keys.
         if kind == "dict" and "$" not in mapping and all(type(key) is str for key in mapping):
             return dict(zip(cast("Mapping[str, object]", mapping), values, strict=True))
         keys = [self._key(key, path, depth) for key in mapping]
@@ -146,6 +147,7 @@ def _identity(tensor: Tensor) -> Hashable:
     """Tell two tensors apart by the memory they show; None where they cannot be compared."""
     if tensor.layout != torch.strided or tensor.device.type == "meta" or not tensor.numel():
         return None
+    # Two views of one memory are one tensor only if they show the same elements.
     view = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg())
     return (str(tensor.device), tensor.data_ptr(), view)
 

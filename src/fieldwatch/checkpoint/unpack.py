@@ -89,6 +89,7 @@ class Unpacker:
         at = int(_field(node, "at", int))
         if not 0 <= at < len(self._arrays):
             raise DamageError(f"the manifest refers to array {at}, and there are {len(self._arrays)}")
+        # One array, one tensor: values that shared memory when they were packed share it again.
         if (kind, at) not in self._made:
             array = self._arrays[at]
             self._made[kind, at] = array.tensor() if kind == "tensor" else array.ndarray()
@@ -97,6 +98,7 @@ class Unpacker:
 
 def _field(node: _Node, name: str, wanted: type) -> Any:
     value = node.get(name)
+    # `type`: JSON's true would pass for an int.
     if type(value) is not wanted:
         raise DamageError(f"the manifest's {node['$']} has no {name} of type {wanted.__name__}")
     return value
