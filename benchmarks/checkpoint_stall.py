@@ -183,7 +183,7 @@ def tell(theirs: Times, ours: Times) -> None:
     """Print what the promises say, and what the interval makes of it."""
     interval, total, stall = Interval("auto", Autosave()), 0.0, percent(ours.stalls, 99) / 1e3
     for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the run that these saves would have been
-        interval.taken(waited / 1e3)
+        interval.snapshot_taken(waited / 1e3)
         interval.written(wrote)
         total += interval.seconds + waited / 1e3
     seconds = interval.seconds

@@ -354,7 +354,7 @@ def one_save(folder):
     return []
 
 
-def copy_arrays(folder):
+def hold(folder):
     """Hold a folder until killed, with a forked worker that lives on."""
     with FolderLock(folder):
         worker = os.fork()

@@ -14,16 +14,15 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Capture Curve Decoded DeviceMemory DiskFull Entry Exported Found Gaussians Geometry Held
-        Instruments Layout Leak Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Pace Part
-        Picture Plan RateOptions Recorded Rendered Ring Row Samples Saved Score Sections Segment Sight
-        Similarity Span Stage Tab Totals Verdict Waiting Watched Window Written
+        Ball Batch Candidate Capture Curve Decoded DeviceMemory DiskFull Found Gaussians Geometry Leak
+        Learning Line MemoryTrace Pace Part Picture Plan RateOptions Rendered Row Samples Score Sections
+        Seen Segment Shown Sight Similarity Span Stage Tab Term Totals Verdict Window Written
     """,
     3: """
-        Batch Candidate Evaluation Phase Seen Shown Source Standing StoredRun Term View
+        Block Evaluation Phase Standing StoredRun View
     """,
     4: """
-        Block Scene
+        Scene
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

@@ -144,7 +144,7 @@ def account(taken):
 
 
 def test_owners_rounding_and_rest_are_the_allocated_bytes(group):
-    blocks = [*map(block_of, group.values()), loose(0)]
+    blocks = [*map(block_of, group.values()), unowned(0)]
     taken = census(group, Recorded(*blocks))
     rounding = sum(block.size - block.requested for block in blocks)
     assert account(taken) == {"owned": 16000, "rounding": rounding, "workspace": 0, "unattributed": 1024}
@@ -161,7 +161,7 @@ def test_a_storage_inside_a_block_leaves_the_rest_of_the_request_unattributed(gr
 
 
 def test_what_no_block_holds_is_foreign(group):
-    taken = census(group, Recorded(block_of(group["means"]), loose(0)))
+    taken = census(group, Recorded(block_of(group["means"]), unowned(0)))
     assert [held.name for held in taken.foreign] == ["opacities"]
     assert account(taken)["owned"] == 12000
     assert taken.unattributed == 1024
@@ -176,8 +176,8 @@ def test_a_storage_larger_than_its_block_is_foreign(group):
 
 def test_blocks_of_nobody_that_came_within_the_step_are_workspace(group):
     owned = [block_of(tensor) for tensor in group.values()]
-    before = census(group, Recorded(*owned, loose(0, site="a"), loose(1), loose(2)))
-    now = Recorded(*owned, loose(0, site="a"), loose(2, size=2048), loose(3, size=512))
+    before = census(group, Recorded(*owned, unowned(0, site="a"), unowned(1), unowned(2)))
+    now = Recorded(*owned, unowned(0, site="a"), unowned(2, size=2048), unowned(3, size=512))
     taken = census(group, now, before=before)
     assert (taken.workspace, taken.unattributed) == (2048 + 512, 1024)
     assert taken.sites == {"a": 1024}
@@ -193,7 +193,7 @@ def test_memory_an_owner_gave_back_and_the_step_took_is_workspace(group):
 
 
 def test_sites_of_the_rest_are_summed_the_most_first(group):
-    blocks = [loose(0, 512, "a"), loose(1, 512, "b"), loose(2, 1024, "a"), loose(3, 512)]
+    blocks = [unowned(0, 512, "a"), unowned(1, 512, "b"), unowned(2, 1024, "a"), unowned(3, 512)]
     taken = census(group, Recorded(*blocks))
     assert list(taken.sites.items()) == [("a", 1536), ("b", 512)]
 
