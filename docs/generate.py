@@ -1,7 +1,9 @@
-"""Rewrites docs/metrics.md, docs/rules.md and the table of tab completion. With --check: are they current?"""
+"""Rewrites docs/api.md, metrics.md, rules.md and the table of tab completion. With --check: are they current?"""
 
 import sys
 from pathlib import Path
+
+import public_names
 
 from fieldwatch.cli.commands import all_commands, runner_of
 from fieldwatch.cli.completion_table import as_stored, flags_of
@@ -22,6 +24,7 @@ def pages() -> dict[str, str]:
     sections = "\n\n".join(f"## {title}\n\n{catalogue.markdown()}" for title, catalogue in catalogues.items())
     metrics = f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n{sections}\n"
     return {
+        "docs/api.md": f"{HEAD}{public_names.page()}",
         "docs/metrics.md": metrics,
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
         "src/fieldwatch/cli/completion.json": completions(),

@@ -13,7 +13,7 @@ from states import exact
 from torch import Tensor, nn
 
 from fieldwatch import Guard, Outputs, Run, Saving, Terms
-from fieldwatch.guard.update import skips_by_itself, step_and_choose, step_with_found_inf
+from fieldwatch.guard.update import skips_by_itself, step_and_restore, step_with_found_inf
 from fieldwatch.record import read_events
 
 STEPS = 12
@@ -99,7 +99,7 @@ def stepped(way: str, name: str, options: dict[str, Any]) -> list[str] | None:
         ):
             return None
         before = values_of(model, optimizer)
-        (step_with_found_inf if way == FUSED else step_and_choose)(optimizer, torch.tensor(float(bad)))
+        (step_with_found_inf if way == FUSED else step_and_restore)(optimizer, torch.tensor(float(bad)))
         if (values_of(model, optimizer) == before) != bad:
             wrong.append(f"step {step} {'changed something' if bad else 'changed nothing'}")
     return wrong

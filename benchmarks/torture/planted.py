@@ -112,7 +112,7 @@ SAVING = (
                 "            path = self._checkpoints.write(draft, threads=1)\n",
                 (
                     '            path = self._checkpoints.folder / f"step_{draft.step:010d}"\n'
-                    "            self._ended.append(Written(save=save, path=path, took=0.0))\n"
+                    "            self._outcomes.append(WrittenSave(save=save, path=path, took=0.0))\n"
                     "            time.sleep(0.05)\n"
                     "            self._checkpoints.write(draft, threads=1)\n            return\n"
                 ),
@@ -143,8 +143,8 @@ SAVING = (
         file="run/saving.py",
         edits=(
             (
-                "        except (CheckpointError, OSError) as error:\n            self._ended.append(Failed(",
-                "        except ZeroDivisionError as error:\n            self._ended.append(Failed(",
+                "        except (CheckpointError, OSError) as error:\n            self._outcomes.append(FailedSave(",
+                "        except ZeroDivisionError as error:\n            self._outcomes.append(FailedSave(",
             ),
         ),
         trial="disk",
@@ -356,7 +356,7 @@ GUARDING = (
         name="the old values are not chosen",
         breaks="on a GPU the choice between old and new values always takes the new ones",
         file="guard/update.py",
-        edits=(("torch.where(keep, old, container[key])", "torch.where(keep, container[key], container[key])"),),
+        edits=(("torch.where(restore, old, container[key])", "torch.where(restore, container[key], container[key])"),),
         trial="optimizers",
         rows=("P8 chosen on the device",),
     ),
@@ -402,7 +402,7 @@ GUARDING = (
     Mutant(
         name="spikes are not seen",
         breaks="nobody reads the losses for spikes",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._spikes(block)\n", "            pass\n"),),
         trial="spikes",
         rows=("P9 a loss of 10,000 times its usual value for 12", "P9 a loss of 50 times", "P9 one gradient"),
@@ -432,7 +432,9 @@ GUARDING = (
         name="every jump is divergence",
         breaks="a run goes back after a single high loss",
         file="guard/spikes.py",
-        edits=(("            if self._high == self._options.patience:\n", "            if self._high == 1:\n"),),
+        edits=(
+            ("            if self._high_count == self._options.patience:\n", "            if self._high_count == 1:\n"),
+        ),
         trial="spikes",
         rows=("P9 a loss of 10,000 times its usual value for 3",),
     ),
@@ -511,10 +513,13 @@ STOPPING = (
         breaks="signals end the process until the first step",
         file="run/session.py",
         edits=(
-            ("        undo.enter_context(self.stop_point)\n", ""),
+            ("        resources.enter_context(self.stop_point)\n", ""),
             (
                 "        self._began = True\n        if self.stop_point.signal:\n",
-                "        self.stop_point.__enter__()\n        self._began = True\n        if self.stop_point.signal:\n",
+                (
+                    "        self._resources.enter_context(self.stop_point)\n"
+                    "        self._began = True\n        if self.stop_point.signal:\n"
+                ),
             ),
         ),
         trial="signals",
@@ -594,8 +599,8 @@ DYING = (
         file="run/watchdog.py",
         edits=(
             (
-                "            faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=alone)\n",
-                "            bool(alone)\n",
+                "            faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=exits)\n",
+                "            bool(exits)\n",
             ),
         ),
         trial="hangs",
@@ -606,7 +611,7 @@ DYING = (
         breaks="a hang ends the process without its stacks",
         file="run/watchdog.py",
         edits=(
-            ("repeat=True, file=self._stacks, exit=alone)", 'repeat=True, file=open("/dev/null", "w"), exit=alone)'),
+            ("repeat=True, file=self._stacks, exit=exits)", 'repeat=True, file=open("/dev/null", "w"), exit=exits)'),
         ),
         trial="hangs",
         rows=("P11 faults planted",),
@@ -645,7 +650,7 @@ SHRINKING = (
     Mutant(
         name="generators are not put back",
         breaks="a step that ran out of memory is done again with other random numbers",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(('        torch.set_rng_state(state["torch"])\n', ""),),
         trial="memory of splats",
         rows=("P13 splats: training",),
@@ -653,7 +658,7 @@ SHRINKING = (
     Mutant(
         name="what is named is not put back",
         breaks="a step that ran out of memory is done again with what the first attempt left",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("            item.load_state_dict(deepcopy(state))\n", "            deepcopy(state)\n"),),
         trial="memory of normals",
         rows=("P13 normals: training",),
@@ -693,7 +698,7 @@ SHRINKING = (
     Mutant(
         name="an evaluation draws",
         breaks="an evaluation moves the random states of the training",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("        self._generators.load_state_dict(self._random)\n", ""),),
         trial="validation",
         rows=("P14 evaluations that draw", "P14 evaluations that raise"),
@@ -701,15 +706,15 @@ SHRINKING = (
     Mutant(
         name="an evaluation leaves its mode",
         breaks="the model stays in the mode of the evaluation",
-        file="run/preserved.py",
-        edits=(("            part.training = training\n", "            bool(training)\n"),),
+        file="run/state_backup.py",
+        edits=(("            submodule.training = training\n", "            bool(training)\n"),),
         trial="validation",
         rows=("P14 evaluations that draw",),
     ),
     Mutant(
         name="an evaluation changes buffers",
         breaks="buffers keep what an evaluation made of them",
-        file="run/preserved.py",
+        file="run/state_backup.py",
         edits=(("            buffer.copy_(copy)\n", "            copy.shape\n"),),
         trial="validation",
         rows=("P14 evaluations that draw",),
@@ -845,7 +850,7 @@ LOGS = (
     Mutant(
         name="later rows are not voided",
         breaks="a resumed run does not void the rows that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="histories",
         rows=("P19 journal of a run",),
@@ -853,7 +858,7 @@ LOGS = (
     Mutant(
         name="later rows are not voided, kills",
         breaks="a resumed run does not void the rows that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="kills",
         rows=("P19 journal after",),
@@ -861,7 +866,7 @@ LOGS = (
     Mutant(
         name="later events are not voided",
         breaks="a resumed run does not void the events that it makes again",
-        file="run/recording.py",
+        file="run/run_record.py",
         edits=(("            self._events.segment(step)\n", ""),),
         trial="histories",
         rows=("P19 events of a run",),
@@ -877,11 +882,11 @@ LOGS = (
     Mutant(
         name="sinks are not rewound",
         breaks="TensorBoard's files keep the steps that are made again",
-        file="run/outlets.py",
+        file="run/sink_group.py",
         edits=(
             (
-                "                sink.rewind(self._marks.get(_name(number, sink)))\n",
-                "                _name(number, sink)\n",
+                "                sink.rewind(self._marks.get(_sink_key(number, sink)))\n",
+                "                _sink_key(number, sink)\n",
             ),
         ),
         trial="histories",

@@ -125,12 +125,12 @@ def stopped_after(done: int | None) -> Iterator[None]:
 @contextmanager
 def without(patterns: Sequence[str]) -> Iterator[None]:
     """Restore everything but what is named: that stays as the new objects have it."""
-    original = RunCheckpoints.keep
+    original = RunCheckpoints.set_items
 
-    def keep(checkpoints: RunCheckpoints, items: Mapping[str, Any], **options: Any) -> None:
+    def set_items(checkpoints: RunCheckpoints, items: Mapping[str, Any], **options: Any) -> None:
         original(checkpoints, {name: _Lacking(name, item, patterns) for name, item in items.items()}, **options)
 
-    with patch.object(RunCheckpoints, "keep", keep):
+    with patch.object(RunCheckpoints, "set_items", set_items):
         yield
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from fieldwatch import Pipeline
 from fieldwatch.base import InputError
 from fieldwatch.cli import options
 from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.pipeline import Pipeline
 from fieldwatch.record import Manifest
 
 

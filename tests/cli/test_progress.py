@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from fieldwatch import Block, Row
 from fieldwatch.cli.progress import ProgressBar
+from fieldwatch.record import Block, Row
 
 
 def drawn(total, values, width=80):

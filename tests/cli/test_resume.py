@@ -7,11 +7,11 @@ import shutil
 import pytest
 import torch
 
-from fieldwatch import Block, Checkpoints, Row
+from fieldwatch import Block, Checkpoints
 from fieldwatch.recon.commands.video import VIDEO
 from fieldwatch.recon.pipelines.video import VideoConfig
-from fieldwatch.record import Journal
-from fieldwatch.run import Reach
+from fieldwatch.record import Journal, Row
+from fieldwatch.run import ExternalTargets
 
 LAST, MIDDLE = 6, 3
 
@@ -81,7 +81,7 @@ def test_a_finished_run_with_findings_ends_with_1(run, fieldwatch):
 
 def test_extra_sinks_of_the_first_start_go_on(interrupted, fieldwatch):
     about = json.loads((interrupted / "run.json").read_text())["about"]
-    change_manifest(interrupted, about=dict(Reach(sinks=("csv",)).added_to(about)))
+    change_manifest(interrupted, about=dict(ExternalTargets(sinks=("csv",)).add_to_about(about)))
     code, _, _ = fieldwatch("resume", interrupted)
     assert code in (0, 1)
     assert (interrupted / "metrics.csv").stat().st_size > 0

@@ -1,13 +1,17 @@
 """What the contract tests look at: every Python file of the package, read once."""
 
 import ast
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fieldwatch"
+PUBLIC = ("fieldwatch", "fieldwatch.pipeline", "fieldwatch.rules", "fieldwatch.files", "fieldwatch.cli.kit")
+"""The toolkit's public modules, see decision 0001."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +44,15 @@ def sources() -> list[Source]:
     assert files, f"no Python files under {PACKAGE}"
     texts = {path: path.read_text() for path in files}
     return [Source(path, text, ast.parse(text)) for path, text in texts.items()]
+
+
+@pytest.fixture(scope="session", params=PUBLIC)
+def public(request) -> ModuleType:
+    """Each public module of the toolkit."""
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="session")
+def offered() -> dict[str, set[str]]:
+    """The names of all public modules of the toolkit."""
+    return {name: set(importlib.import_module(name).__all__) for name in PUBLIC}

@@ -23,7 +23,7 @@ BROAD_BORDERS = {
         "measure/out_of_memory.py",
         "call",
     ): "code of strangers, called by torch: printed, and torch raises its own error",
-    ("registry/installed.py", "_loaded"): "code of strangers: a package that cannot be imported; chained",
+    ("registry/installed.py", "_load"): "code of strangers: a package that cannot be imported; chained",
     ("record/writer.py", "_work"): "thread border: raised in the training thread",
 }
 
@@ -59,7 +59,7 @@ WIDE_HANDLERS = {
 HOT_ROOMS = ("measure/", "guard/", "run/")
 HOST_READS = {"item", "cpu"}
 ALLOWED_READS = {
-    ("run/recording.py", "histogram"): "an explicit call of the loop, not part of a step",
+    ("run/run_record.py", "histogram"): "an explicit call of the loop, not part of a step",
 }
 
 

@@ -8,7 +8,7 @@ from fieldwatch.base import InputError
 
 # Errors that are not about input: (file, class), why.
 OTHERS = {
-    ("base/space.py", "DiskFull"): "a full disk passes; the supervisor tries again",
+    ("base/space.py", "DiskFullError"): "a full disk passes; the supervisor tries again",
     ("checkpoint/incident.py", "CheckpointError"): "writing can fail, too; what is stored is a StoredStateError",
     ("checkpoint/snapshot.py", "ShortOfMemoryError"): "the machine's memory; the save waits instead",
     ("guard/verdict.py", "Diverged"): "the training, not its input",

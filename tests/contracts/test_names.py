@@ -14,12 +14,12 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Batch Candidate Capture Curve Decoded DeviceMemory DiskFull Found Gaussians Geometry Leak
-        Learning Line MemoryTrace Pace Part Picture Plan RateOptions Rendered Row Samples Score Sections
-        Seen Segment Shown Sight Similarity Span Stage Tab Term Totals Verdict Window Written
+        Ball Batch Candidate Curve Decoded DeviceMemory Found Gaussians Geometry Leak Learning Line
+        MemoryTrace Part Picture Plan RateOptions Rendered Row Samples Score Sections Seen Segment Shown
+        Sight Similarity Span Stage Standing Tab Term Totals Verdict Window
     """,
     3: """
-        Block Evaluation Phase Standing StoredRun View
+        Block Evaluation Phase StoredRun View
     """,
     4: """
         Scene

@@ -14,7 +14,7 @@ _NEW = "fixed names in a folder that was made just before and did not exist"
 ALLOWED = {
     ("recon/commands/normals/render_normals.py", "write_folder"): _NEW,
     ("monitor/post_mortem.py", "write_post_mortem"): _NEW,
-    ("run/crash.py", "_fill"): _NEW,
+    ("run/crash.py", "_write_files"): _NEW,
     ("run/out_of_memory.py", "explain"): _NEW,
 }
 

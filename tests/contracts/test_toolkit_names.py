@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 import pytest
 
 TOOLKIT = (
-    "base", "checkpoint", "cli", "guard", "health", "many", "measure", "monitor", "record", "registry", "report", "run",
+    "base", "checkpoint", "cli", "files", "guard", "health", "many", "measure", "monitor", "pipeline", "record",
+    "registry", "report", "rules", "run",
 )  # fmt: skip
 WORDS = re.compile(r"(?<![A-Za-z])(splats?|gaussians?|sdf|normals|video)(?![A-Za-z])", re.IGNORECASE)
 """Names of our pipelines and what they train, as words of a text or parts of a name."""

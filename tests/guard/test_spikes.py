@@ -43,19 +43,19 @@ def seen(*blocks, options=OPTIONS):
     return spikes
 
 
-def test_a_loss_that_stays_high_is_trouble_from_its_first_high_step_on():
+def test_a_loss_that_stays_high_diverged_from_its_first_high_step_on():
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
-    trouble = seen(block(losses, samples=True)).trouble
-    assert (trouble.first, trouble.last, trouble.seen) == (100, 107, 107)
-    assert "above 10 times" in trouble.cause
-    assert "sample view 100" in trouble.cause
+    divergence = seen(block(losses, samples=True)).divergence
+    assert (divergence.first, divergence.last, divergence.noticed_at) == (100, 107, 107)
+    assert "above 10 times" in divergence.cause
+    assert "sample view 100" in divergence.cause
 
 
 def test_a_jump_that_comes_back_is_none():
     losses = calm(300)
     losses[100:107] = losses[150:157] = 50.0
     spikes = seen(block(losses))
-    assert spikes.trouble is None
+    assert spikes.divergence is None
     assert not spikes.ongoing
 
 
@@ -68,7 +68,7 @@ def test_what_is_found_does_not_depend_on_how_rows_came(cuts):
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     bounds = [0, *cuts, len(losses)]
     blocks = [block(losses[a:b], a) for a, b in pairwise(bounds)]
-    assert seen(*blocks).trouble == seen(block(losses)).trouble
+    assert seen(*blocks).divergence == seen(block(losses)).divergence
 
 
 @pytest.mark.parametrize("at", [0, 40, 101, 104])
@@ -76,30 +76,30 @@ def test_a_resumed_watch_finds_the_same(at):
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     spikes = Spikes(OPTIONS, seen(block(losses[:at])).state())
     spikes(block(losses[at:], at))
-    assert spikes.trouble == seen(block(losses)).trouble
+    assert spikes.divergence == seen(block(losses)).divergence
 
 
 @pytest.mark.parametrize("name", ["Guard/refused", "Guard/skipped"])
 def test_refused_and_skipped_steps_neither_count_nor_calm(name):
     losses = np.concatenate((calm(100), np.full(40, 50.0)))
     odd = (np.arange(140) >= 100) & (np.arange(140) % 2 == 1)
-    trouble = seen(block(losses, columns={name: odd})).trouble
-    assert (trouble.first, trouble.seen) == (100, 114)
+    divergence = seen(block(losses, columns={name: odd})).divergence
+    assert (divergence.first, divergence.noticed_at) == (100, 114)
 
 
 def test_values_that_are_not_finite_stay_out_of_the_usual_value():
     losses = calm(200)
     losses[::2] = math.nan
     spikes = seen(block(losses))
-    assert spikes.trouble is None
+    assert spikes.divergence is None
     assert np.isfinite(spikes.state()["windows"]["Loss/component_fit"]).all()
 
 
-def test_a_weight_that_rises_and_a_term_that_begins_are_no_trouble():
+def test_a_weight_that_rises_and_a_term_that_begins_are_no_divergence():
     weights = np.where(np.arange(200) < 100, 1.0, 100.0)
     new = np.where(np.arange(100) < 50, 500.0, 400.0)
     late = block(calm(100), 200, columns={"Loss/component_new": new, "Loss/weight_new": 1.0})
-    assert seen(block(calm(200), columns={"Loss/weight_fit": weights}), late).trouble is None
+    assert seen(block(calm(200), columns={"Loss/weight_fit": weights}), late).divergence is None
 
 
 @pytest.mark.parametrize("kind", ["reset", "prune", "phase"])
@@ -111,27 +111,27 @@ def test_a_loss_that_is_changed_on_purpose_is_learned_anew(kind):
     if kind != "phase":
         spikes.event({"kind": kind, "step": 99})
     spikes(block(50 * calm(100), 100))
-    assert spikes.trouble is None
+    assert spikes.divergence is None
     spikes(block(5000 * calm(100), 200))
-    assert spikes.trouble.first == 200
+    assert spikes.divergence.first == 200
 
 
 def test_a_loss_near_zero_may_jump_by_factors(monkeypatch):
     """Its noise counts, not only its median."""
     losses = 1e-6 * np.exp(np.random.default_rng(0).standard_normal(2000))
     options = Rollback(factor=2.0, patience=3)
-    assert seen(block(losses), options=options).trouble is None
-    monkeypatch.setattr("fieldwatch.guard.spikes.NOISE", 0.0)
-    assert seen(block(losses), options=options).trouble is not None
+    assert seen(block(losses), options=options).divergence is None
+    monkeypatch.setattr("fieldwatch.guard.spikes.NOISE_DEVIATIONS", 0.0)
+    assert seen(block(losses), options=options).divergence is not None
 
 
-def test_an_enormous_gradient_is_trouble_at_once_and_its_high_losses_with_it():
+def test_an_enormous_gradient_diverged_at_once_and_its_high_losses_with_it():
     norms, losses = np.ones(120), calm(120)
     norms[104], losses[102:105] = 1e9, 50.0
-    trouble = seen(block(losses, columns={"Gradients/total_norm": norms})).trouble
-    assert (trouble.first, trouble.last, trouble.seen) == (102, 104, 104)
-    assert "1e+09 times" in trouble.cause
-    assert "at step 104" in trouble.cause
+    divergence = seen(block(losses, columns={"Gradients/total_norm": norms})).divergence
+    assert (divergence.first, divergence.last, divergence.noticed_at) == (102, 104, 104)
+    assert "1e+09 times" in divergence.cause
+    assert "at step 104" in divergence.cause
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_an_enormous_gradient_is_trouble_at_once_and_its_high_losses_with_it():
         ("Guard/buffers", "the buffers"),
     ],
 )
-def test_state_that_was_finite_and_is_not_is_trouble_without_a_suspect(name, words):
+def test_state_that_was_finite_and_is_not_diverged_without_a_suspect(name, words):
     values = np.where(np.arange(50) < 30, 1.0, math.inf)
-    trouble = seen(block(calm(50), columns={name: values})).trouble
-    assert (trouble.first, trouble.last, trouble.seen) == (29, 28, 30)
-    assert trouble.cause.startswith(words)
+    divergence = seen(block(calm(50), columns={name: values})).divergence
+    assert (divergence.first, divergence.last, divergence.noticed_at) == (29, 28, 30)
+    assert divergence.cause.startswith(words)
 
 
 def test_state_that_never_was_finite_is_somebodys_own():
-    assert seen(block(calm(50), columns={"Guard/buffers": math.inf})).trouble is None
+    assert seen(block(calm(50), columns={"Guard/buffers": math.inf})).divergence is None
 
 
 def test_the_skipped_stretch_grows_with_each_try():

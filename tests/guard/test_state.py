@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fieldwatch import Outputs, Run, Terms
-from fieldwatch.guard import name_poisoned, rate_tensors, state_sizes, usable
+from fieldwatch.guard import describe_non_finite, rate_tensors, settings_finite, state_norms
 from fieldwatch.record import read_events
 
 
@@ -18,46 +18,46 @@ def trained(**choices):
 
 def test_sizes_are_finite_exactly_when_every_entry_is():
     model, optimizer = trained()
-    sizes = state_sizes([model], [optimizer])
+    sizes = state_norms([model], [optimizer])
     assert {name: bool(torch.isfinite(size)) for name, size in sizes.items()} == {
         "Guard/moments": True,
         "Guard/buffers": True,
     }
     optimizer.state[model[0].weight]["exp_avg_sq"][1, 2] = math.inf
     model[1].running_var[0] = math.nan
-    assert not any(bool(torch.isfinite(size)) for size in state_sizes([model], [optimizer]).values())
+    assert not any(bool(torch.isfinite(size)) for size in state_norms([model], [optimizer]).values())
 
 
 def test_what_there_is_none_of_is_absent():
     weight = nn.Parameter(torch.ones(2))
-    assert state_sizes([{"weight": weight}], [torch.optim.SGD([weight], lr=0.1)]) == {}
+    assert state_norms([{"weight": weight}], [torch.optim.SGD([weight], lr=0.1)]) == {}
 
 
 def test_rates_and_other_settings_have_to_be_finite():
     _, optimizer = trained()
-    assert usable([optimizer])
+    assert settings_finite([optimizer])
     for name, value in (("lr", math.nan), ("weight_decay", math.inf), ("betas", (0.9, math.nan))):
         before = optimizer.param_groups[0][name]
         optimizer.param_groups[0][name] = value
-        assert not usable([optimizer]), name
+        assert not settings_finite([optimizer]), name
         optimizer.param_groups[0][name] = before
 
 
 def test_a_rate_that_is_a_tensor_is_left_to_the_device():
     rate = torch.tensor(math.nan)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=rate)
-    assert usable([optimizer])
+    assert settings_finite([optimizer])
     assert rate_tensors([optimizer])[0] is rate
 
 
 def test_every_poisoned_tensor_is_named_with_how_much_of_it():
     model, optimizer = trained()
-    assert name_poisoned({"net": model}, [optimizer]) == []
+    assert describe_non_finite({"net": model}, [optimizer]) == []
     with torch.no_grad():
         model[0].weight[0, :2] = math.nan
     optimizer.state[model[0].bias]["exp_avg"][0] = math.inf
     model[1].running_mean[:] = math.nan
-    assert name_poisoned({"net": model}, [optimizer]) == [
+    assert describe_non_finite({"net": model}, [optimizer]) == [
         "parameter 0.weight of group 'net' (2 of 6 entries)",
         "exp_avg of parameter 1 of optimizer 0 (1 of 2 entries)",
         "buffer 1.running_mean (2 of 2 entries)",
@@ -66,7 +66,7 @@ def test_every_poisoned_tensor_is_named_with_how_much_of_it():
 
 def test_a_parameter_that_nobody_watches_is_named_by_its_optimizer():
     loose = nn.Parameter(torch.tensor([math.nan]))
-    found = name_poisoned({}, [torch.optim.SGD([loose], lr=0.1)])
+    found = describe_non_finite({}, [torch.optim.SGD([loose], lr=0.1)])
     assert found == ["parameter 0 that only optimizer 0 knows (1 of 1 entries)"]
 
 

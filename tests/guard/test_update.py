@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fieldwatch.guard import forget_steps, guarded_step, prefer_fused
-from fieldwatch.guard.update import skips_by_itself, step_and_choose, step_if_allowed, step_with_found_inf
+from fieldwatch.guard.update import skips_by_itself, step_and_restore, step_if_allowed, step_with_found_inf
 
 OPTIMIZERS = {
     "fused adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
@@ -102,7 +102,7 @@ def test_every_way_of_refusing_gives_the_same_numbers(name):
     """A GPU skips by ``found_inf`` or by choosing from copies, a CPU by not stepping: no number may depend on it."""
     gradients = (0.5, math.nan, -0.25, math.inf, 0.125)
     expected = after_gradients(OPTIMIZERS[name], gradients, step_if_allowed)
-    assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_and_choose))
+    assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_and_restore))
     if name in FUSED:
         assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_with_found_inf))
 
@@ -112,7 +112,7 @@ def test_on_a_cpu_nothing_is_copied(name, monkeypatch):
     def refuse(*_):
         raise AssertionError("the parameters were copied, although a CPU reads the flag in a microsecond")
 
-    monkeypatch.setattr("fieldwatch.guard.update.step_and_choose", refuse)
+    monkeypatch.setattr("fieldwatch.guard.update.step_and_restore", refuse)
     after_gradients(OPTIMIZERS[name], (0.5, math.nan, 0.5), guarded_step)
 
 

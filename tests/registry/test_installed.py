@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwatch import Pipeline
+from fieldwatch.pipeline import Pipeline
 from fieldwatch.registry import GROUP, PipelineError, UnknownPipeline, find_pipeline, installed, installed_pipelines
 
 PLAIN = Pipeline(name="plain", about="a test", config="a.b:C", prepare="a.b:c")
@@ -22,12 +22,12 @@ def offers(monkeypatch):
     def offer(**values):
         found = [EntryPoint(name, value, GROUP) for name, some in values.items() for value in some.split()]
         monkeypatch.setattr(installed, "entry_points", lambda **_: found)
-        installed._offers.cache_clear()
+        installed._entry_points_by_name.cache_clear()
         find_pipeline.cache_clear()
 
     yield offer
     monkeypatch.undo()
-    installed._offers.cache_clear()
+    installed._entry_points_by_name.cache_clear()
     find_pipeline.cache_clear()
 
 
@@ -35,7 +35,9 @@ def test_the_installed_entry_points_are_those_of_pyproject(request):
     project = tomllib.loads((request.config.rootpath / "pyproject.toml").read_text())["project"]
     declared = project["entry-points"][GROUP]
     told = "the installed package is older than its source: pip install -e ."
-    assert {offer.name: offer.value for offers in installed._offers().values() for offer in offers} == declared, told
+    assert {
+        offer.name: offer.value for offers in installed._entry_points_by_name().values() for offer in offers
+    } == declared, told
 
 
 def test_every_reference_of_our_pipelines_leads_somewhere():
@@ -93,4 +95,4 @@ def test_entry_points_of_the_backport_are_taken_over(offers, monkeypatch):
     offers()
     foreign = SimpleNamespace(name="plain", value="a.b:PLAIN", group=GROUP)
     monkeypatch.setattr(installed, "entry_points", lambda **_: [foreign])
-    assert installed._offers() == {"plain": [EntryPoint("plain", "a.b:PLAIN", GROUP)]}
+    assert installed._entry_points_by_name() == {"plain": [EntryPoint("plain", "a.b:PLAIN", GROUP)]}

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from torch import nn
 
 from fieldwatch import Interrupted, Outputs, Profile, Run, Saving, Terms
-from fieldwatch.base import DiskFull
+from fieldwatch.base import DiskFullError
 from fieldwatch.checkpoint import CheckpointError, Checkpoints
 from fieldwatch.checkpoint import interval as intervals
 from fieldwatch.health import GENERAL, examine
@@ -187,7 +187,7 @@ def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(t
     monkeypatch.setattr(backlog, "LIMIT", 50_000)
     with pytest.raises(WriterFailed, match="at most 50,000 bytes") as raised:
         train(tmp_path / "run", 5000, each=full_between(disk, 95, -1))
-    assert isinstance(raised.value.__cause__, DiskFull)
+    assert isinstance(raised.value.__cause__, DiskFullError)
     disk.full = False
     (report,) = (tmp_path / "run" / "crash").glob("*/crash.json")
     crash = json.loads(report.read_text())
@@ -292,7 +292,7 @@ def test_kill_9_on_a_full_disk_costs_the_steps_since_the_last_checkpoint(tmp_pat
 
 def test_a_run_that_starts_on_a_full_disk_is_refused_and_holds_nothing(tmp_path, disk):
     disk.full = True
-    with pytest.raises(DiskFull) as raised:
+    with pytest.raises(DiskFullError) as raised:
         train(tmp_path / "run", 20)
     assert raised.value.errno == errno.ENOSPC
     disk.full = False

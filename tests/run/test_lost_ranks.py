@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fieldwatch.run import RankLost
-from fieldwatch.run.rank_group import ANSWER, FAILED, POLL, STARTUP_COLLECTIVES
+from fieldwatch.run.rank_group import ANSWER_SECONDS, EXIT_LOST_RANK, POLL_INTERVAL, STARTUP_COLLECTIVES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0
@@ -87,8 +87,8 @@ def kill_stopped(process, folder):
     ("how", "words", "within"),
     [
         ("SIGKILL", "died at step 19", PATIENCE),
-        ("SIGSTOP", "hangs at step 19", PATIENCE + 2 * POLL.total_seconds() + ANSWER + 1.0),
-        ("failure", "ValueError (no such photo)", PATIENCE + POLL.total_seconds()),
+        ("SIGSTOP", "hangs at step 19", PATIENCE + 2 * POLL_INTERVAL.total_seconds() + ANSWER_SECONDS + 1.0),
+        ("failure", "ValueError (no such photo)", PATIENCE + POLL_INTERVAL.total_seconds()),
     ],
 )
 def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, how, words, within):
@@ -102,7 +102,7 @@ def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, 
     assert f"(pid {(tmp_path / 'pid-1').read_text()}) " in lost["text"]
     assert words in lost["text"]
     assert lost["took"] < within
-    assert f"exitcode  : {FAILED} " in printed
+    assert f"exitcode  : {EXIT_LOST_RANK} " in printed
 
 
 def test_all_follow_a_rank_that_a_signal_has_stopped(tmp_path):

@@ -17,7 +17,7 @@ from fieldwatch.record import read_history, read_manifest
 from fieldwatch.report.ranks import read_ranks
 from fieldwatch.run import Outputs, Ranks, Run, Saving
 from fieldwatch.run.rank_group import RankPatience
-from fieldwatch.run.ranks import Will
+from fieldwatch.run.ranks import RankVote
 from fieldwatch.run.shared_step import BUCKET_BYTES, buckets
 
 ROOT = Path(__file__).parents[2]
@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("whole", [1, 2, 5, 12])
 def test_parts_are_the_batch_and_their_means_weigh_up_to_its_mean(world, whole):
     batch = torch.rand(whole, dtype=torch.float64)
-    shares = [Ranks(rank, world).share(whole) for rank in range(world)]
-    assert torch.equal(torch.cat([batch[share.first : share.last] for share in shares]), batch)
-    assert max(share.last - share.first for share in shares) - min(share.last - share.first for share in shares) <= 1
-    assert sum(share.weight for share in shares) == pytest.approx(1.0)
-    mean = sum(share.weight * batch[share.drawn].mean() for share in shares)
+    shards = [Ranks(rank, world).shard_of(whole) for rank in range(world)]
+    assert torch.equal(torch.cat([batch[shard.first : shard.stop] for shard in shards]), batch)
+    assert max(shard.stop - shard.first for shard in shards) - min(shard.stop - shard.first for shard in shards) <= 1
+    assert sum(shard.weight for shard in shards) == pytest.approx(1.0)
+    mean = sum(shard.weight * batch[shard.padded].mean() for shard in shards)
     assert float(mean) == pytest.approx(float(batch.mean()))
-    assert all(len(batch[share.drawn]) >= 1 for share in shares)
+    assert all(len(batch[shard.padded]) >= 1 for shard in shards)
 
 
 def test_a_batch_without_a_part_for_everyone_is_refused_with_what_to_do():
@@ -62,9 +62,9 @@ def test_one_process_alone_meets_nobody():
     ranks.sum([tensor])
     assert torch.equal(tensor, torch.ones(3))
     assert ranks.only_first(lambda: 5, "a sum") == 5
-    will = Will(15, save=True, diverged=False, growth_cap=7.0)
+    will = RankVote(15, save=True, diverged=False, growth_cap=7.0)
     assert ranks.agree(will) is will
-    assert (ranks.told("x"), ranks.gathered(1), ranks.largest([2.0])) == ("x", [1], [2.0])
+    assert (ranks.broadcast("x"), ranks.all_gather(1), ranks.largest([2.0])) == ("x", [1], [2.0])
 
 
 def test_ranks_that_have_not_joined_sum_nothing():
@@ -101,7 +101,7 @@ def train(folder, batches=5):
         run.resume()
         for step in run.steps(batches):
             samples = [0, 1, 2]
-            own = step.own(samples)
+            own = step.shard(samples)
             x = points[step.index][own]
             errors = first(x).square().squeeze(1)
             terms = Terms(plain=(1.0, errors.mean()))
@@ -136,13 +136,13 @@ def meet():
     assert torch.equal(many[0], torch.full((2, 2), 3.0))
     assert many[1].tolist() == [20.0]
     will = ranks.agree(
-        Will(15 * ranks.rank, save=ranks.is_first, diverged=False, growth_cap=9.0 if ranks.rank else 5.0)
+        RankVote(15 * ranks.rank, save=ranks.is_first, diverged=False, growth_cap=9.0 if ranks.rank else 5.0)
     )
-    assert will == Will(15, save=True, diverged=False, growth_cap=5.0)
-    assert ranks.agree(Will(save=not ranks.is_first)) == Will()
-    assert ranks.gathered(["rank", ranks.rank]) == [["rank", 0], ["rank", 1]]
+    assert will == RankVote(15, save=True, diverged=False, growth_cap=5.0)
+    assert ranks.agree(RankVote(save=not ranks.is_first)) == RankVote()
+    assert ranks.all_gather(["rank", ranks.rank]) == [["rank", 0], ["rank", 1]]
     assert ranks.only_first(lambda: "done", "something") == ("done" if ranks.is_first else None)
-    assert ranks.told(ranks.rank + 3) == 3
+    assert ranks.broadcast(ranks.rank + 3) == 3
     ranks.leave(None)
 
 

@@ -164,7 +164,7 @@ def test_after_so_many_times_it_stops_and_says_what_it_tried(tmp_path):
 
 
 @pytest.mark.parametrize(("settled", "tries"), [(20, [1, 1]), (100, [1, 2])])
-def test_the_count_begins_anew_once_the_run_is_well_past_the_trouble(tmp_path, settled, tries):
+def test_the_count_begins_anew_once_the_run_is_well_past_the_divergence(tmp_path, settled, tries):
     bad = {*range(30, 34), *range(70, 74)}
     train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(settled=settled), max_refusals=4))
     assert [event["try"] for event in told(tmp_path / "run")] == tries
@@ -224,7 +224,7 @@ def test_one_enormous_gradient_is_answered_before_the_moments_hide_it(tmp_path):
     assert "at step 95 (sample view 4)" in event["cause"]
 
 
-def test_trouble_in_the_last_steps_is_answered_before_the_loop_ends(tmp_path):
+def test_divergence_in_the_last_steps_is_answered_before_the_loop_ends(tmp_path):
     toy = train(tmp_path / "run", spoil=nan_in(range(100, 110)), guard=Guard(rollback=Rollback()))
     (event,) = told(tmp_path / "run")
     assert event["from"] == STEPS

@@ -12,7 +12,7 @@ import pytest
 from fieldwatch import Guard, Outputs, Run, Saving, read_history
 from fieldwatch.monitor import BlackBox, read_black_box, read_post_mortems
 from fieldwatch.run import Watchdog
-from fieldwatch.run.watchdog import FLOOR, UNKNOWN, Pace
+from fieldwatch.run.watchdog import FIRST_TIMEOUT, MIN_TIMEOUT, PhaseTimeout
 
 
 def run_in(folder, **options):
@@ -35,23 +35,23 @@ def stacks_within(watchdog, seconds):
 
 
 def test_what_was_never_seen_may_take_half_an_hour_and_what_is_known_a_minute_at_least():
-    pace = Pace()
-    assert pace.timeout == UNKNOWN
-    pace.took(0.1)
-    assert pace.timeout == FLOOR
+    pace = PhaseTimeout()
+    assert pace.timeout == FIRST_TIMEOUT
+    pace.observe(0.1)
+    assert pace.timeout == MIN_TIMEOUT
 
 
 def test_what_takes_long_may_take_twenty_times_as_long():
-    pace = Pace()
+    pace = PhaseTimeout()
     for _ in range(3):
-        pace.took(10.0)
+        pace.observe(10.0)
     assert pace.timeout == 200.0
 
 
 def test_one_long_evaluation_among_short_steps_is_not_forgotten():
-    pace = Pace()
+    pace = PhaseTimeout()
     for k in range(2000):
-        pace.took(100.0 if k == 3 else 0.01)
+        pace.observe(100.0 if k == 3 else 0.01)
     assert pace.timeout == 300.0
 
 
@@ -94,10 +94,10 @@ def test_a_long_span_that_was_never_seen_is_no_hang(tmp_path):
     watchdog.open()
     watchdog.alive("step", 0)
     watchdog.alive("step", 1)
-    assert read_black_box(tmp_path).timeout == FLOOR
+    assert read_black_box(tmp_path).timeout == MIN_TIMEOUT
     watchdog.alive("evaluation")
     beat = read_black_box(tmp_path)
-    assert (beat.phase, beat.timeout, beat.step) == ("evaluation", UNKNOWN, 1)
+    assert (beat.phase, beat.timeout, beat.step) == ("evaluation", FIRST_TIMEOUT, 1)
     watchdog.close("finished")
 
 

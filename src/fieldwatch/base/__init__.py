@@ -14,14 +14,14 @@ from fieldwatch.base.files import (
 )
 from fieldwatch.base.output_paths import LONGEST_NAME, LinkRefused, output_name, output_names, output_path, refuse_link
 from fieldwatch.base.printable import printable, spreadsheet_cell
-from fieldwatch.base.space import PASSING, DiskFull, disk_full, lacks_space
+from fieldwatch.base.space import TRANSIENT_ERRNOS, DiskFullError, disk_full, lacks_space
 
 __all__ = [
     "LONGEST_NAME",
-    "PASSING",
+    "TRANSIENT_ERRNOS",
     "ArrayFileError",
     "ArrayHeader",
-    "DiskFull",
+    "DiskFullError",
     "ExistingPathError",
     "InputError",
     "LinkRefused",

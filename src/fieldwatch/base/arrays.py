@@ -27,10 +27,12 @@ LARGEST_ARRAY = 4 * 2**30
 """Bytes of one array, unless a reader knows better."""
 
 _MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000
-_NUMBERS = re.compile(r"[<>|=]?(?:[iufc][0-9]{1,2}|b1)")
-_ARCHIVE = b"PK"
-_NO_ARCHIVE = (
+# The limit of numpy's own reader (`max_header_size`).
+_MAX_HEADER_BYTES = 10_000
+# Byte order, kind and bytes of integers, floats and complex numbers, or a boolean; no objects, no records.
+_NUMERIC_TYPE = re.compile(r"[<>|=]?(?:[iufc][0-9]{1,2}|b1)")
+_ZIP_MAGIC = b"PK"
+_ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -78,7 +80,7 @@ def read_npy(source: Path | bytes, *, largest: int = LARGEST_ARRAY) -> NDArray[A
     """
     name = str(source) if isinstance(source, Path) else "the array"
     with source.open("rb") if isinstance(source, Path) else BytesIO(source) as file:
-        if file.read(len(_ARCHIVE)) == _ARCHIVE:
+        if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
             raise ArrayFileError(f"{name} is an archive of several arrays: expected one array, as numpy.save writes it")
         file.seek(0)
         return _array(file, name, largest)
@@ -132,12 +134,13 @@ def _members(path: Path) -> Generator[Iterator[tuple[str, BufferedIOBase]]]:
             yield members
     except ArrayFileError:
         raise
-    except _NO_ARCHIVE as error:
+    except _ARCHIVE_ERRORS as error:
         raise ArrayFileError(f"{path} is no whole .npz file ({error}): write it again with numpy.savez") from error
 
 
 def _array(file: BufferedIOBase, name: str, largest: int) -> NDArray[Any]:
     header = _header(file, name)
+    # The header decides, before anything is read: a compressed member may expand a thousandfold.
     if header.nbytes > largest:
         raise ArrayFileError(
             f"{name} announces {header.dtype} of shape {header.shape}, {header.nbytes:,} bytes: expected at most "
@@ -149,6 +152,7 @@ def _array(file: BufferedIOBase, name: str, largest: int) -> NDArray[Any]:
             f"{name} is cut short: its header announces {header.nbytes:,} bytes, {len(data):,} follow; copy it again"
         )
     flat = np.frombuffer(data, header.dtype)
+    # Arrays of the other byte order are converted: torch refuses them.
     flat = flat if header.dtype.isnative else flat.astype(header.dtype.newbyteorder("="))
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
@@ -168,21 +172,24 @@ def _header(file: BufferedIOBase, name: str) -> ArrayHeader:
     major = start[len(_MAGIC)]
     if major not in (1, 2, 3):
         raise ArrayFileError(f"{name} has version {major} of numpy's format: expected 1, 2 or 3")
+    # Version 1 of the format has a length of two bytes, later ones have four.
     width = "<H" if major == 1 else "<I"
     raw = file.read(struct.calcsize(width))
     length = struct.unpack(width, raw)[0] if len(raw) == struct.calcsize(width) else 0
-    if not 0 < length <= _LONGEST_HEADER:
-        raise ArrayFileError(f"{name} has a header of {length:,} bytes: expected 1 to {_LONGEST_HEADER:,}")
+    if not 0 < length <= _MAX_HEADER_BYTES:
+        raise ArrayFileError(f"{name} has a header of {length:,} bytes: expected 1 to {_MAX_HEADER_BYTES:,}")
     text = file.read(length).decode("latin-1")
     try:
         about = ast.literal_eval(text.strip())
         shape = about["shape"]
         kind = about["descr"]
         fortran = about["fortran_order"]
-        numbers = isinstance(kind, str) and _NUMBERS.fullmatch(kind) is not None
+        numbers = isinstance(kind, str) and _NUMERIC_TYPE.fullmatch(kind) is not None
+        # Only types that matched reach numpy, which would accept records and objects as well.
         dtype = np.dtype(kind if numbers else "V")
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         raise _damaged(name, text) from error
+    # `type(...) is int` because True is an int, too; 32 dimensions are the most that numpy 1 allows.
     whole = isinstance(shape, tuple) and all(type(side) is int and side >= 0 for side in shape) and len(shape) <= 32
     if not whole or not isinstance(fortran, bool):
         raise _damaged(name, text)

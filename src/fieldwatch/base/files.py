@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldwatch.base.errors import InputError
 
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
 
 
 @contextmanager
@@ -40,6 +40,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
         durable: return only when the contents and the name are on the disk, so that a power cut leaves the old file or
             the new one.
     """
+    # Where durable, contents are synced before the name: after a power cut no name leads to missing contents.
     with whole_file(path) as draft:
         if durable:
             write_synced(draft, [data])
@@ -52,6 +53,7 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
 
 def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write an empty, a reserved or a new file from its first byte on, and return when its contents are on the disk."""
+    # Not O_TRUNC: blocks that were reserved for the file must stay its own.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         for piece in pieces:
@@ -64,6 +66,7 @@ def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def _write_all(descriptor: int, piece: memoryview) -> None:
     done = 0
     while done < len(piece):
+        # A write may take a part only, at 2 GiB or on a disk that is nearly full.
         done += os.write(descriptor, piece[done:])
 
 
@@ -82,7 +85,7 @@ def open_for_append(path: Path) -> FileIO:
     Raises:
         InputError: there is a link, a folder, a pipe or a device in its place; the message names it.
     """
-    return _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
+    return _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
 
 
 def open_new(path: Path) -> FileIO:
@@ -91,7 +94,7 @@ def open_new(path: Path) -> FileIO:
     Raises:
         InputError: there is a link, a folder, a pipe or a device in its place; nothing is lost.
     """
-    file = _opened(path, os.O_WRONLY | os.O_CREAT, "wb")  # not O_TRUNC: what is opened is looked at first
+    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")  # not O_TRUNC: what is opened is looked at first
     os.ftruncate(file.fileno(), 0)
     return file
 
@@ -103,26 +106,28 @@ def open_for_update(path: Path) -> FileIO:
         FileNotFoundError: it is missing.
         InputError: there is a link, a folder, a pipe or a device in its place.
     """
-    return _opened(path, os.O_RDWR, "r+b")
+    return _open_regular(path, os.O_RDWR, "r+b")
 
 
-def _opened(path: Path, flags: int, mode: str) -> FileIO:
+def _open_regular(path: Path, flags: int, mode: str) -> FileIO:
     if flags & os.O_CREAT:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(path, flags | _FLAGS, 0o644)
+        descriptor = os.open(path, flags | _OPEN_FLAGS, 0o644)
     except OSError as error:
+        # A link, a pipe that nobody reads (or a socket), a folder.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise _no_file(path) from error
+            raise _not_a_regular_file(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _no_file(path)
+        raise _not_a_regular_file(path)
+    # Not to block was for the opening alone.
     os.set_blocking(descriptor, True)
     return FileIO(descriptor, mode)
 
 
-def _no_file(path: Path) -> InputError:
+def _not_a_regular_file(path: Path) -> InputError:
     what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe, socket or device"
     return InputError(
         f"{path}: expected a regular file or none, got {what}, and nothing is written through it: delete it, or put "

@@ -19,10 +19,12 @@ UNNAMED = "unnamed"
 """What a name becomes of which nothing is left."""
 
 _SEPARATORS = re.compile(r"[/\\]+")
+# A name that is nothing but an extension keeps it.
 _EXTENSION = re.compile(r"(?<=.)\.(?:png|jpe?g|webp|tiff?|bmp|gif|exr|npy|heic)$", re.IGNORECASE)
 _FORBIDDEN = frozenset('<>:"/\\|?*')
+# Devices of Windows, whatever their extension.
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
-_DIGEST = 8
+_DIGEST_LENGTH = 8
 
 
 class LinkRefused(InputError):  # noqa: N818  the name says what was done
@@ -57,16 +59,18 @@ def output_name(name: str) -> str:
     reserved on some system, and at most ``LONGEST_NAME`` bytes long (the rest is replaced by a digest of the name).
     """
     parts = [part for part in _SEPARATORS.split(name) if part not in ("", ".")]
+    # An absolute path, one that climbs up, or one with a drive letter.
     leads_out = name.startswith(("/", "\\")) or ".." in parts or bool(re.match(r"[A-Za-z]:", name))
     parts = [part for part in parts if part != ".."]
     text = unicodedata.normalize("NFC", "_".join(parts[-1:] if leads_out else parts))
     text = "".join("_" if char in _FORBIDDEN or not char.isprintable() else char for char in text)
     text = text.strip(" ").rstrip(". ")
+    # A hidden file, an option of a command, somebody's home.
     if text.startswith((".", "-", "~")):
         text = f"_{text[1:]}"
     if _RESERVED.fullmatch(text):
         text = f"_{text}"
-    return _shortened(text, name) if text.strip("_") else (text or UNNAMED)
+    return _shorten(text, name) if text.strip("_") else (text or UNNAMED)
 
 
 def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = False) -> list[str]:
@@ -87,6 +91,7 @@ def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = 
     results: list[str] = []
     for index, name in enumerate(cleaned):
         result = name if counts[name.casefold()] == 1 else f"{name}_{index}"
+        # A name with an index may be the name of another file of the set.
         while result.casefold() in taken:
             result = f"{result}_{index}"
         taken.add(result.casefold())
@@ -107,10 +112,11 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def _shortened(text: str, name: str) -> str:
+def _shorten(text: str, name: str) -> str:
     """Cut a name that is too long, and mark it by a digest of the whole."""
     raw = text.encode(errors="replace")
     if len(raw) <= LONGEST_NAME:
         return text
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
-    return f"{raw[: LONGEST_NAME - _DIGEST - 1].decode(errors='ignore').rstrip('. ')}_{digest}"
+    # Of the whole name: two long names that begin alike stay apart.
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+    return f"{raw[: LONGEST_NAME - _DIGEST_LENGTH - 1].decode(errors='ignore').rstrip('. ')}_{digest}"

@@ -19,7 +19,7 @@ def printable(text: object, keep: str = "\n\t") -> str:
     text = str(text)
     if text.isprintable():
         return text
-    return "".join(char if char in keep or _harmless(char) else _escaped(char) for char in text)
+    return "".join(char if char in keep or _is_harmless(char) else _escape(char) for char in text)
 
 
 def spreadsheet_cell(value: object) -> object:
@@ -43,9 +43,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _harmless(char: str) -> bool:
+def _is_harmless(char: str) -> bool:
+    # Python calls all spaces but one unprintable; they do no harm.
     return char.isprintable() or unicodedata.category(char) == "Zs"
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-PASSING: Final = (errno.ENOSPC, errno.EDQUOT)
+TRANSIENT_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that pass as soon as somebody deletes something.
 
 EIO and EROFS are not among them: what a failing disk took cannot be trusted, and a file system that turned read-only
@@ -14,7 +14,7 @@ did so because it met damage. EFBIG is a limit that nobody lifts while the proce
 """
 
 
-class DiskFull(OSError):  # noqa: N818  it says what happened
+class DiskFullError(OSError):
     """A full disk was waited for as long as is allowed, or what has to wait is more than is allowed."""
 
 
@@ -25,23 +25,25 @@ def lacks_space(error: BaseException, *, foreign: bool = False) -> bool:
         error: the error.
         foreign: it comes from another library: errors that were being handled when it was raised count too.
     """
-    return any(_is_of_space(one) for one in _causes(error, foreign=foreign))
+    return any(_says_no_space(cause) for cause in _causes(error, foreign=foreign))
 
 
-def disk_full(folder: Path, message: str) -> DiskFull:
+def disk_full(folder: Path, message: str) -> DiskFullError:
     """Make the error about a folder; its ``errno`` is ENOSPC."""
-    return DiskFull(errno.ENOSPC, message, str(folder))
+    return DiskFullError(errno.ENOSPC, message, str(folder))
 
 
-def _is_of_space(error: BaseException) -> bool:
+def _says_no_space(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        return error.errno in PASSING
+        return error.errno in TRANSIENT_ERRNOS
+    # mlflow keeps its tables in SQLite, whose error is no OSError.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _causes(error: BaseException | None, *, foreign: bool) -> Iterator[BaseException]:
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited = set[int]()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
+        # `__context__` is any error that was being handled, and need not be the reason: only on request.
         error = error.__cause__ or (error.__context__ if foreign else None)

@@ -18,6 +18,7 @@ _LINES = ((90, 170, 250), (250, 170, 80), (120, 210, 130), (220, 120, 220))
 _WIDTH, _HEIGHT, _MARGIN = 640, 150, 44  # of one curve, and the room at its left
 
 Tell = Callable[[int], object]
+"""Called with the step of each checkpoint that is about to be evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)

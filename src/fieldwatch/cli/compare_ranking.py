@@ -15,7 +15,7 @@ from fieldwatch.cli.ending import print_json, print_places, reading_input
 from fieldwatch.cli.options import options_of
 from fieldwatch.cli.training import check_writable
 from fieldwatch.record import Terminal
-from fieldwatch.registry import owner_of
+from fieldwatch.registry import pipeline_of
 from fieldwatch.run import Device
 
 FINDINGS = 1
@@ -38,7 +38,7 @@ def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_js
         BadInput: the run cannot be read, has no checkpoint, or the files cannot be written.
     """
     with reading_input():
-        pipeline = owner_of(folder, "rank")
+        pipeline = pipeline_of(folder, "rank")
     options = options_of(chosen, pipeline)
     compare = pipeline.load("rank")
     out = place or output_path(folder, "products", "compare")

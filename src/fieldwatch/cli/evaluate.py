@@ -15,7 +15,7 @@ from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.run_flags import RunFlags
 from fieldwatch.cli.training import check_writable
 from fieldwatch.record import Terminal
-from fieldwatch.registry import EvaluationRequest, Pipeline, Scores, owner_of
+from fieldwatch.registry import EvaluationRequest, Pipeline, Scores, pipeline_of
 
 METRICS = "metrics"
 
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "evaluate_options", "fieldwatch eval", arguments)
     with reading_input():
-        pipeline = owner_of(chosen.run, "evaluate")
+        pipeline = pipeline_of(chosen.run, "evaluate")
         options = options_of(chosen, pipeline)
         config = pipeline.stored_config(chosen.run)
     console = Terminal(stderr=chosen.json)
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     told = f", {scores.headline}" if scores.headline else ""
     console.print(f"{chosen.run}, step {scores.step}{told}", soft_wrap=True, markup=False)
-    for part in scores.shown or (quality_of(pipeline, scores.metrics),):
+    for part in scores.display or (quality_of(pipeline, scores.metrics),):
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
     print_places(console, files)
     return 0

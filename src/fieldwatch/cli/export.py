@@ -13,7 +13,7 @@ from fieldwatch.cli.options import options_of, parse_with_options, refuse_option
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
 from fieldwatch.record.exports import TARGETS as RECORD
 from fieldwatch.record.exports import Target
-from fieldwatch.registry import find_pipeline, owner_name, pipeline_names, working_pipelines
+from fieldwatch.registry import find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
 
 _OF_THE_RECORD = ("run", "to", "out", "overwrite", "json")
 
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse_with_options(Arguments, "export_options", "fieldwatch export", arguments, [_target()])
     with reading_input():
-        name = owner_name(chosen.run)
+        name = pipeline_name_of(chosen.run)
     pipeline = find_pipeline(name) if name in pipeline_names() else None
     targets = (*(pipeline.exports if pipeline else ()), *RECORD)
     if chosen.to not in targets:

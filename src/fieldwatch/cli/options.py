@@ -10,7 +10,7 @@ import tyro
 
 from fieldwatch.cli.ending import BadInput
 from fieldwatch.record import NotARun
-from fieldwatch.registry import Pipeline, find_pipeline, owner_name, pipeline_names, working_pipelines
+from fieldwatch.registry import Pipeline, find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
 
 
 def parse_with_options(
@@ -111,7 +111,7 @@ def _owner_among(arguments: Sequence[str]) -> str | None:
     for word in arguments:
         if os.path.isfile(os.path.join(word, "run.json")):  # noqa: PTH113, PTH118  a word may be no path at all
             try:
-                return owner_name(Path(word))
+                return pipeline_name_of(Path(word))
             except NotARun:  # damaged: the command itself says so
                 return None
     return None

@@ -15,8 +15,8 @@ from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.cli.training import train_and_tell
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
-from fieldwatch.registry import Pipeline, owner_of
-from fieldwatch.run import Reach
+from fieldwatch.registry import Pipeline, pipeline_of
+from fieldwatch.run import ExternalTargets
 
 TRACES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 """What each extra sink leaves in the folder of a run."""
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
     profile = chosen.profile.chosen()
     with reading_input():
-        pipeline = owner_of(chosen.run)
+        pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
         preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
@@ -92,15 +92,15 @@ def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
     names or contains.
     """
     with reading_input():
-        stored = Reach.stored(chosen.run)
-    wanted = [name for name in TRACES if getattr(chosen, name) or (stored.own and name in stored.sinks)]
+        stored = ExternalTargets.stored(chosen.run)
+    wanted = [name for name in TRACES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
     notes = [
         f"{chosen.run} suggests the sink {name}, which you did not choose on this machine: it stays off; --{name} "
         "turns it on"
         for name, trace in TRACES.items()
         if name not in wanted and (name in stored.sinks or (chosen.run / trace).exists())
     ]
-    if stored.own and stored.mirror and not chosen.mirror:
+    if stored.trusted and stored.mirror and not chosen.mirror:
         notes.append(f"every checkpoint is copied to the mirror {stored.mirror}")
     return wanted, notes
 

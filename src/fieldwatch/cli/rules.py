@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwatch.health import GENERAL, HealthRule
-from fieldwatch.registry import find_pipeline, owner_name, pipeline_names
+from fieldwatch.registry import find_pipeline, pipeline_name_of, pipeline_names
 
 
 def rules_of_run(folder: Path) -> tuple[HealthRule, ...]:
@@ -12,5 +12,5 @@ def rules_of_run(folder: Path) -> tuple[HealthRule, ...]:
     Raises:
         NotARun: the folder holds no run.
     """
-    name = owner_name(folder)
+    name = pipeline_name_of(folder)
     return find_pipeline(name).load("rules") if name is not None and name in pipeline_names() else GENERAL

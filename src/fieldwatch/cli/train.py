@@ -118,8 +118,8 @@ def parse(pipeline: Pipeline, arguments: Sequence[str]) -> Chosen:
         BadInput: there is no such preset, or a flag means nothing here.
     """
     translate = pipeline.load("command_line")
-    line = translate(arguments) if translate else CommandLine(words=arguments)
-    words = spelled_out(line.words)
+    line = translate(arguments) if translate else CommandLine(arguments=arguments)
+    words = spelled_out(line.arguments)
     presets = pipeline.load_presets()
     preset = preset_of(words, presets)
     flags = tyro.cli(

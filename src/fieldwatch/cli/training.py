@@ -42,6 +42,7 @@ _EXTRA: dict[str, Callable[[Path], Sink]] = {
     "mlflow": lambda folder: MLflow(f"sqlite:///{output_path(folder, 'mlflow.db').absolute()}"),
 }
 EXTRA_SINKS = tuple(_EXTRA)
+"""Names of the sinks that flags add to the default ones."""
 FAILED = 3
 
 
@@ -79,7 +80,7 @@ def train_and_tell(  # noqa: PLR0913  one argument per flag
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
         print_beginning(console, getattr(config, "name", pipeline.name), job, folder)
-        bar = ProgressBar(job.total, job.shown, console)
+        bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
             return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]

@@ -1,10 +1,10 @@
 """What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
 
 from fieldwatch.guard.clipping import Clip, clip_gradients
-from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe
+from fieldwatch.guard.divergence import Rollback, TrainingDivergence
+from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe_refusal
 from fieldwatch.guard.spikes import Spikes
-from fieldwatch.guard.state import name_poisoned, rate_tensors, state_sizes, usable
-from fieldwatch.guard.trouble import Rollback, Trouble
+from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
 from fieldwatch.guard.update import forget_steps, guarded_step, prefer_fused
 from fieldwatch.guard.verdict import Diverged, Verdict
 
@@ -16,15 +16,15 @@ __all__ = [
     "Rollback",
     "Spikes",
     "Streak",
-    "Trouble",
+    "TrainingDivergence",
     "Verdict",
     "clip_gradients",
-    "describe",
+    "describe_non_finite",
+    "describe_refusal",
     "forget_steps",
     "guarded_step",
-    "name_poisoned",
     "prefer_fused",
     "rate_tensors",
-    "state_sizes",
-    "usable",
+    "settings_finite",
+    "state_norms",
 ]

@@ -39,6 +39,7 @@ def clip_gradients(
 
 def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     with torch.no_grad():
+        # The lower bound keeps 0 / 0 away; a non-finite norm may spoil the gradients, whose update is refused anyway.
         factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
         _foreach_mul_(gradients, factor)
 

@@ -51,6 +51,7 @@ class Refusals:
         if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
             return
         refused = block.values[:, block.columns.index(REFUSED)] > 0
+        # The usual block: rows are looked at one by one only where something was refused.
         if not refused.any():
             self._streak = None
             return
@@ -64,7 +65,7 @@ class Refusals:
         step = int(block.steps[row])
         event = {"kind": "refusal", "step": step, "seconds": float(block.seconds[row]), **culprit(block, row)}
         self.count += 1
-        self._streak = self._longer(step, describe(event))
+        self._streak = self._longer(step, describe_refusal(event))
         self._report(event)
         if self.diverged is None and self._streak.length >= self._limit:
             self.diverged = self._streak
@@ -81,11 +82,12 @@ def culprit(block: Block, row: int) -> dict[str, list[str]]:
     groups = list(tags.GROUP_NORM.parts(bad))
     rates = list(tags.LEARNING_RATE.parts(bad))
     samples = list(block.samples[row]) if block.samples else []
-    guilty = [samples[place] for name in bad if (place := tags.sample_place(name)) is not None]
-    return {"terms": terms, "groups": groups, "rates": rates, "samples": guilty or samples}
+    # Where no loss per sample tells which one it was, all samples of the step are named.
+    bad_samples = [samples[index] for name in bad if (index := tags.sample_place(name)) is not None]
+    return {"terms": terms, "groups": groups, "rates": rates, "samples": bad_samples or samples}
 
 
-def describe(event: Mapping[str, Any]) -> str:
+def describe_refusal(event: Mapping[str, Any]) -> str:
     """One phrase: term, group, learning rate and sample."""
     kinds = {"term": "terms", "group": "groups", "learning rate": "rates", "sample": "samples"}
     parts = [f"{kind} {', '.join(event[key])}" for kind, key in kinds.items() if event.get(key)]

@@ -7,28 +7,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.guard.divergence import Rollback, TrainingDivergence
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
-from fieldwatch.guard.trouble import Rollback, Trouble
 from fieldwatch.record import Block, tags
 
 WINDOW = 64
 """Good steps in the running median of a term."""
-SETTLED = 32
+MIN_GOOD_STEPS = 32
 """Good steps before a term has a usual value: fewer are noise."""
-LOOK_EVERY = 16
+REFRESH_EVERY = 16
 """Steps for which a usual value stands before it is taken anew."""
-NOISE = 10.0
+NOISE_DEVIATIONS = 10.0
 """Usual deviations that a high loss is above its usual value, besides the factor: losses near zero jump by factors."""
 TO_SIGMA = 1.4826
 """A median absolute deviation of noise times this is its standard deviation."""
 RESTARTS = ("reset", "prune", "grid_rebuilt", "phase")
 """Events after which a loss is another one on purpose: usual values are learned anew."""
 
+_AT_START = (-1, -1, 0, 0, 0.0, "")
 _Floats = NDArray[np.float64]
 
 
-class _Usual(NamedTuple):
+class _Baseline(NamedTuple):
     """Median and median absolute deviation of what was good lately."""
 
     value: float
@@ -47,64 +48,83 @@ class Spikes:
         state: what :meth:`state` returned, to go on from; None begins anew.
 
     Attributes:
-        trouble: what was found first; None while nothing was.
+        divergence: what was found first; None while nothing was.
     """
 
     def __init__(self, options: Rollback, state: Mapping[str, Any] | None = None) -> None:
         self._options = options
         state = state or {}
-        self.trouble: Trouble | None = None
+        self.divergence: TrainingDivergence | None = None
         self._windows = {name: np.array(values, np.float64) for name, values in state.get("windows", {}).items()}
-        self._usual = {name: _Usual(*pair) for name, pair in state.get("usual", {}).items()}
-        self._finite: dict[str, int] = dict(state.get("finite", {}))
-        self._borders: list[int] = list(state.get("borders", ()))
-        at = state.get("at", (-1, -1, 0, 0, 0.0, ""))
-        self._step, self._look, self._high, self._first, self._worst, self._whose = at
+        self._baselines = {name: _Baseline(*pair) for name, pair in state.get("usual", {}).items()}
+        self._last_finite: dict[str, int] = dict(state.get("finite", {}))
+        self._phase_starts: list[int] = list(state.get("borders", ()))
+        step, refresh_index, high_count, high_start, highest_ratio, high_samples = state.get("at", _AT_START)
+        self._step = step
+        self._refresh_index = refresh_index
+        self._high_count = high_count
+        self._high_start = high_start
+        self._highest_ratio = highest_ratio
+        self._high_samples = high_samples
 
     @property
     def ongoing(self) -> bool:
         """Whether the last loss that was read was high: no state to save."""
-        return self._high > 0
+        return self._high_count > 0
 
     def state(self) -> dict[str, Any]:
         """Everything that the next finding depends on, as plain values, for a checkpoint."""
         return {
             "windows": {name: window.tolist() for name, window in self._windows.items()},
-            "usual": {name: list(usual) for name, usual in self._usual.items()},
-            "finite": dict(self._finite),
-            "borders": list(self._borders),
-            "at": [self._step, self._look, self._high, self._first, self._worst, self._whose],
+            "usual": {name: list(baseline) for name, baseline in self._baselines.items()},
+            "finite": dict(self._last_finite),
+            "borders": list(self._phase_starts),
+            "at": [
+                self._step,
+                self._refresh_index,
+                self._high_count,
+                self._high_start,
+                self._highest_ratio,
+                self._high_samples,
+            ],
         }
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take in an event that came between the rows."""
         if event["kind"] == "phase":
-            self._borders = sorted({*self._borders, *(step for step in (int(event["step"]),) if step > self._step)})
+            step = int(event["step"])
+            if step > self._step:
+                self._phase_starts = sorted({*self._phase_starts, step})
         elif event["kind"] in RESTARTS:
-            self._forget()
+            self._reset()
 
     def __call__(self, block: Block) -> None:
         """Read one block."""
-        if block.axis != "step" or self.trouble is not None or not len(block):
+        if block.axis != "step" or self.divergence is not None or not len(block):
             return
         self._read_state(block)
         self._step = max(self._step, int(block.steps[-1]))
-        for rows in self._parts(block):
+        for rows in self._split(block):
             self._read(block, rows)
 
-    def _parts(self, block: Block) -> Iterator[slice]:
+    def _split(self, block: Block) -> Iterator[slice]:
         """Cut a block where usual values are taken anew, and where a phase begins."""
-        looks = block.steps // LOOK_EVERY
-        marks = looks + np.searchsorted(np.array(self._borders), block.steps, side="right") * (1 << 40)
-        cuts = [0, *(np.flatnonzero(np.diff(marks)) + 1).tolist(), len(block)]
+        refreshes = block.steps // REFRESH_EVERY
+        # A number that changes wherever a window of REFRESH_EVERY steps or a phase begins; 2**40 keeps the two apart.
+        segments = refreshes + np.searchsorted(np.array(self._phase_starts), block.steps, side="right") * (1 << 40)
+        cuts = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(block)]
         for first, last in pairwise(cuts):
-            passed = [step for step in self._borders if step <= int(block.steps[first])]
+            # A phase that has begun makes the loss another one: what was learned before is dropped.
+            passed = [step for step in self._phase_starts if step <= int(block.steps[first])]
             if passed:
-                self._borders = self._borders[len(passed) :]
-                self._forget()
-            if int(looks[first]) != self._look:
-                self._look = int(looks[first])
-                self._usual = {name: _usual(w) for name, w in self._windows.items() if len(w) >= SETTLED}
+                self._phase_starts = self._phase_starts[len(passed) :]
+                self._reset()
+            # Baselines are taken at fixed steps, so that they do not depend on how rows were cut into blocks.
+            if int(refreshes[first]) != self._refresh_index:
+                self._refresh_index = int(refreshes[first])
+                self._baselines = {
+                    name: _baseline_of(w) for name, w in self._windows.items() if len(w) >= MIN_GOOD_STEPS
+                }
             yield slice(first, last)
 
     def _read(self, block: Block, rows: slice) -> None:
@@ -116,8 +136,8 @@ class Spikes:
         ratio = self._ratio(values, weights)
         high = updated & finite & (ratio > self._options.factor)
         began = block.steps[rows]
-        if high.any() or self._high:
-            began = self._count(block, rows, updated & finite, high, ratio)
+        if high.any() or self._high_count:
+            began = self._count_high(block, rows, updated & finite, high, ratio)
         good = updated & finite & ~high
         self._read_gradient(block, rows, updated & finite, began)
         for name, column in values.items():
@@ -125,95 +145,103 @@ class Spikes:
 
     def _ratio(self, values: Mapping[str, _Floats], weights: Mapping[str, _Floats]) -> _Floats:
         """How many times its usual value the loss of each row is; 0 where it is within the noise or not judged."""
-        judged = [name for name in values if name in self._usual]
+        judged = [name for name in values if name in self._baselines]
         count = len(next(iter(values.values())))
         now = np.zeros(count)
-        usual = np.zeros(count)
+        baseline = np.zeros(count)
         noise = np.zeros(count)
         for name in judged:
+            # Under the weights of each row: a weight that ramps up moves the loss and its baseline alike.
             weight = weights[name]
-            known = self._usual[name]
+            known = self._baselines[name]
             now += weight * values[name]
-            usual += weight * known.value
+            baseline += weight * known.value
             noise += np.abs(weight) * known.deviation
-        beyond = (usual > 0) & (now > usual + NOISE * TO_SIGMA * noise)
-        return np.divide(now, usual, out=np.zeros(count), where=beyond)
+        # A multiple alone would call noise around zero a spike, so the loss has to leave the noise as well.
+        beyond = (baseline > 0) & (now > baseline + NOISE_DEVIATIONS * TO_SIGMA * noise)
+        return np.divide(now, baseline, out=np.zeros(count), where=beyond)
 
-    def _count(
+    def _count_high(
         self, block: Block, rows: slice, counts: NDArray[np.bool_], high: NDArray[np.bool_], ratio: _Floats
     ) -> NDArray[np.int64]:
         """Count high rows in a row; return for each row where the stretch began that it is in, itself if in none."""
         began = block.steps[rows].copy()
-        for at in np.flatnonzero(counts):
-            row = rows.start + int(at)
-            if not high[at]:
-                self._high = 0
-                self._worst = 0.0
+        for index in np.flatnonzero(counts):
+            row = rows.start + int(index)
+            # One good loss ends the stretch: a jump that comes back by itself is no divergence.
+            if not high[index]:
+                self._high_count = 0
+                self._highest_ratio = 0.0
                 continue
-            if not self._high:
-                self._first = int(block.steps[row])
-                self._whose = _samples(block, row)
-            began[at] = self._first
-            self._high += 1
-            self._worst = max(self._worst, float(ratio[at]))
-            if self._high == self._options.patience:
-                self._tell(self._first, int(block.steps[row]), self._words())
+            if not self._high_count:
+                self._high_start = int(block.steps[row])
+                self._high_samples = _samples(block, row)
+            began[index] = self._high_start
+            self._high_count += 1
+            self._highest_ratio = max(self._highest_ratio, float(ratio[index]))
+            if self._high_count == self._options.patience:
+                self._report(self._high_start, int(block.steps[row]), self._describe_high_loss())
         return began
 
-    def _words(self) -> str:
-        high = f"the loss was above {self._options.factor:g} times its usual value, up to {self._worst:.3g} times"
-        return f"{high}, for {self._high} steps in a row from step {self._first}{self._whose} on"
+    def _describe_high_loss(self) -> str:
+        high = (
+            f"the loss was above {self._options.factor:g} times its usual value, up to {self._highest_ratio:.3g} times"
+        )
+        return f"{high}, for {self._high_count} steps in a row from step {self._high_start}{self._high_samples} on"
 
     def _read_gradient(self, block: Block, rows: slice, counts: NDArray[np.bool_], began: NDArray[np.int64]) -> None:
         norms = _column(block, rows, tags.TOTAL_NORM)
-        usual = self._usual.get(tags.TOTAL_NORM)
+        baseline = self._baselines.get(tags.TOTAL_NORM)
         calm = counts & np.isfinite(norms) & (norms > 0)
-        if usual is not None and usual.value > 0:
-            surging = calm & (norms > self._options.surge * usual.value)
-            for at in np.flatnonzero(surging)[:1]:
-                row = rows.start + int(at)
+        if baseline is not None and baseline.value > 0:
+            surging = calm & (norms > self._options.surge * baseline.value)
+            for index in np.flatnonzero(surging)[:1]:
+                row = rows.start + int(index)
                 step = int(block.steps[row])
-                times = norms[at] / usual.value
-                cause = f"the gradient was {times:.3g} times its usual norm at step {step}{_samples(block, row)}"
-                self._tell(int(began[at]), step, cause)
+                ratio = norms[index] / baseline.value
+                cause = f"the gradient was {ratio:.3g} times its usual norm at step {step}{_samples(block, row)}"
+                self._report(int(began[index]), step, cause)
+            # Norms from a stretch of high losses stay out of the window as well.
             calm &= ~surging & (began == block.steps[rows])
         self._extend(tags.TOTAL_NORM, norms[calm])
 
     def _read_state(self, block: Block) -> None:
         """State that was finite when it was looked at last, and is not now."""
-        for place, name in enumerate(block.columns):
+        for column, name in enumerate(block.columns):
             if name not in (MOMENTS, BUFFERS) and tags.PARAMETER_MEAN.part(name) is None:
                 continue
-            for step, value in zip(block.steps.tolist(), block.values[:, place].tolist(), strict=True):
+            # What was never finite, such as a mask of minus infinity, is meant to be so.
+            for step, value in zip(block.steps.tolist(), block.values[:, column].tolist(), strict=True):
                 if np.isfinite(value):
-                    self._finite[name] = step
-                elif name in self._finite:
-                    last = self._finite[name]
+                    self._last_finite[name] = step
+                elif name in self._last_finite:
+                    last = self._last_finite[name]
                     cause = f"{_owner(name)} were finite at step {last} and are not at step {step}"
-                    self._tell(last, last - 1, cause, seen=step)
+                    self._report(last, last - 1, cause, noticed_at=step)
 
-    def _tell(self, first: int, last: int, cause: str, *, seen: int | None = None) -> None:
-        found = Trouble(first, last, last if seen is None else seen, cause)
-        if self.trouble is None or found.seen < self.trouble.seen:
-            self.trouble = found
+    def _report(self, first: int, last: int, cause: str, *, noticed_at: int | None = None) -> None:
+        divergence = TrainingDivergence(first, last, last if noticed_at is None else noticed_at, cause)
+        # Several reasons may lie in one block: the first that was noticed counts, whichever reader found it.
+        if self.divergence is None or divergence.noticed_at < self.divergence.noticed_at:
+            self.divergence = divergence
 
     def _extend(self, name: str, values: _Floats) -> None:
         if len(values):
             known = self._windows.get(name)
             self._windows[name] = values[-WINDOW:] if known is None else np.concatenate((known, values))[-WINDOW:]
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._windows.clear()
-        self._usual.clear()
-        self._high = 0
-        self._worst = 0.0
+        self._baselines.clear()
+        self._high_count = 0
+        self._highest_ratio = 0.0
 
 
-def _usual(window: _Floats) -> _Usual:
+def _baseline_of(window: _Floats) -> _Baseline:
     ranked = np.sort(window)
     middle = len(window) // 2
     value = float(ranked[middle])
-    return _Usual(value, float(np.sort(np.abs(ranked - value))[middle]))
+    return _Baseline(value, float(np.sort(np.abs(ranked - value))[middle]))
 
 
 def _terms(block: Block, rows: slice) -> tuple[dict[str, _Floats], dict[str, _Floats]]:

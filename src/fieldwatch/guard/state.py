@@ -10,13 +10,13 @@ from torch.optim import Optimizer
 
 MOMENTS = "Guard/moments"
 BUFFERS = "Guard/buffers"
-_norms: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
+_foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
 """The fused call that torch's own gradient clipping uses."""
-NAMED = 4
+MAX_NAMED = 4
 """Tensors that a message names; of more it gives the number."""
 
 
-def state_sizes(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
+def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
     """How large moments and buffers are, as device scalars: the largest sum of absolute values of a tensor.
 
     Such a sum is not finite exactly when an entry is not (or the sum itself leaves float32's range). No host read.
@@ -28,14 +28,17 @@ def state_sizes(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> di
     Returns:
         ``Guard/moments`` and ``Guard/buffers``; what there is none of is absent.
     """
-    found = {MOMENTS: [moment for _, moment in _moments(optimizers)], BUFFERS: [b for _, b in _buffers(owners)]}
+    tensors_by_tag = {
+        MOMENTS: [moment for _, moment in _moments(optimizers)],
+        BUFFERS: [b for _, b in _buffers(owners)],
+    }
     with torch.no_grad():
-        return {name: _largest(tensors) for name, tensors in found.items() if tensors}
+        return {name: _largest(tensors) for name, tensors in tensors_by_tag.items() if tensors}
 
 
-def usable(optimizers: Iterable[Optimizer]) -> bool:
+def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
     """Whether every number of the optimizers' settings (rate, decay, betas) is finite; tensors are not read."""
-    settings = (value for one in optimizers for group in one.param_groups for value in group.values())
+    settings = (value for optimizer in optimizers for group in optimizer.param_groups for value in group.values())
     return all(map(_is_finite, settings))
 
 
@@ -51,7 +54,7 @@ def rate_tensors(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     return [rate for rate in rates if isinstance(rate, Tensor)]
 
 
-def name_poisoned(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> list[str]:
+def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> list[str]:
     """Name every parameter, moment and buffer that is not finite. It reads them all: for the moment of a failure.
 
     Args:
@@ -61,20 +64,25 @@ def name_poisoned(groups: Mapping[str, object], optimizers: Sequence[Optimizer])
     Returns:
         One phrase each, with how many entries; the first few and the number of the others.
     """
-    found = [phrase for name, tensor in _everything(groups, optimizers) if (phrase := _phrase(name, tensor))]
-    more = len(found) - NAMED
-    return found if more <= 0 else [*found[:NAMED], f"{more} more"]
+    phrases = [
+        phrase for name, tensor in _named_tensors(groups, optimizers) if (phrase := _count_non_finite(name, tensor))
+    ]
+    more = len(phrases) - MAX_NAMED
+    return phrases if more <= 0 else [*phrases[:MAX_NAMED], f"{more} more"]
 
 
-def _everything(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
-    seen: set[int] = set()
+def _named_tensors(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    registered: set[int] = set()
     for group, owner in groups.items():
         for name, tensor in _parameters(owner):
-            seen.add(id(tensor))
+            registered.add(id(tensor))
             yield f"parameter {name} of group '{group}'", tensor
     for number, optimizer in enumerate(optimizers):
-        rest = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in seen]
-        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(rest))
+        # Parameters outside of the watched groups train too, and may be what went bad.
+        others = [
+            tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in registered
+        ]
+        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(others))
     yield from _moments(optimizers)
     yield from _buffers(groups.values())
 
@@ -85,18 +93,19 @@ def _parameters(owner: object) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(owner, Mapping):
         yield from ((str(name), tensor) for name, tensor in owner.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  an Owner's mapping
     elif isinstance(owner, Sequence):
-        yield from ((str(place), tensor) for place, tensor in enumerate(owner))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  an Owner's list
+        yield from ((str(index), tensor) for index, tensor in enumerate(owner))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  an Owner's list
 
 
 def _moments(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
     for number, optimizer in enumerate(optimizers):
-        place = 0
+        index = 0
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in optimizer.state.get(parameter, {}).items():
+                    # Step counters are finite, and empty tensors have no norm.
                     if key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel():
-                        yield f"{key} of parameter {place} of optimizer {number}", value
-                place += 1
+                        yield f"{key} of parameter {index} of optimizer {number}", value
+                index += 1
 
 
 def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
@@ -109,9 +118,11 @@ def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
 
 def _largest(tensors: list[Tensor]) -> Tensor:
     device = tensors[0].device
-    return torch.stack([one.float() for one in _norms([t for t in tensors if t.device == device], 1.0)]).max()
+    # Tensors on other devices are left out: their values would have to be copied, and waited for.
+    sums = _foreach_norm([tensor for tensor in tensors if tensor.device == device], 1.0)
+    return torch.stack([total.float() for total in sums]).max()
 
 
-def _phrase(name: str, tensor: Tensor) -> str:
+def _count_non_finite(name: str, tensor: Tensor) -> str:
     bad = int((~torch.isfinite(tensor.detach())).sum()) if tensor.is_floating_point() else 0
     return f"{name} ({bad} of {tensor.numel()} entries)" if bad else ""

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
-_stepped: weakref.WeakKeyDictionary[Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
+_stepped_parameters: weakref.WeakKeyDictionary[Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
 """Per optimizer, the parameters (by id) that it has stepped before, so whose state exists."""
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 """The optimizers of torch with a fused implementation for CUDA that honors ``found_inf``."""
@@ -40,12 +40,13 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
             f"step.update(...) cannot guard {type(optimizer).__name__}: its step() expects a closure that runs the "
             "model several times; call optimizer.step(closure) yourself, without step.update(...)"
         )
-    if reading_is_free(refused) or _first_of_any(optimizer):
+    # From the cheapest way to the last resort; only the branches that read the flag on a GPU make the host wait.
+    if reading_is_free(refused) or _creates_state(optimizer):
         step_if_allowed(optimizer, refused)
     elif skips_by_itself(optimizer):
         step_with_found_inf(optimizer, refused)
-    elif _choosable(optimizer, refused):
-        step_and_choose(optimizer, refused)
+    elif _state_is_selectable(optimizer, refused):
+        step_and_restore(optimizer, refused)
     else:
         step_if_allowed(optimizer, refused)
 
@@ -57,7 +58,7 @@ def reading_is_free(flag: Float[Tensor, ""]) -> bool:
 
 def forget_steps() -> None:
     """Treat every optimizer as new: its state was restored, perhaps to a moment before some of it existed."""
-    _stepped.clear()
+    _stepped_parameters.clear()
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:
@@ -80,8 +81,9 @@ def prefer_fused(optimizer: Optimizer) -> bool:
     """
     if type(optimizer) not in _FUSED or skips_by_itself(optimizer):
         return False
-    if not all(_may_be_fused(group) for group in optimizer.param_groups):
+    if not all(_can_be_fused(group) for group in optimizer.param_groups):
         return False
+    # Defaults too: groups that are added later take their settings from there.
     for group in (*optimizer.param_groups, optimizer.defaults):
         group["fused"] = True
         group["foreach"] = False
@@ -97,11 +99,12 @@ def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     if not bool(refused):
         optimizer.step()
         if not reading_is_free(refused):  # else nobody asks whether this is a first step
-            _stepped[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
+            _stepped_parameters[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
 
 
 def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step a fused optimizer, which skips by itself; no host read."""
+    # torch's GradScaler hands both over in the same way; None stands for no loss scaling.
     optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]  torch reads these two off the object
     optimizer.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]
     try:
@@ -110,15 +113,16 @@ def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> Non
         del optimizer.grad_scale, optimizer.found_inf  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def step_and_choose(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
+def step_and_restore(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step, then put back a copy of everything if the flag is 1; no host read."""
     with torch.no_grad():
-        slots = list(_touched(optimizer))
+        # Slots, not tensors: a step may put a new tensor in the place of the old one.
+        slots = list(_tensor_slots(optimizer))
         before = [container[key].clone() for container, key in slots]
         optimizer.step()
-        keep = refused > 0
+        restore = refused > 0
         for (container, key), old in zip(slots, before, strict=True):
-            container[key].copy_(torch.where(keep, old, container[key]))
+            container[key].copy_(torch.where(restore, old, container[key]))
 
 
 @cache
@@ -127,26 +131,28 @@ def _needs_closure(kind: type[Optimizer]) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def _may_be_fused(group: Mapping[str, Any]) -> bool:
+def _can_be_fused(group: Mapping[str, Any]) -> bool:
     chosen = group["fused"] is False or group["foreach"] is True
-    return not chosen and not group["differentiable"] and all(one.is_floating_point() for one in group["params"])
+    return not chosen and not group["differentiable"] and all(p.is_floating_point() for p in group["params"])
 
 
-def _first_of_any(optimizer: Optimizer) -> bool:
-    known = _stepped.get(optimizer, frozenset())
+def _creates_state(optimizer: Optimizer) -> bool:
+    known = _stepped_parameters.get(optimizer, frozenset())
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            # Without a gradient the optimizer passes over the parameter, and makes no state for it.
             if id(parameter) not in known and parameter.grad is not None:
                 return True
     return False
 
 
-def _choosable(optimizer: Optimizer, refused: Tensor) -> bool:
+def _state_is_selectable(optimizer: Optimizer, refused: Tensor) -> bool:
+    # Numbers of Python and tensors on another device cannot be chosen by a flag on this one.
     state = (value for parameter in _with_gradient(optimizer) for value in optimizer.state.get(parameter, {}).values())
     return all(value is None or (isinstance(value, Tensor) and value.device == refused.device) for value in state)
 
 
-def _touched(optimizer: Optimizer) -> Iterator[tuple[Any, Any]]:
+def _tensor_slots(optimizer: Optimizer) -> Iterator[tuple[Any, Any]]:
     """Where each parameter and each state tensor is kept: a step may put a new tensor in the old one's place."""
     for group in optimizer.param_groups:
         parameters = group["params"]

@@ -39,6 +39,7 @@ class Verdict:
 
         ``x - x`` is 0 for every finite x and NaN otherwise, and only NaN differs from itself.
         """
+        # One non-finite term makes the sum non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         gap = probe - probe
         return gap.ne_(gap).float()

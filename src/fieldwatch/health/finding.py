@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
+"""How bad a finding is."""
 _RANKS: tuple[Severity, ...] = get_args(Severity)
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 

@@ -11,6 +11,7 @@ from fieldwatch.record import History
 
 Found = Finding | tuple[Finding, ...] | None
 Rule = Callable[[History], Found]
+"""Judges the history: any callable that returns one finding, several, or None. A `HealthRule` is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

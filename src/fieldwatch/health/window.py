@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fieldwatch.record import History, Series, tags
 
 LOOKBACK = 64
+"""Steps before the present one whose phases a rule still sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

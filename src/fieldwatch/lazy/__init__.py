@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["lazy_names"]
 
 
-def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def lazy_names(package: str, names: Mapping[str, Sequence[str]], *, home: str = "") -> Callable[[str], Any]:
     """Return a module-level ``__getattr__`` (PEP 562) that imports each public name at its first use.
 
     A package whose names need torch can then be imported without it, and so can its modules that do not need torch.
@@ -15,7 +15,8 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
 
     Args:
         package: the package's ``__name__``.
-        names: the public names by the module of the package that defines them.
+        names: the public names by the module that defines them, a module of ``home``.
+        home: a package; ``package`` itself if empty.
 
     Raises:
         AttributeError: the package has no such public name (raised by the returned function).
@@ -25,6 +26,6 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {', '.join(homes)}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f"{home or package}.{homes[name]}"), name)
 
     return get

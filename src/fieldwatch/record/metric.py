@@ -7,6 +7,7 @@ from typing import Literal
 from fieldwatch.record import tags
 
 Better = Literal["higher", "lower", "steady", "none"]
+"""Which values of a metric are better."""
 Axis = Literal["step", "epoch"]
 Kind = Literal["scalar", "histogram", "image", "text"]
 

@@ -255,3 +255,4 @@ GUIDE = (
 TOOLKIT = Catalogue(
     (*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *MEMORY, *PROFILE, *MACHINE, *SCHEDULE, *SAMPLES, *GUIDE)
 )
+"""The metrics that the toolkit records itself, in any run."""

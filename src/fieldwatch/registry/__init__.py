@@ -3,7 +3,7 @@
 Importing this room, or the object of a pipeline, loads no torch: an object names its code by reference.
 """
 
-from fieldwatch.registry.evaluation import EvaluationRequest, Scores, Which
+from fieldwatch.registry.evaluation import CheckpointSelector, EvaluationRequest, Scores
 from fieldwatch.registry.installed import (
     GROUP,
     PipelineError,
@@ -14,11 +14,12 @@ from fieldwatch.registry.installed import (
     working_pipelines,
 )
 from fieldwatch.registry.job import Job
-from fieldwatch.registry.owner import owner_name, owner_of, population_of
 from fieldwatch.registry.pipeline import Command, CommandLine, DataKind, Pipeline, Reference, resolve
+from fieldwatch.registry.run_pipeline import pipeline_name_of, pipeline_of, population_of
 
 __all__ = [
     "GROUP",
+    "CheckpointSelector",
     "Command",
     "CommandLine",
     "DataKind",
@@ -29,12 +30,11 @@ __all__ = [
     "Reference",
     "Scores",
     "UnknownPipeline",
-    "Which",
     "find_pipeline",
     "installed_pipelines",
-    "owner_name",
-    "owner_of",
+    "pipeline_name_of",
     "pipeline_names",
+    "pipeline_of",
     "population_of",
     "resolve",
     "working_pipelines",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fieldwatch.base import output_path
 
-Which = Literal["best", "last"] | int
+CheckpointSelector = Literal["best", "last"] | int
 """A checkpoint: the best by the ranking metric, the last, or the one of a step."""
 
 
@@ -22,12 +22,12 @@ class EvaluationRequest:
         device: where to evaluate.
         out: the folder that the user chose for the files; see `folder`.
         options: the pipeline's own flags, an instance of its ``evaluate_options``; None where it has none.
-        console: where progress may be shown; a `rich.console.Console`.
+        console: where progress is displayed; a `rich.console.Console`.
     """
 
     run: Path
     config: Any
-    checkpoint: Which
+    checkpoint: CheckpointSelector
     device: Literal["auto", "cpu", "cuda"]
     out: Path | None
     options: Any
@@ -48,7 +48,7 @@ class Scores:
         headline: what was evaluated, in a few words.
         details: further facts for ``--json``.
         files: what was written, by what it is; ``metrics.json`` is written for the pipeline unless it is among them.
-        shown: what the terminal shows below the headline: text or anything that rich prints; a table of all metrics
+        display: what the terminal prints below the headline: text or anything that rich prints; a table of all metrics
             if empty.
     """
 
@@ -57,4 +57,4 @@ class Scores:
     headline: str = ""
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    shown: Sequence[Any] = ()
+    display: Sequence[Any] = ()

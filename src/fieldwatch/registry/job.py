@@ -16,7 +16,7 @@ class Job:
             `Outcome`. ``choices`` are a `RunChoices`: `run_options` makes the options of `Run` of them.
         device: where it trains: ``cpu``, ``cuda``, ``cuda:1``.
         notes: what was done to the input, and what the user should know.
-        shown: what the progress bar shows: tag to text, with ``{}`` for the value.
+        progress_tags: what the progress bar displays: tag to text, with ``{}`` for the value.
         references: quality that needs no training, by tag; printed beside the quality that was reached.
     """
 
@@ -25,5 +25,5 @@ class Job:
     train: Callable[..., Any]
     device: str = "cpu"
     notes: Sequence[str] = ()
-    shown: Mapping[str, str] = field(default_factory=lambda: {"Loss/total": "loss {}"})
+    progress_tags: Mapping[str, str] = field(default_factory=lambda: {"Loss/total": "loss {}"})
     references: Mapping[str, float] = field(default_factory=dict[str, float])

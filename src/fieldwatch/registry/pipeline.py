@@ -12,6 +12,7 @@ from fieldwatch.record.config import config_of_run, preset_of_run
 Reference = str
 """Code by name, ``package.module:name``: it is imported when it is needed, and not before."""
 
+# A name is typed as a word of a command: no upper case, no underscore, no option's dash in front.
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -66,16 +67,16 @@ class DataKind:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """The words of ``fieldwatch train NAME`` after a pipeline has translated its own spellings.
+    """The arguments of ``fieldwatch train NAME`` after a pipeline has translated its own spellings.
 
     Attributes:
-        words: flags as ``fieldwatch train NAME --help`` lists them.
+        arguments: flags as ``fieldwatch train NAME --help`` lists them.
         config: settings that the flags change; None stands for the preset.
         out: run folder unless ``--out`` names one.
         notes: what the user should know, printed at the start.
     """
 
-    words: Sequence[str]
+    arguments: Sequence[str]
     config: Any = None
     out: Path | None = None
     notes: Sequence[str] = ()
@@ -97,7 +98,7 @@ class Pipeline:
         presets: a mapping from names to functions that return settings; it has ``default``.
         help: text of ``fieldwatch train NAME --help``; it should hold an example.
         trained_by: the command that starts a training, where it is not ``fieldwatch train NAME``.
-        command_line: ``command_line(words) -> CommandLine`` translates other spellings of the flags.
+        command_line: ``command_line(arguments) -> CommandLine`` translates other spellings of the flags.
         flags: a dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
         inputs: flags that name files or folders which have to exist.
         longer: the flag that lengthens a training.
@@ -140,7 +141,7 @@ class Pipeline:
     export_options: Reference = ""
     rank: Reference = ""
     rank_options: Reference = ""
-    rules: Reference = "fieldwatch.health:GENERAL"
+    rules: Reference = "fieldwatch:GENERAL"
     metrics: Reference = ""
     measured: tuple[str, ...] = ("Eval/",)
     quality: Reference = ""
@@ -158,6 +159,7 @@ class Pipeline:
         """
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r}: expected a lower-case word of letters, digits and '-'")
+        # The form is checked here, and not the code: importing it would load torch.
         for field_name in _REFERENCES:
             reference = getattr(self, field_name)
             if reference and not _REFERENCE.fullmatch(reference):

@@ -3,14 +3,14 @@
 from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
 from fieldwatch.run.crash import leave_crash_outside
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.external_targets import ExternalTargets
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
-from fieldwatch.run.outcome import Measured, Outcome
+from fieldwatch.run.outcome import HasMetrics, Outcome
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
 from fieldwatch.run.rank_group import RankLost
-from fieldwatch.run.ranks import Ranks, Share
-from fieldwatch.run.reach import Reach
+from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import shortage_of
 from fieldwatch.run.run import Run
 from fieldwatch.run.sinks import Sinks, default_sinks
@@ -23,10 +23,11 @@ __all__ = [
     "Declared",
     "Device",
     "EvaluationBlock",
+    "ExternalTargets",
     "Guard",
     "HangTimeout",
+    "HasMetrics",
     "Interrupted",
-    "Measured",
     "MicroBatches",
     "Outcome",
     "Outputs",
@@ -34,12 +35,11 @@ __all__ = [
     "ProfiledLoop",
     "RankLost",
     "Ranks",
-    "Reach",
     "Run",
     "RunChoices",
     "RunOptions",
     "Saving",
-    "Share",
+    "Shard",
     "Sinks",
     "Step",
     "StepOutput",

@@ -61,6 +61,7 @@ def run_options(
     """Combine the options of a pipeline with what the caller chose; the caller's choice wins."""
 
     def chosen(*names: str) -> dict[str, Any]:
+        # Only what the caller gave: an absent choice must not overwrite the pipeline's with a default.
         return {name: value for name, value in choices.items() if name in names}
 
     return RunOptions(
@@ -82,21 +83,22 @@ def choose_device(wanted: str) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
     if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()):
-        return torch.device("cuda") if ranks.alone else own_gpu()
+        return torch.device("cuda") if ranks.alone else rank_gpu()
     return torch.device("cpu")
 
 
-def own_gpu() -> torch.device:
+def rank_gpu() -> torch.device:
     """The GPU of this rank, one for each that torchrun started on this machine; it becomes the current device.
 
     Raises:
         InputError: there are fewer.
     """
-    place, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if place >= there:
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    count = torch.cuda.device_count()
+    if local_rank >= count:
         raise InputError(
-            f"process {place + 1} on this machine has no GPU, there are {there}: use --nproc-per-node {there}, or "
+            f"process {local_rank + 1} on this machine has no GPU, there are {count}: use --nproc-per-node {count}, or "
             "--device cpu"
         )
-    torch.cuda.set_device(place)
-    return torch.device("cuda", place)
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)

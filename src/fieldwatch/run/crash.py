@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.base import DiskFull, InputError, lacks_space, output_path
+from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, FolderLock
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
-from fieldwatch.run.full_disk import say
+from fieldwatch.run.full_disk import print_error
 from fieldwatch.run.memory import RunMemory
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import RunRecord
 
-ROWS = 512
+ROWS_PER_METRIC = 512
 """Values kept per metric."""
 
-KEPT = "what was recorded up to here"
+CRASH_NOTE = "what was recorded up to here"
 """How the note begins that names an error's crash folder."""
 
 
-def leave_crash(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> None:
+def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> None:
     """Write ``crash/<time>/`` and note its place on the error; a full disk does not hide what happened.
 
     It holds the traceback, the stacks of all threads, the last rows of every metric, the first bad step, refusals,
@@ -37,24 +37,26 @@ def leave_crash(error: BaseException, step: int, recording: Recording, memory: R
     Args:
         error: what ended the run.
         step: the step it happened in.
-        recording: the record, which is drained and examined once more first, if it still works.
+        record: the record, which is drained and examined once more first, if it still works.
         memory: says why memory ran out, if that is what happened.
         resume: how to go on.
     """
+    # First: where memory ran out, everything below needs some of it.
     memory.make_room(error)
     try:
-        if recording.failure is None:
-            with suppress(DiskFull):  # what the record cannot take any more, the crash folder tells
-                recording.finish()
-                recording.flush()
-        place = recording.waiting.run_required(lambda: _write(error, step, recording, memory, resume))
-    except (OSError, InputError, WriterFailed) as trouble:
-        told = f"{KEPT} could not be kept ({trouble}); the black box names the step"
-        error.add_note(told)
-        if lacks_space(trouble):
-            say(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {told}; {resume}")
+        # A record whose thread has stopped cannot be drained: waiting for it would raise its error here.
+        if record.failure is None:
+            with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
+                record.finish()
+                record.flush()
+        crash_folder = record.waiting.run_required(lambda: _write(error, step, record, memory, resume))
+    except (OSError, InputError, WriterFailed) as failure:
+        note = f"{CRASH_NOTE} could not be kept ({failure}); the black box names the step"
+        error.add_note(note)
+        if lacks_space(failure):
+            print_error(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {note}; {resume}")
         return
-    error.add_note(f"{KEPT}: {place}")
+    error.add_note(f"{CRASH_NOTE}: {crash_folder}")
     if lacks_space(error):
         error.add_note(f"The disk is full: free space. {resume}")
 
@@ -69,56 +71,57 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
         error: what ended the training; the place is noted on it.
         folder: the run folder.
     """
-    if not holds_run(folder) or any(note.startswith(KEPT) for note in getattr(error, "__notes__", ())):
+    # The note tells that the run itself has left a crash folder for this error.
+    if not holds_run(folder) or any(note.startswith(CRASH_NOTE) for note in getattr(error, "__notes__", ())):
         return
     try:
         with FolderLock(folder):
-            place = _write_error(error, folder, {"where": "outside of the training's steps"})
-    except (OSError, InputError, FolderInUseError) as trouble:
-        error.add_note(f"no crash folder could be written ({trouble})")
+            crash_folder = _write_error(error, folder, {"where": "outside of the training's steps"})
+    except (OSError, InputError, FolderInUseError) as failure:
+        error.add_note(f"no crash folder could be written ({failure})")
         return
-    error.add_note(f"{KEPT}: {place}")
+    error.add_note(f"{CRASH_NOTE}: {crash_folder}")
 
 
-def _write(error: BaseException, step: int, recording: Recording, memory: RunMemory, resume: str) -> Path:
+def _write(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> Path:
     report = {
         "step": step,
-        "first_bad": first_bad(recording.history),
-        "refusals": list(recording.history.events("refusal"))[-20:],
-        "findings": [finding.as_event() for finding in recording.findings],
-        "rows_waiting": recording.waiting.rows,
+        "first_bad": first_bad(record.history),
+        "refusals": list(record.history.events("refusal"))[-20:],
+        "findings": [finding.as_event() for finding in record.findings],
+        "rows_waiting": record.waiting.rows,
         "resume": resume,
     }
-    place = _write_error(error, recording.folder, report)
-    with _whole_or_none(place):
-        _write_rows(place / "rows.jsonl", recording.history)
-        memory.explain(error, place, step)
-    return place
+    crash_folder = _write_error(error, record.folder, report)
+    with _remove_if_incomplete(crash_folder):
+        _write_rows(crash_folder / "rows.jsonl", record.history)
+        memory.explain(error, crash_folder, step)
+    return crash_folder
 
 
 @contextmanager
-def _whole_or_none(place: Path) -> Generator[None]:
+def _remove_if_incomplete(crash_folder: Path) -> Generator[None]:
     """Delete a folder whose files could not all be written."""
     try:
         yield
     except OSError:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(crash_folder, ignore_errors=True)
         raise
 
 
 def _write_error(error: BaseException, folder: Path, more: Mapping[str, Any]) -> Path:
     """Write the traceback, the stacks of all threads, and crash.json."""
-    place = output_path(folder, "crash", datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
-    place.mkdir(parents=True)
-    with _whole_or_none(place):
-        _fill(place, error, folder, more)
-    return place
+    crash_folder = output_path(folder, "crash", datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
+    crash_folder.mkdir(parents=True)
+    with _remove_if_incomplete(crash_folder):
+        _write_files(crash_folder, error, folder, more)
+    return crash_folder
 
 
-def _fill(place: Path, error: BaseException, folder: Path, more: Mapping[str, Any]) -> None:
-    with (place / STACKS).open("w") as file:
+def _write_files(crash_folder: Path, error: BaseException, folder: Path, more: Mapping[str, Any]) -> None:
+    with (crash_folder / STACKS).open("w") as file:
         faulthandler.dump_traceback(file)
-    (place / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+    (crash_folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
     report = {
         "cause": cause_of_error(error).cause,
         "error": f"{type(error).__name__}: {error}",
@@ -128,23 +131,23 @@ def _fill(place: Path, error: BaseException, folder: Path, more: Mapping[str, An
         "versions": versions(),
         **more,
     }
-    (place / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
+    (crash_folder / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
 
 
 def _write_rows(path: Path, history: History) -> None:
     with path.open("wb") as file:
         for name in history.names():
-            series = history[name].last(ROWS)
+            series = history[name].last(ROWS_PER_METRIC)
             values = [value if np.isfinite(value) else str(value) for value in series.values.tolist()]
             file.write(orjson.dumps({"metric": name, "steps": series.steps.tolist(), "values": values}) + b"\n")
 
 
 def first_bad(history: History) -> dict[str, Any] | None:
     """The first step in the kept history with a value that is not finite, and the metrics that were not."""
-    bad: dict[int, list[str]] = {}
+    first_by_step: dict[int, list[str]] = {}
     for name in history.names():
         series = history[name]
-        wrong = np.flatnonzero(~np.isfinite(series.values))
-        if len(wrong):
-            bad.setdefault(int(series.steps[wrong[0]]), []).append(name)
-    return {"step": min(bad), "metrics": bad[min(bad)]} if bad else None
+        non_finite = np.flatnonzero(~np.isfinite(series.values))
+        if len(non_finite):
+            first_by_step.setdefault(int(series.steps[non_finite[0]]), []).append(name)
+    return {"step": min(first_by_step), "metrics": first_by_step[min(first_by_step)]} if first_by_step else None

@@ -13,10 +13,10 @@ from fieldwatch.checkpoint import RandomState, Stateful
 from fieldwatch.guard import Diverged
 from fieldwatch.record import WriterFailed
 from fieldwatch.run.log import RunLog
-from fieldwatch.run.preserved import Preserved
-from fieldwatch.run.recording import Recording
 from fieldwatch.run.retry import release_memory, shortage_of
-from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.run_record import RunRecord
+from fieldwatch.run.state_backup import StateBackup
+from fieldwatch.run.tracked_objects import TrackedObjects
 
 FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
 """Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""
@@ -32,7 +32,7 @@ class EvaluationBlock:
     Args:
         name: for the event and the finding.
         tracked: whose modules and gradients are restored.
-        recording: where a failure is recorded.
+        record: where a failure is recorded.
         log: the current step.
         failures: the errors that training survives; out of memory always is one.
         undo: what else is restored, besides the tracked modules' modes and buffers.
@@ -44,8 +44,8 @@ class EvaluationBlock:
     def __init__(  # noqa: PLR0913  what is evaluated, where a failure goes, and what it may be
         self,
         name: str,
-        tracked: Tracked,
-        recording: Recording,
+        tracked: TrackedObjects,
+        record: RunRecord,
         log: RunLog,
         *,
         failures: tuple[type[Exception], ...],
@@ -53,7 +53,7 @@ class EvaluationBlock:
     ) -> None:
         self._name = name
         self._tracked = tracked
-        self._recording = recording
+        self._record = record
         self._log = log
         self._failures = failures
         self._undo = undo
@@ -61,7 +61,7 @@ class EvaluationBlock:
 
     def __enter__(self) -> Self:
         """Copy what the block may change, put the gradients away, and switch autograd off."""
-        self._before = Preserved(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
+        self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
         self._no_grad = torch.no_grad()
         self._no_grad.__enter__()
         return self
@@ -69,11 +69,13 @@ class EvaluationBlock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         """Restore everything; record an error that training survives, and suppress it."""
         self._no_grad.__exit__(kind, error, at)
+        # The traceback is formatted before its frames, and with them their memory, are let go.
         text = None if error is None or not self._is_survived(error) else _text_of(error)
-        self._before.put_back()
+        self._before.restore()
         if error is None or text is None:
             return False
         self.failed = True
+        # Their local variables hold the tensors of the evaluation; the caller may keep the error.
         _clear_frames(error)
         release_memory()
         self._report(*text)
@@ -85,7 +87,7 @@ class EvaluationBlock:
         return isinstance(error, self._failures) or shortage_of(error) is not None
 
     def _report(self, reason: str, text: str) -> None:
-        folder = self._recording.folder
+        folder = self._record.folder
         done = self._log.step_index + 1
         path = output_path(folder, FOLDER, f"step_{done:08d}_{re.sub(r'[^0-9A-Za-z]+', '-', self._name)}.txt")
         file = str(path.relative_to(folder))
@@ -104,16 +106,16 @@ def _text_of(error: BaseException) -> tuple[str, str]:
 
 def _clear_frames(error: BaseException) -> None:
     """Drop the local variables of the frames of an error and its causes; frames that still run are left alone."""
-    for one in _chain(error):
-        traceback.clear_frames(one.__traceback__)
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            waiting += [one.__cause__, one.__context__]
-            yield one
+    visited: set[int] = set()
+    pending = [error]
+    while pending:
+        link = pending.pop()
+        if link is not None and id(link) not in visited:
+            visited.add(id(link))
+            pending += [link.__cause__, link.__context__]
+            yield link

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
-from fieldwatch.base import DiskFull, lacks_space
+from fieldwatch.base import DiskFullError, lacks_space
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.record.disk import DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog
 
-TEND_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 """How often a full disk is looked at while no row comes."""
 ROOM_PATIENCE: Final = 600.0
 """Seconds that a run waits for room for a save that it cannot do without: the last one, and one that was asked for."""
@@ -31,7 +31,7 @@ class StopAsked(Protocol):
 
 
 @final
-class PauseTeller:
+class FullDiskReporter:
     """Tells of a full disk when it becomes full, and when it is free again: an event, and a line on stderr.
 
     Args:
@@ -41,15 +41,17 @@ class PauseTeller:
     """
 
     def __init__(self, folder: Path, waiting: WriteBacklog, record: Callable[[dict[str, Any]], None]) -> None:
-        self._folder, self._waiting, self._record = folder, waiting, record
-        self._told: tuple[FullDiskPause, int] | None = None
+        self._folder = folder
+        self._waiting = waiting
+        self._record = record
+        self._reported: tuple[FullDiskPause, int] | None = None
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Whether there is nothing to tell and nothing to tend."""
-        return self._told is None and self._waiting.pause is None
+        return self._reported is None and self._waiting.pause is None
 
-    def tend(self, step: int) -> float | None:
+    def poll(self, step: int) -> float | None:
         """Try to write what waits, and tell what changed.
 
         Args:
@@ -59,49 +61,50 @@ class PauseTeller:
             Seconds after which to look again; None while there is room.
         """
         pause = self._waiting.pause
-        if pause is not None and self._told is None:
-            self._told = pause, step
-            self._tell_begin(step)
+        if pause is not None and self._reported is None:
+            self._reported = pause, step
+            self._report_full(step)
         self._waiting.retry()
-        if self._told is not None and self._told[0].over:
-            self._tell_end(*self._told, last=step)
-            self._told = None
-        return None if self.quiet else TEND_SECONDS
+        if self._reported is not None and self._reported[0].over:
+            self._report_freed(*self._reported, last=step)
+            self._reported = None
+        return None if self.idle else POLL_SECONDS
 
-    def tell(self, kind: str, step: int, *, message: str, **facts: Any) -> None:
+    def report(self, kind: str, step: int, *, message: str, **facts: Any) -> None:
         """Record an event, and say its message on stderr."""
         self._record({"kind": kind, "step": step, "message": message, **facts})
-        say(f"fieldwatch: {message}")
+        print_error(f"fieldwatch: {message}")
 
     def close(self, step: int) -> None:
         """End: write what can be written, give the reserve back, and say what is lost."""
-        with suppress(DiskFull):  # what is lost then is said below
-            self.tend(step)
+        with suppress(DiskFullError):  # what is lost then is said below
+            self.poll(step)
         rows, nbytes = self._waiting.close()
-        if self._told is not None and not nbytes:
-            self._tell_end(*self._told, last=step)
+        # The event about the freed disk is one more write, which may have to wait as well.
+        if self._reported is not None and not nbytes:
+            self._report_freed(*self._reported, last=step)
             rows, nbytes = self._waiting.close()
         if nbytes:
-            say(
+            print_error(
                 f"fieldwatch: the disk of {self._folder} is full: {rows} rows ({nbytes:,} bytes of the record in all) "
                 "could not be written and are lost; the run resumes from its last checkpoint, which needs none of them"
             )
 
-    def _tell_begin(self, step: int) -> None:
+    def _report_full(self, step: int) -> None:
         message = f"the disk of {self._folder} is full: training goes on, rows wait until there is room"
-        self.tell(DISK_FULL, step, message=message)
+        self.report(DISK_FULL, step, message=message)
 
-    def _tell_end(self, pause: FullDiskPause, first: int, *, last: int) -> None:
+    def _report_freed(self, pause: FullDiskPause, first: int, *, last: int) -> None:
         facts = {"first": first, "last": last, "full_seconds": round(pause.seconds, 3), "rows": pause.rows, "lost": 0}
         facts |= {"writes": pause.writes, "nbytes": pause.nbytes, "dropped": pause.dropped}
         span = f"from step {first} to {last} ({pause.seconds:.1f} s)"
         message = f"the disk was full {span}: {pause.rows} rows waited, 0 lost"
         if pause.dropped:
             message += f"; {pause.dropped} pictures, histograms or other optional files were dropped"
-        self.tell(DISK_FREED, last, message=message, **facts)
+        self.report(DISK_FREED, last, message=message, **facts)
 
 
-def through_full_disk(
+def retry_while_disk_full(
     work: Callable[[], Answer], *, what: str, stop: StopAsked, alive: Callable[[], None], patience: float | None = None
 ) -> Answer:
     """Do something again and again until there is room for it on the disk.
@@ -117,21 +120,22 @@ def through_full_disk(
         CheckpointError, OSError: what ``work`` raised last, when the patience is over.
     """
     until = time.monotonic() + (ROOM_PATIENCE if patience is None else patience)
-    said = False
+    reported = False
     while True:
         try:
             return work()
         except (CheckpointError, OSError) as error:
             if not lacks_space(error) or stop.overdue or time.monotonic() >= until:
                 raise
-            if not said:
-                say(f"fieldwatch: the disk is full: {what} waits for room, {until - time.monotonic():.0f} s at most")
-                said = True
+            if not reported:
+                left = until - time.monotonic()
+                print_error(f"fieldwatch: the disk is full: {what} waits for room, {left:.0f} s at most")
+                reported = True
         alive()
         time.sleep(_PAUSE)
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """Say something on stderr; where even that is a file on the full disk, nobody can be told."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")

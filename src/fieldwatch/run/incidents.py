@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwatch.checkpoint import Incident
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.start import refuse_step_0
 
 
@@ -16,32 +16,32 @@ class Incidents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._untold: list[tuple[int, dict[str, str | int]]] = []
-        self._may_start = False
+        self._pending: list[tuple[int, dict[str, str | int]]] = []
+        self._start_allowed = False
 
-    def passed_over(self, incident: Incident, step: int) -> None:
+    def add_damaged(self, incident: Incident, step: int) -> None:
         """Note that a damaged checkpoint was passed over, and the one of ``step`` was used."""
         message = (
             f"resumed from step {step}, because the checkpoint of step {incident.step} is damaged ({incident.reason}); "
             f"{max(incident.step - step, 0)} steps are repeated"
         )
         facts = {"what": incident.what, "reason": incident.reason, "message": message, "damaged": incident.step}
-        at = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
-        self._untold.append((at, {**facts, "resumed_from": step}))
+        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        self._pending.append((event_step, {**facts, "resumed_from": step}))
 
-    def lost(self, reason: str) -> None:
+    def add_lost(self, reason: str) -> None:
         """Note that no checkpoint of the run folder is good, and the mirror's is used."""
         message = f"no checkpoint in the run folder is good ({reason}); the mirror's is used"
-        self._untold.append((0, {"what": "lost", "reason": reason, "message": message}))
+        self._pending.append((0, {"what": "lost", "reason": reason, "message": message}))
 
     def allow_step_0(self) -> None:
         """Let the run begin at step 0 from now on: it was restored, or the user said so."""
-        self._may_start = True
+        self._start_allowed = True
 
     @property
-    def unasked(self) -> bool:
+    def start_undecided(self) -> bool:
         """Whether nothing has said yet that the run may begin at step 0."""
-        return not self._may_start
+        return not self._start_allowed
 
     def refuse_step_0(self) -> None:
         """Refuse to begin at step 0 in a folder that ever held a checkpoint.
@@ -49,14 +49,14 @@ class Incidents:
         Raises:
             NoWayBackError: it did.
         """
-        if not self._may_start:
+        if not self._start_allowed:
             refuse_step_0(self._folder)
 
-    def tell(self, recording: Recording) -> list[str]:
+    def record_all(self, record: RunRecord) -> list[str]:
         """Record what was noted; a sentence about each, for the terminal."""
-        told = list[str]()
-        while self._untold:
-            step, facts = self._untold.pop(0)
-            recording.event("incident", step, **facts)
-            told.append(str(facts["message"]))
-        return told
+        messages = list[str]()
+        while self._pending:
+            step, facts = self._pending.pop(0)
+            record.event("incident", step, **facts)
+            messages.append(str(facts["message"]))
+        return messages

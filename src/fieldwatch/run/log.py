@@ -6,22 +6,22 @@ from typing import Any
 
 from fieldwatch.measure import Heading
 from fieldwatch.record import Axis
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import RunRecord
 
 
 class RunLog:
     """Writes values and events at the current step and training time.
 
     Args:
-        recording: the record.
+        record: the record.
 
     Attributes:
         step_index: the step that was given out last; -1 before the first.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, record: RunRecord) -> None:
         self.step_index = -1
-        self._recording = recording
+        self._record = record
         self._began = time.monotonic()
         self._seconds_before = 0.0
 
@@ -39,8 +39,8 @@ class RunLog:
         """Record values outside of a step's row."""
         step = max(self.step_index, 0)
         heading = Heading(axis, step, step if position is None else position, self.seconds)
-        self._recording.write(heading, {}, values)
+        self._record.write(heading, {}, values)
 
     def event(self, kind: str, **facts: Any) -> None:
         """Record an event at the current step."""
-        self._recording.event(kind, max(self.step_index, 0), seconds=self.seconds, **facts)
+        self._record.event(kind, max(self.step_index, 0), seconds=self.seconds, **facts)

@@ -11,12 +11,12 @@ from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Param
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
 from fieldwatch.record.disk import WriteBacklog, try_optional
-from fieldwatch.run.capture import Capture
+from fieldwatch.run.nsight_capture import NsightCapture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
-LOOK_EVERY = 16
+SAMPLE_EVERY = 16
 """Steps between two looks at what changes rarely (the size of the parameters) or costs a system call (a CPU's memory);
 the rows between repeat the last look. CUDA's allocator keeps its own books, and is read at every step."""
 RESCAN_EVERY = 64
@@ -47,14 +47,14 @@ class RunMemory:
         self._clock = clock
         self._profile = profile
         self._data = data
-        self._parts: _Parts | None = None
+        self._instruments: _MemoryInstruments | None = None
 
-    def start(self, step: int, asked: Callable[[str], bool], waiting: WriteBacklog | None = None) -> None:
+    def start(self, step: int, take_request: Callable[[str], bool], waiting: WriteBacklog | None = None) -> None:
         """Begin a stretch of training at ``step``; the model lies on its device by now.
 
         Args:
             step: its first one.
-            asked: whether a rule has asked for something since the last time.
+            take_request: whether a rule has asked for something since the last time.
             waiting: where writes wait that a full disk refuses; without it, such an error is raised.
 
         Raises:
@@ -62,43 +62,45 @@ class RunMemory:
         """
         self.close()  # of the stretch before, if the run goes back
         TensorProfile.rewind(self._folder, step)
-        self._parts = _Parts(self._folder, self._watched, self._clock, self._data, self._profile, asked, waiting)
+        self._instruments = _MemoryInstruments(
+            self._folder, self._watched, self._clock, self._data, self._profile, take_request, waiting
+        )
 
     def begin(self, step: int) -> None:
         """Begin a step."""
-        if self._parts is not None:
-            self._parts.begin(step)
+        if self._instruments is not None:
+            self._instruments.begin(step)
 
     def at_update(self, step: int) -> None:
         """Look at a CPU's memory while gradients are there."""
-        if step % LOOK_EVERY == 0 and self._parts is not None:
-            self._parts.counters.sample()
+        if step % SAMPLE_EVERY == 0 and self._instruments is not None:
+            self._instruments.counters.sample()
 
     def end(self, step: int) -> dict[str, float]:
         """End a step: its memory in MiB, and what else was due."""
-        return {} if self._parts is None else self._parts.end(step)
+        return {} if self._instruments is None else self._instruments.end(step)
 
     def make_room(self, error: BaseException) -> None:
         """If memory ran out, give back what was kept for saying so."""
-        if self._parts is not None:
-            self._parts.triage.make_room(error)
+        if self._instruments is not None:
+            self._instruments.triage.make_room(error)
 
-    def explain(self, error: BaseException, place: Path, step: int) -> None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> None:
         """If memory ran out, say why: on the error, and in the crash folder."""
-        if self._parts is not None:
-            self._parts.triage.explain(error, place, step)
+        if self._instruments is not None:
+            self._instruments.triage.explain(error, crash_folder, step)
 
     def why(self, text: str) -> str:
         """Why memory ran out, in one paragraph, as far as it is known without a census; empty where it is not."""
-        return "" if self._parts is None else self._parts.triage.why(text)
+        return "" if self._instruments is None else self._instruments.triage.why(text)
 
     def close(self) -> None:
         """Give back what was opened."""
-        if self._parts is not None:
-            self._parts.close()
+        if self._instruments is not None:
+            self._instruments.close()
 
 
-class _Parts:
+class _MemoryInstruments:
     """What there is once training begins."""
 
     def __init__(  # noqa: PLR0913, PLR0917  RunMemory's own, and what the run adds
@@ -108,16 +110,21 @@ class _Parts:
         clock: Clock,
         data: dict[str, Any],
         profile: Profile | None,
-        asked: Callable[[str], bool],
+        take_request: Callable[[str], bool],
         waiting: WriteBacklog | None,
     ) -> None:
-        self._folder, self._watched, self._asked, self._waiting = folder, watched, asked, waiting
+        self._folder = folder
+        self._watched = watched
+        self._take_request = take_request
+        self._waiting = waiting
         device = device_of(watched)
-        self.counters, self._machine = AllocatorCounters(device), MachineSampler()
-        self._cuda, self._looked = device.type == "cuda", dict[str, float]()
+        self.counters = AllocatorCounters(device)
+        self._machine = MachineSampler()
+        self._cuda = device.type == "cuda"
+        self._last_sample = dict[str, float]()
         self._history = AllocatorHistory(device)
         self._snapshot_at = profile.snapshot_at if profile is not None else ()
-        self._capture = Capture(lambda: asked("capture"))
+        self._capture = NsightCapture(lambda: take_request("capture"))
         self._tensors: TensorProfile | None = None
         if self._snapshot_at:
             if self._history.refusal:
@@ -142,14 +149,16 @@ class _Parts:
             self._tensors.begin(step)
 
     def end(self, step: int) -> dict[str, float]:
-        if step % LOOK_EVERY == 0 or not self._looked:
-            self._looked = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
-            values = self._looked.copy()
+        if step % SAMPLE_EVERY == 0 or not self._last_sample:
+            self._last_sample = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
+            values = self._last_sample.copy()
         else:
-            values = self._looked | self.counters.take() if self._cuda else self._looked.copy()
-        self.triage.held = int(values.get("Memory/allocated_MB", 0.0) * MB)
+            # CUDA's counters are plain numbers of the allocator: reading them does not synchronize.
+            values = self._last_sample | self.counters.take() if self._cuda else self._last_sample.copy()
+        self.triage.steady_bytes = int(values.get("Memory/allocated_MB", 0.0) * MB)
         if self._tensors is not None:
             values |= self._tensors.end()
+        # Densification replaces parameters: without a rescan, sizes would be those of the old ones.
         if (step + 1) % RESCAN_EVERY == 0:
             self._watched.rescan()
         capacity = self.counters.capacity() if step % CAPACITY_EVERY == 0 else None
@@ -157,10 +166,11 @@ class _Parts:
             values["Memory/capacity_MB"] = capacity / MB
         if self._machine.due():
             values |= self._machine.sample()
-        if step in self._snapshot_at or (self._history.recording and self._asked("snapshot")):
+        # Asking takes the request back, so it is asked last, and only where a snapshot can be written.
+        if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
-            kept = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
-            try_optional(self._waiting, lambda: self._history.dump(path, keep=kept))
+            keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
+            try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
         self._capture.end(step)
         return values
 

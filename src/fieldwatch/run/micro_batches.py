@@ -61,6 +61,7 @@ class MicroBatches:
 def slices_of(size: int, count: int) -> list[slice]:
     """Divide ``size`` entries into ``count`` slices of (nearly) equal length; into fewer where some would be empty."""
     count = max(min(count, size), 1)
+    # Rounding down each end makes lengths that differ by one at most.
     ends = [size * piece // count for piece in range(count + 1)]
     return [slice(first, last) for first, last in pairwise(ends)]
 
@@ -133,6 +134,7 @@ def cut(batch: Batch, piece: slice) -> Batch:
     cut_columns = {name: cut(column, piece) for name, column in columns.items()}
     if isinstance(batch, tuple):
         values = tuple(cut_columns.values())
+        # A namedtuple takes its fields one by one, a plain tuple all at once.
         return cast("Batch", whole._make(values) if hasattr(whole, "_make") else values)
     return cast("Batch", replace(whole, **cut_columns) if is_dataclass(batch) else cut_columns)
 
@@ -146,5 +148,5 @@ def _columns(batch: Any) -> Mapping[str, Any] | None:
     if isinstance(batch, tuple):
         entries = cast("tuple[Any, ...]", batch)
         if entries and all(isinstance(entry, Tensor) for entry in entries):
-            return {str(place): entry for place, entry in enumerate(entries)}
+            return {str(index): entry for index, entry in enumerate(entries)}
     return None

@@ -21,7 +21,7 @@ RESERVE = (2 * 2**20, 30 * 2**20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRequest:
     """The state of the device at the failed request.
 
     Attributes:
@@ -51,48 +51,52 @@ class OutOfMemoryTriage:
     def __init__(
         self, folder: Path, counters: AllocatorCounters, history: AllocatorHistory, census: Callable[[], Census]
     ) -> None:
-        self._folder, self._counters, self._history, self._census = folder, counters, history, census
-        self._failure: Failure | None = None
-        self.held = 0
+        self._folder = folder
+        self._counters = counters
+        self._history = history
+        self._census = census
+        self._failed_request: FailedRequest | None = None
+        self.steady_bytes = 0
         """Bytes that were allocated at the end of the last step: what stays from step to step."""
-        self._seen: DeviceMemory | None = None
+        self._memory_at_error: DeviceMemory | None = None
         self._reserve = [mmap.mmap(-1, size) for size in RESERVE]
         self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
 
     def begin(self) -> None:
         """Begin a step: what failed in an earlier one, and was caught, is past."""
-        self._failure = None
+        self._failed_request = None
 
     def make_room(self, error: BaseException) -> None:
         """If memory ran out, look at what there is and give back what was kept for writing down why."""
         if _request_of(error) is None:
             return
+        # One part is given back for reading the memory, the other for writing the report about it.
         self._reserve[0].close()
-        self._seen = self._memory()
+        self._memory_at_error = self._memory()
         self._reserve[1].close()
 
-    def explain(self, error: BaseException, place: Path, step: int) -> Verdict | None:
+    def explain(self, error: BaseException, crash_folder: Path, step: int) -> Verdict | None:
         """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
 
         Args:
             error: what ended the run.
-            place: the crash folder.
+            crash_folder: the crash folder.
             step: in which step.
         """
         request = _request_of(error)
         if request is None:
             return None
-        failure = self._failure or self._look(None)
-        requested = failure.requested if failure.requested is not None else request.size
-        memory = _with_others(failure.memory, request)
+        failed = self._failed_request or self._examine(None)
+        requested = failed.requested if failed.requested is not None else request.size
+        memory = _with_others(failed.memory, request)
         verdict = triage(requested, memory) if requested is not None else None
         report: dict[str, Any] = {
             "verdict": None if verdict is None else vars(verdict),
             "requested": requested,
             "device": {**vars(memory), "peaks": dict(memory.peaks)},
-            "census": failure.census.as_json(max(step, 0), "failure"),
+            "census": failed.census.as_json(max(step, 0), "failure"),
         }
-        (place / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        (crash_folder / "memory.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
         if verdict is not None:
             error.add_note(f"why memory ran out: {verdict}")
         return verdict
@@ -107,7 +111,8 @@ class OutOfMemoryTriage:
         if request is None or request.size is None:
             return ""
         if self._counters.device.type == "cuda":
-            memory = None if self._failure is None else _with_others(self._failure.memory, request)
+            # On CUDA the device was examined when the request failed; by now part of its memory is free again.
+            memory = None if self._failed_request is None else _with_others(self._failed_request.memory, request)
         else:
             memory = self._memory()
         return "" if memory is None else str(triage(request.size, memory))
@@ -120,20 +125,21 @@ class OutOfMemoryTriage:
             self._watch.detach()
 
     def _at_failure(self, event: FailedAllocation) -> None:
-        first_in_step = self._failure is None
-        self._failure = self._look(event.requested)
+        first_in_step = self._failed_request is None
+        self._failed_request = self._examine(event.requested)
         if first_in_step:  # whoever catches the error and tries again should not wait for a file each time
             self._history.dump(output_path(self._folder, "crash", SNAPSHOT))
 
-    def _look(self, requested: int | None) -> Failure:
-        memory, census = self._seen or self._memory(), self._census()
-        return Failure(requested=requested, memory=replace(memory, peaks=census.by_component()), census=census)
+    def _examine(self, requested: int | None) -> FailedRequest:
+        memory = self._memory_at_error or self._memory()
+        census = self._census()
+        return FailedRequest(requested=requested, memory=replace(memory, peaks=census.by_component()), census=census)
 
     def _memory(self) -> DeviceMemory:
         if self._counters.device.type == "cuda":
-            return _cuda_memory(self._counters, self.held)
+            return _cuda_memory(self._counters, self.steady_bytes)
         given_back = sum(size for size, part in zip(RESERVE, self._reserve, strict=True) if part.closed)
-        return _process_memory(self._counters, self.held, given_back)
+        return _process_memory(self._counters, self.steady_bytes, given_back)
 
 
 def _request_of(error: BaseException) -> Request | None:
@@ -142,7 +148,7 @@ def _request_of(error: BaseException) -> Request | None:
     return Request(size=None, device="cpu") if said is None and isinstance(error, MemoryError) else said
 
 
-def _cuda_memory(counters: AllocatorCounters, held: int) -> DeviceMemory:
+def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
     native = torch.cuda.get_allocator_backend() == "native"
@@ -156,21 +162,23 @@ def _cuda_memory(counters: AllocatorCounters, held: int) -> DeviceMemory:
         returnable=parts.returnable,
         largest_free=parts.largest_free or 0,
         allowed=int(total * share),
-        held=held or None,
+        held=steady_bytes or None,
     )
 
 
-def _process_memory(counters: AllocatorCounters, held: int, given_back: int) -> DeviceMemory:
+def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: int) -> DeviceMemory:
     """A CPU's memory as a device's: what the process has is both allocated and reserved."""
     capacity = counters.capacity()
-    machine, own = psutil.virtual_memory(), psutil.Process().memory_info().rss
+    machine = psutil.virtual_memory()
+    resident = psutil.Process().memory_info().rss
     return DeviceMemory(
         total=machine.total,
         free=machine.available,
-        allocated=own,
-        reserved=own,
+        allocated=resident,
+        reserved=resident,
+        # What `make_room` gave back was not there for the request that failed.
         allowed=None if capacity is None else capacity - given_back,
-        held=held or None,
+        held=steady_bytes or None,
     )
 
 

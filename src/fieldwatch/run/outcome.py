@@ -10,7 +10,7 @@ from fieldwatch.run.run import Run
 
 
 @runtime_checkable
-class Measured(Protocol):
+class HasMetrics(Protocol):
     """What the evaluation of every pipeline has."""
 
     @property
@@ -19,7 +19,7 @@ class Measured(Protocol):
         ...
 
 
-Evaluation = TypeVar("Evaluation", bound=Measured)
+Evaluation = TypeVar("Evaluation", bound=HasMetrics)
 
 
 @dataclass(frozen=True, kw_only=True)

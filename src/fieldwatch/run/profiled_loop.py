@@ -22,7 +22,10 @@ class ProfiledLoop:
     def __init__(
         self, tensors: TensorProfile, clock: Clock, counters: AllocatorCounters, sinks: Sequence[Sink]
     ) -> None:
-        self._tensors, self._clock, self._counters, self._sinks = tensors, clock, counters, sinks
+        self._tensors = tensors
+        self._clock = clock
+        self._counters = counters
+        self._sinks = sinks
         self._began = time.monotonic()
 
     @contextmanager
@@ -76,18 +79,19 @@ def profile_tensors(
     Raises:
         ValueError: two groups share a parameter, or one holds none.
     """
-    watched, clock = ParameterGroups(), Clock()
+    watched = ParameterGroups()
+    clock = Clock()
     watched.add(**groups)
     watched.stepped_by(tuple(optimizers))
     counters = AllocatorCounters(device_of(watched))
-    shown = (TensorBoard(Path(folder) / "tensorboard"),) if sinks is None else sinks
+    open_sinks = (TensorBoard(Path(folder) / "tensorboard"),) if sinks is None else sinks
     tensors = TensorProfile(
         Path(folder), profile or Profile(), watched=watched, clock=clock, counters=counters, data=data or {}
     )
     try:
-        yield ProfiledLoop(tensors, clock, counters, shown)
+        yield ProfiledLoop(tensors, clock, counters, open_sinks)
     finally:
         tensors.close()
-        for sink in shown:
+        for sink in open_sinks:
             if isinstance(sink, Closable):
                 sink.close()

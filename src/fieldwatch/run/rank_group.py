@@ -30,15 +30,15 @@ _monitored_barrier = cast("Callable[..., None]", dist.monitored_barrier)  # pyri
 _rendezvous = cast("Callable[[str], Iterator[Any]]", dist.rendezvous)  # pyright: ignore[reportPrivateImportUsage, reportUnknownMemberType]
 _PrefixStore = dist.PrefixStore  # pyright: ignore[reportPrivateImportUsage]  documented, not exported
 
-FAILED = 3
+EXIT_LOST_RANK = 3
 """Exit code of a process that lost another one."""
-PATIENCE = "FIELDWATCH_RANK_PATIENCE"
+PATIENCE_VARIABLE = "FIELDWATCH_RANK_PATIENCE"
 """Environment variable: seconds to wait for a rank that does not answer."""
-POLL = timedelta(seconds=1)
+POLL_INTERVAL = timedelta(seconds=1)
 """How long a rank waits in native code before it checks for news from the others, and for signals."""
 STARTUP_COLLECTIVES = 16
 """Collectives after which a training has found its pace: compilation and first allocations are over."""
-ANSWER = 3.0
+ANSWER_SECONDS = 3.0
 """Seconds in which a rank that waits for a hanging one must answer: it polls every second."""
 
 
@@ -75,12 +75,13 @@ class RankPatience:
         Raises:
             InputError: it is not a positive number.
         """
-        value = os.environ.get(PATIENCE)
+        value = os.environ.get(PATIENCE_VARIABLE)
         if value is None:
             return cls()
+        # Digits and at most one point: no sign, no exponent, no "inf".
         seconds = float(value) if value.replace(".", "", 1).isdigit() else 0.0
         if seconds <= 0:
-            raise InputError(f"{PATIENCE}: expected a number of seconds above 0 (default 20), got {value!r}")
+            raise InputError(f"{PATIENCE_VARIABLE}: expected a number of seconds above 0 (default 20), got {value!r}")
         return cls(steady=seconds)
 
 
@@ -147,8 +148,8 @@ class RankGroup:
         """
         try:
             self._store.set("busy", work)
-        except RuntimeError as gone:
-            self._fail(self._store_gone(gone), gone)
+        except RuntimeError as store_error:
+            self._fail(self._store_gone(store_error), store_error)
 
     def leave(self, error: BaseException | None) -> None:
         """Tell the others how this rank ends, and close the connections.
@@ -159,11 +160,11 @@ class RankGroup:
         if self._lost:
             return
         try:
-            self._store.set(f"left/{self._rank}", _how_it_ended(error))
+            self._store.set(f"left/{self._rank}", _describe_ending(error))
             if error is not None:
                 self._store.compare_set("failure", "", f"left {self._rank}")
-        except RuntimeError as gone:  # torchrun ended, which does not undo what this rank has trained
-            sys.stderr.write(f"fieldwatch: the other ranks cannot be told how rank {self._rank} ended: {gone}\n")
+        except RuntimeError as store_error:  # torchrun ended, which does not undo what this rank has trained
+            sys.stderr.write(f"fieldwatch: the other ranks cannot be told how rank {self._rank} ended: {store_error}\n")
         # Closed connections end the others' collectives at once. After an error the key above ends them: closing would
         # wait for a rank that hangs.
         if error is None or isinstance(error, SystemExit):
@@ -179,7 +180,7 @@ class RankGroup:
         last_busy = began
         while True:
             try:
-                work.wait(POLL)
+                work.wait(POLL_INTERVAL)
             except RuntimeError as error:
                 if "timed out" not in str(error):
                     self._give_up("died", error)
@@ -187,31 +188,33 @@ class RankGroup:
                 return
             if work.is_completed():  # just now: the next call returns, or raises the reason
                 continue
-            failure, busy = self._news()
+            failure, busy = self._read_news()
             now = time.monotonic()
             if busy and now - began < self._patience.busy:
+                # The limit counts from when the first rank was last known to work alone.
                 last_busy = now
             if failure or now - last_busy > limit:
                 self._give_up("hangs")
 
-    def _news(self) -> tuple[bytes, bytes]:
+    def _read_news(self) -> tuple[bytes, bytes]:
         try:
             failure, busy = self._store.multi_get(["failure", "busy"])
-        except RuntimeError as gone:
-            self._fail(self._store_gone(gone), gone)
+        except RuntimeError as store_error:
+            self._fail(self._store_gone(store_error), store_error)
         return failure, busy
 
     def _give_up(self, how: str, error: RuntimeError | None = None) -> NoReturn:
         """End the training here: a rank "died" (its connection closed), or it "hangs" (the time limit passed)."""
         try:
             reason = self._reason(how, error)
-        except RuntimeError as gone:
-            reason = self._store_gone(gone)
+        except RuntimeError as store_error:
+            reason = self._store_gone(store_error)
         self._fail(reason, error)
 
     def _fail(self, reason: RankLost | Interrupted, cause: RuntimeError | None) -> NoReturn:
         if isinstance(reason, RankLost) and not self._lost:
             self._lost = True
+            # Only at exit: the exception still has to leave its crash folder.
             atexit.register(_exit_without_closing)
         raise reason from cause
 
@@ -221,6 +224,7 @@ class RankGroup:
 
     def _reason(self, how: str, error: RuntimeError | None) -> RankLost | Interrupted:
         """Find out which ranks are missing and why, together with the ranks that are left."""
+        # The first rank that notices something sets the key; all others look into the same failure.
         noticed = self._store.compare_set("failure", "", how).decode()
         kind, _, left = noticed.partition(" ")
         missing = [int(left)] if left else self._missing(kind)
@@ -231,25 +235,25 @@ class RankGroup:
         if not missing:
             return RankLost(f"a collective failed at step {self.step}, and all ranks answer: {error}")
         why = "its connection closed" if kind == "died" else "it is stopped or stuck, or its machine is out of reach"
-        found = [
+        messages = [
             f"{self.names[rank]} {ending or kind} at step {self.step}" + ("" if ending else f": {why}")
             for rank, ending in zip(missing, endings, strict=True)
         ]
-        return RankLost("; ".join(found), missing[0])
+        return RankLost("; ".join(messages), missing[0])
 
     def _missing(self, how: str) -> list[int]:
         """Return the ranks that do not answer; the first rank asks, and tells all others."""
         # A rank that hangs has kept all others waiting: they answer at once. When a rank dies, others may be in the
         # middle of a step.
-        limit = ANSWER if how == "hangs" else self._patience.steady
+        limit = ANSWER_SECONDS if how == "hangs" else self._patience.steady
         if self._rank != 0:
-            limit += ANSWER  # for the first rank to end first
-            return self._told_missing(limit)
-        missing = self._silent(limit)
+            limit += ANSWER_SECONDS  # for the first rank to end first
+            return self._missing_by_first_rank(limit)
+        missing = self._unresponsive(limit)
         self._store.set("missing", json.dumps(missing))
         return missing
 
-    def _silent(self, limit: float) -> list[int]:
+    def _unresponsive(self, limit: float) -> list[int]:
         """Return the connected ranks that do not come to a barrier within some seconds."""
         answered: set[int] = set()
 
@@ -267,9 +271,9 @@ class RankGroup:
             thread.join(max(until - time.monotonic(), 0.0))
         return [rank for rank in self._pairs if rank not in answered]
 
-    def _told_missing(self, limit: float) -> list[int]:
+    def _missing_by_first_rank(self, limit: float) -> list[int]:
         """Return the ranks that the first one misses; the first one if it does not answer itself."""
-        silent = self._silent(limit)
+        silent = self._unresponsive(limit)
         try:
             if silent and not self._store.check(["missing"]):
                 return silent
@@ -283,9 +287,10 @@ class RankGroup:
         return self._store.get(key).decode() if self._store.check([key]) else ""
 
 
-def _how_it_ended(error: BaseException | None) -> str:
+def _describe_ending(error: BaseException | None) -> str:
     if error is None:
         return "finished"
+    # 130 is the exit code of a process that SIGINT ended.
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return f"interrupted {getattr(error, 'code', None) or 130}"
     lines = str(error).splitlines()
@@ -314,4 +319,4 @@ def _exit_without_closing() -> None:
     """End the process: gloo's destructors wait for a rank that is stopped."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(FAILED)
+    os._exit(EXIT_LOST_RANK)

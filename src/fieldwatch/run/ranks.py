@@ -21,7 +21,7 @@ FOLDER = "ranks"
 """Folder, in the run folder, of the records of the ranks after the first."""
 
 
-class Will(NamedTuple):
+class RankVote(NamedTuple):
     """What is to happen at the end of a step; the same on all ranks once they have agreed.
 
     Attributes:
@@ -38,28 +38,28 @@ class Will(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class Shard:
     """What one rank has of a batch.
 
     Attributes:
         first: its first entry.
-        last: the entry after its last one.
-        whole: entries of the batch.
+        stop: the entry after its last one.
+        batch_size: entries of the batch.
     """
 
     first: int
-    last: int
-    whole: int
+    stop: int
+    batch_size: int
 
     @property
     def weight(self) -> float:
         """What a mean over this part counts in the mean over the batch."""
-        return (self.last - self.first) / self.whole
+        return (self.stop - self.first) / self.batch_size
 
     @property
-    def drawn(self) -> slice:
+    def padded(self) -> slice:
         """What the rank works on: its part; where that is empty the batch's first entry, which then counts nothing."""
-        return slice(self.first, self.last) if self.last > self.first else slice(0, 1)
+        return slice(self.first, self.stop) if self.stop > self.first else slice(0, 1)
 
 
 class Ranks:
@@ -108,9 +108,11 @@ class Ranks:
         """Where this rank writes: the run folder, or ``ranks/<rank>`` in it."""
         return Path(run) if self.is_first else Path(run) / FOLDER / str(self.rank)
 
-    def share(self, whole: int) -> Share:
+    def shard_of(self, batch_size: int) -> Shard:
         """This rank's part of a batch of so many entries: parts differ by one entry at most, and may be empty."""
-        return Share(first=whole * self.rank // self.world, last=whole * (self.rank + 1) // self.world, whole=whole)
+        first = batch_size * self.rank // self.world
+        stop = batch_size * (self.rank + 1) // self.world
+        return Shard(first=first, stop=stop, batch_size=batch_size)
 
     def refuse_small(self, batch: int, flag: str) -> None:
         """Refuse a batch that has no part for every rank.
@@ -144,7 +146,7 @@ class Ranks:
         except RuntimeError as error:
             error.add_note(f"rank {self.rank} of {self.world} could not join the others; it writes {folder}")
             raise
-        self._group.names = self.gathered(f"rank {self.rank} on host {socket.gethostname()} (pid {os.getpid()})")
+        self._group.names = self.all_gather(f"rank {self.rank} on host {socket.gethostname()} (pid {os.getpid()})")
 
     def leave(self, error: BaseException | None) -> None:
         """Part from the others, and tell them why; they must not call anything that meets afterwards.
@@ -162,9 +164,9 @@ class Ranks:
         if self._group is not None:
             self._group.step = step
 
-    def about(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def about(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add to what a run says about itself which rank this is."""
-        return own if self.alone else {**own, "rank": self.rank, "ranks": self.world}
+        return facts if self.alone else {**facts, "rank": self.rank, "ranks": self.world}
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Sum tensors over the ranks, in place; of the same shapes everywhere, all on one device and of one type.
@@ -178,14 +180,15 @@ class Ranks:
         if self.alone or not tensors:
             return
         if len(tensors) == 1 and tensors[0].is_contiguous():  # a large one needs no room for a copy
-            self._add_up(tensors[0].detach())
+            self._all_reduce(tensors[0].detach())
             return
+        # One collective for all: each costs a round trip, whatever its size.
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-        self._add_up(flat)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        self._all_reduce(flat)
+        chunks = torch.split(flat, [tensor.numel() for tensor in tensors])
         with torch.no_grad():
-            for tensor, part in zip(tensors, parts, strict=True):
-                tensor.copy_(part.view_as(tensor))
+            for tensor, chunk in zip(tensors, chunks, strict=True):
+                tensor.copy_(chunk.view_as(tensor))
 
     def largest(self, numbers: Sequence[float]) -> list[float]:
         """Return the largest of each number over the ranks. They meet on the host: the device is not waited for.
@@ -200,7 +203,7 @@ class Ranks:
         self._joined().reduce(values, dist.ReduceOp.MAX)
         return [float(value) for value in values]
 
-    def agree(self, will: Will) -> Will:
+    def agree(self, vote: RankVote) -> RankVote:
         """Make one will of all: a signal or a divergence of any rank counts for all, the rest is the first one's.
 
         Raises:
@@ -208,11 +211,12 @@ class Ranks:
             Interrupted: another rank was stopped by a signal.
         """
         if self.alone:
-            return will
-        cap = -1.0 if will.growth_cap is None or not self.is_first else will.growth_cap
-        wishes = (will.signal, will.save and self.is_first, will.diverged, cap)
+            return vote
+        # The maximum over ranks picks the first rank's numbers where the others send what never wins.
+        cap = -1.0 if vote.growth_cap is None or not self.is_first else vote.growth_cap
+        wishes = (vote.signal, vote.save and self.is_first, vote.diverged, cap)
         number, save, diverged, cap = self.largest([float(wish) for wish in wishes])
-        return Will(int(number), save > 0, diverged > 0, None if cap < 0 else cap)
+        return RankVote(int(number), save > 0, diverged > 0, None if cap < 0 else cap)
 
     def only_first(self, work: Callable[[], Result], what: str) -> Result | None:
         """Let the first rank do something while the others wait.
@@ -232,6 +236,7 @@ class Ranks:
             return work() if self.is_first else None
         with self.announced(what):
             result = work() if self.is_first else None
+        # The others wait here until the first rank has done its work.
         self.largest([0.0])
         return result
 
@@ -247,16 +252,16 @@ class Ranks:
             if group is not None:
                 group.announce("")
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the first rank's value (numbers, texts, lists, None) on all ranks.
 
         Raises:
             RankLost: another rank was lost.
             Interrupted: another rank was stopped by a signal.
         """
-        return self.gathered(value if self.is_first else None)[0]
+        return self.all_gather(value if self.is_first else None)[0]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return every rank's value (numbers, texts, lists, None), by rank; for what is small and rare.
 
         Raises:
@@ -266,12 +271,13 @@ class Ranks:
         if self.alone:
             return [value]
         text = json.dumps(value).encode()
+        # Rows of one length, so that a sum can gather them; JSON has no NUL, which marks the padding.
         rows = torch.zeros(self.world, int(self.largest([len(text)])[0]), dtype=torch.uint8)
         rows[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         self._joined().reduce(rows)  # every other rank has zeros in this row
         return [json.loads(row.numpy().tobytes().rstrip(b"\0")) for row in rows]
 
-    def _add_up(self, tensor: Tensor) -> None:
+    def _all_reduce(self, tensor: Tensor) -> None:
         if tensor.is_cuda:
             self._joined().reduce_on_device(tensor)
         else:

@@ -12,7 +12,7 @@ from fieldwatch.health import parse_out_of_memory
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.preserved import Preserved, TorchGenerators
+from fieldwatch.run.state_backup import StateBackup, TorchGenerators
 
 Result = TypeVar("Result")
 
@@ -29,11 +29,11 @@ class OpenStep(Protocol):
         """Whether the optimizers have stepped."""
         ...
 
-    def noted(self) -> Any:
+    def snapshot(self) -> Any:
         """Return what was recorded so far."""
         ...
 
-    def back_to(self, noted: Any, /) -> None:
+    def restore(self, snapshot: Any, /) -> None:
         """Forget what was recorded since."""
         ...
 
@@ -103,8 +103,9 @@ class Retry:
             undo: what else the work changes.
             most: micro-batches that the work can be divided into, where that is fewer than ``micro_batches.most``.
         """
-        before = Preserved(TorchGenerators(), undo)
-        noted = None if step is None else step.noted()
+        before = StateBackup(TorchGenerators(), undo)
+        snapshot = None if step is None else step.snapshot()
+        # Work between two steps may come after an update; only an update inside the work forbids a retry.
         updated = step is not None and step.updated
         limit = micro_batches.most if most is None else min(most, micro_batches.most)
         while True:
@@ -122,9 +123,10 @@ class Retry:
             # The retry begins outside of the except clause: here the error is gone, and with it the frames whose
             # tensors filled the memory.
             release_memory()
-            before.put_back()
+            # The same random numbers: the repeated work computes what the first try would have.
+            before.restore()
             if step is not None:
-                step.back_to(noted)
+                step.restore(snapshot)
             count = micro_batches.count
             micro_batches.double()
             facts = {"what": micro_batches.name, "requested": shortage.requested, "before": count}

@@ -19,18 +19,18 @@ from fieldwatch.measure import Owner
 from fieldwatch.monitor import says_why_it_fails
 from fieldwatch.record import Axis
 from fieldwatch.record.config import plain_values
-from fieldwatch.run.declared import Declarations
+from fieldwatch.run.description import RunDescription
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
+from fieldwatch.run.external_targets import resolve_targets
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Declared, Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.reach import reach_of
 from fieldwatch.run.session import RunPlan, Session
 from fieldwatch.run.start import check_folder
 from fieldwatch.run.step import Step
-from fieldwatch.run.stopping import StopPoint, Waited
-from fieldwatch.run.tracked import refuse_non_mapping
+from fieldwatch.run.stopping import InterruptibleSource, StopPoint
+from fieldwatch.run.tracked_objects import refuse_non_mapping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,19 +85,20 @@ class Run:
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
         self.config: Mapping[str, Any] = plain_values(config)
-        found = check_folder(root, self.config, saving.resume)
-        reach = reach_of(root, saving.mirror, outputs.sink_names, tell=self.ranks.is_first)
-        about = self.ranks.about(reach.added_to(declared.about))
+        # A folder that cannot be used is refused here, before anything is taken or written.
+        resuming = check_folder(root, self.config, saving.resume)
+        targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)
+        about = self.ranks.about(targets.add_to_about(declared.about))
         self._plan = RunPlan(
             folder=self.folder,
             root=root,
             config=self.config,
-            found=found,
+            resuming=resuming,
             ranks=self.ranks,
             saving=saving,
-            mirror=reach.mirror,
+            mirror=targets.mirror,
             guard=guard or Guard(),
-            declarations=Declarations.of(self.config, declared, about),
+            description=RunDescription.of(self.config, declared, about),
             outputs=outputs,
             profile=profile,
         )
@@ -188,6 +189,7 @@ class Run:
         session = self._session
         session.begin(total, first=first)
         while not session.ended:
+            # The generator resumes when the loop asks for its next step: only then is this one over.
             yield session.begin_step()
             session.end_step()
         session.end_loop()
@@ -226,9 +228,9 @@ class Run:
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
         session = self._session
-        waited = Waited(source, session.stop_point)
-        session.forgotten.draws(source, waited)
-        return session.clock.timed(waited)
+        interruptible = InterruptibleSource(source, session.stop_point)
+        session.coverage.add_source(source, interruptible)
+        return session.clock.timed(interruptible)
 
     # Evaluation, and work that may run out of memory
 
@@ -255,6 +257,7 @@ class Run:
             InputError: this is not the first rank. A ``with`` block cannot be left out on the others: call
                 :meth:`evaluate` on all ranks instead.
         """
+        # Another rank would have to skip the body of its `with` block, which Python does not allow.
         if not self.ranks.is_first:
             raise InputError(
                 f"run.evaluation({name!r}) is for the first of {self.ranks.world} ranks, got rank {self.ranks.rank}: "
@@ -349,7 +352,7 @@ class Run:
     @property
     def findings(self) -> Sequence[Finding]:
         """The findings of the rules so far."""
-        return self._session.recording.findings
+        return self._session.record.findings
 
     @property
     def exit_code(self) -> int:
@@ -381,15 +384,15 @@ class Run:
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
-        self._session.recording.image(name, pixels, position)
+        self._session.record.image(name, pixels, position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._session.recording.histogram(name, values, position)
+        self._session.record.histogram(name, values, position)
 
     def flush(self) -> None:
         """Wait until every row so far has been processed by journal, rules and sinks."""
-        self._session.recording.flush()
+        self._session.record.flush()
 
     @property
     def _session(self) -> Session:
@@ -401,7 +404,7 @@ class Run:
         self, name: str, *, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]
     ) -> EvaluationBlock:
         session = self._session
-        return EvaluationBlock(name, session.tracked, session.recording, session.log, failures=failures, undo=undo)
+        return EvaluationBlock(name, session.tracked, session.record, session.log, failures=failures, undo=undo)
 
     def _evaluated(
         self,

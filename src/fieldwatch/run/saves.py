@@ -29,7 +29,7 @@ class PendingSave:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenSave:
     """It is on the disk.
 
     Attributes:
@@ -44,7 +44,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
+class FailedSave:
     """The disk did not take it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Failed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedSave:
     """It was given up, because the rows up to it say that updates were being refused.
 
     Attributes:

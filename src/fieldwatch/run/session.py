@@ -11,32 +11,32 @@ from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, FolderLock, Restored, Stateful
-from fieldwatch.guard import Diverged, Rollback, forget_steps, name_poisoned
+from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
+from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
-from fieldwatch.run.declared import Declarations
-from fieldwatch.run.forgotten import Forgotten
-from fieldwatch.run.full_disk import through_full_disk
+from fieldwatch.run.description import RunDescription
+from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
 from fieldwatch.run.options import Guard, Outputs, Saving
-from fieldwatch.run.outlets import close_sinks
 from fieldwatch.run.profile import Profile
-from fieldwatch.run.ranks import Ranks, Will
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.ranks import Ranks, RankVote
 from fieldwatch.run.retry import Retry
-from fieldwatch.run.rollback import EVENT, RollbackState, answer_to, no_way_back
-from fieldwatch.run.shared_saving import saving_of
-from fieldwatch.run.sinks import own_log
-from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, note_end, refuse_links, warn_of
+from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_way_back
+from fieldwatch.run.run_record import RunRecord
+from fieldwatch.run.shared_saving import checkpoints_of_rank
+from fieldwatch.run.sink_group import close_sinks
+from fieldwatch.run.sinks import rank_log
+from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, print_warnings, record_end, refuse_links
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.tracked import Tracked
-from fieldwatch.run.watchdog import AFTER, Watchdog
+from fieldwatch.run.tracked_objects import TrackedObjects
+from fieldwatch.run.watchdog import AFTER_LOOP, Watchdog
 
 Result = TypeVar("Result")
 
@@ -49,12 +49,12 @@ class RunPlan:
         folder: where this rank writes.
         root: the run folder, which all ranks share.
         config: the resolved configuration, as plain values.
-        found: whether the folder holds a run that is to be continued.
+        resuming: whether the folder holds a run that is to be continued.
         ranks: the processes that train together.
         saving: when it is saved.
         mirror: where checkpoints are copied; empty for nowhere.
         guard: when it stops or goes back.
-        declarations: what it says about itself.
+        description: what it says about itself.
         outputs: who reads its rows.
         profile: when every byte of tensor memory is accounted for; None for never.
     """
@@ -62,12 +62,12 @@ class RunPlan:
     folder: Path
     root: Path
     config: Mapping[str, Any]
-    found: bool
+    resuming: bool
     ranks: Ranks
     saving: Saving
     mirror: str
     guard: Guard
-    declarations: Declarations
+    description: RunDescription
     outputs: Outputs
     profile: Profile | None
 
@@ -77,31 +77,35 @@ class Session:
 
     Args:
         plan: what is known before.
-        undo: receives what is to be given back if a later part fails.
+        resources: receives what stays open until :meth:`close`: the lock of the folder, the signal handlers.
+        undo: receives what only a failed opening gives back, because :meth:`close` ends it in its own order.
     """
 
-    def __init__(self, plan: RunPlan, undo: ExitStack) -> None:
+    def __init__(self, plan: RunPlan, resources: ExitStack, undo: ExitStack) -> None:
         saving = plan.saving
         self._plan = plan
         self.ranks = plan.ranks
         self.watchdog = Watchdog(plan.folder, plan.guard.hang_timeout)
-        self.checkpoints = saving_of(
+        self.checkpoints = checkpoints_of_rank(
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
+        self._resources = resources
+        # The folder first: nothing may be written into one that another process holds.
         self._take_folder(undo)
-        self.recording = self._open_recording(undo)
-        self.log = RunLog(self.recording)
-        self.tracked = Tracked()
+        self.record = self._open_record(undo)
+        self.log = RunLog(self.record)
+        self.tracked = TrackedObjects()
         self.clock = Clock()
         self.memory = RunMemory(plan.folder, self.tracked.watched, self.clock, plan.profile, self.tracked.data)
-        self.forgotten = Forgotten(self.tracked.watched, self._say_not_kept)
+        self.coverage = CheckpointCoverage(self.tracked.watched, self._warn_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
-        undo.enter_context(self.stop_point)
+        # Last: until the record is open, a signal ends the process as usual, and nothing is left half done.
+        resources.enter_context(self.stop_point)
         self._random = StoredRandomState()
         self._manifest: Manifest | None = None
         self._rollback = RollbackState.of({}, plan.guard.rollback)
-        self._agreed = Will()
+        self._agreed = RankVote()
         self._resumed = False
         self._began = False
         self._start = 0
@@ -115,9 +119,9 @@ class Session:
             clock=self.clock,
             watchdog=self.watchdog,
             memory=self.memory,
-            recording=self.recording,
+            record=self.record,
             log=self.log,
-            forgotten=self.forgotten,
+            coverage=self.coverage,
             retry=self._retry,
             detail_every=plan.outputs.detail_every,
             skips=self._skips,
@@ -129,9 +133,11 @@ class Session:
 
         What was taken is given back if one of these fails, and the black box says why.
         """
-        with ExitStack() as undo:
-            session = cls(plan, undo)
+        with ExitStack() as resources, ExitStack() as undo:
+            session = cls(plan, resources, undo)
+            # From here on `close` does what `undo` held, in the order of a normal end.
             undo.pop_all()
+            session._resources = resources.pop_all()
         return session
 
     def close(self, error: BaseException | None) -> None:
@@ -140,24 +146,24 @@ class Session:
         Args:
             error: what ended the training; None where it is finished.
         """
+        # First, before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
-        try:
+        with self._resources, ExitStack() as closing:
+            # Called in reverse order: the record takes the outcome of the last save, and the files of the memory
+            # profile stay open until what waited for room in them is written.
+            closing.callback(self.memory.close)
+            closing.callback(self.record.close)
+            closing.callback(self.checkpoints.close, self.record)
             with self.watchdog.ending(error):
                 self._close_step()
                 if error is None:
-                    self.recording.finish()
+                    self.record.finish()
                     self.finish_saving()
-                    self._with_room(self.recording.waiting.flush)
+                    self._retry_while_disk_full(self.record.waiting.flush)
                 elif not isinstance(error, Interrupted):
                     how = self.checkpoints.how_to_resume()
-                    leave_crash(error, self.log.step_index, self.recording, self.memory, how)
-                self._note_end(error)
-        finally:
-            self.checkpoints.close(self.recording)
-            self.recording.close()
-            self.memory.close()  # after what waited for its files is written
-            self.stop_point.__exit__(None, None, None)
-            self._lock.__exit__(None, None, None)
+                    leave_crash(error, self.log.step_index, self.record, self.memory, how)
+                self._record_end(error)
 
     def resume(self, renamed: Mapping[str, str]) -> int | None:
         """Restore the last good checkpoint into what is tracked; returns its step, or None where there is none.
@@ -167,11 +173,12 @@ class Session:
         """
         if self._resumed or self._began:
             raise InputError("run.resume() was called a second time, or in the loop: call it once, before the loop")
+        # Only sealed items are restored: what is tracked later would start fresh in a resumed run.
         self._settle_items("run.resume()", renamed)
         self._resumed = True
         plan = self._plan
-        may = plan.saving.resume not in ("never", "start-over")
-        restored = self.checkpoints.resume(self.recording, plan.config, found=plan.found, may=may)
+        may_resume = plan.saving.resume not in ("never", "start-over")
+        restored = self.checkpoints.resume(self.record, plan.config, resuming=plan.resuming, may_resume=may_resume)
         if restored is None:
             return None
         self._start = restored.step
@@ -196,12 +203,14 @@ class Session:
         self.checkpoints.incidents.refuse_step_0()
         self._start = max(self._start, first)
         self._rewind()
-        self.checkpoints.begin(self._start, self.recording)
-        self.watchdog.begin(self._start, self.recording)
-        self.forgotten.keeps(self.tracked.items or None)
-        self.forgotten.begin()
+        # After the rewind, so that the events of this start belong to the new segment.
+        self.checkpoints.begin(self._start, self.record)
+        self.watchdog.begin(self._start, self.record)
+        self.coverage.set_items(self.tracked.items or None)
+        self.coverage.check_at_start()
         self._began = True
         if self.stop_point.signal:
+            # It came during the warm-up: no step has begun that could be finished first.
             self._stop(self.stop_point.signal)
 
     @property
@@ -242,7 +251,7 @@ class Session:
             case Continue():
                 pass
             case Save():
-                self._save_behind()
+                self._save_in_background()
             case Stop(signal):
                 self._stop(signal)
             case GoBack() as back:
@@ -250,16 +259,16 @@ class Session:
 
     def end_loop(self) -> None:
         """Save the final state now: what is made of it later may be interrupted, and made again."""
-        self.watchdog.alive(AFTER)
+        self.watchdog.alive(AFTER_LOOP)
         self.finish_saving()
 
     def save(self) -> None:
         """Save a checkpoint now, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.save, self.log.step_index + 1, self.recording, self.log.seconds)
+        self._retry_while_disk_full(self.checkpoints.save, self.log.step_index + 1, self.record, self.log.seconds)
 
     def finish_saving(self) -> None:
         """Save what is not saved yet, waiting for room on a full disk."""
-        self._with_room(self.checkpoints.finish, self.log.step_index + 1, self.recording, self.log.seconds)
+        self._retry_while_disk_full(self.checkpoints.finish, self.log.step_index + 1, self.record, self.log.seconds)
 
     def retry(self, work: Callable[[], Result], micro_batches: MicroBatches, undo: Sequence[Stateful]) -> Result:
         """Return what ``work`` returns, repeated in more micro-batches while it runs out of memory."""
@@ -272,16 +281,18 @@ class Session:
     @property
     def growth_cap(self) -> float | None:
         """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
-        return self.recording.growth_cap if self.ranks.alone else self._agreed.growth_cap
+        return self.record.growth_cap if self.ranks.alone else self._agreed.growth_cap
 
     def _take_folder(self, undo: ExitStack) -> None:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
+        # Before the lock is taken: its file may be one of the links.
         refuse_links(plan.folder)
-        self._lock = FolderLock(plan.folder)
-        undo.enter_context(self._lock)
+        self._resources.enter_context(FolderLock(plan.folder))
         self.watchdog.open()
+        # Joining the ranks may take minutes: the watchdog is open before, to say how far this process came.
         undo.push(self._close_watchdog)
+        # Before the ranks meet: after that, every rank looks for checkpoints to restore.
         if plan.saving.resume == "start-over" and self.ranks.is_first:
             give_up_checkpoints(plan.folder)
             self.checkpoints.incidents.allow_step_0()
@@ -294,53 +305,57 @@ class Session:
     def _leave_ranks(self, _kind: object, error: BaseException | None, _at: object) -> None:
         self.ranks.leave(error)
 
-    def _open_recording(self, undo: ExitStack) -> Recording:
+    def _open_record(self, undo: ExitStack) -> RunRecord:
         """Start the record; ranks after the first have a plain log, and no rules."""
         plan = self._plan
         outputs = plan.outputs
-        wanted = outputs.sinks if self.ranks.is_first else own_log
+        wanted = outputs.sinks if self.ranks.is_first else rank_log
         sinks = wanted(plan.folder) if callable(wanted) else wanted
+        # Until the record has taken the sinks over, nobody else closes them.
         undo.callback(close_sinks, sinks)
-        recording = Recording(
+        record = RunRecord(
             plan.folder,
             sinks=sinks,
             rules=outputs.rules if self.ranks.is_first else (),
-            metrics=plan.declarations.metrics,
+            metrics=plan.description.metrics,
             max_refusals=plan.guard.max_refusals,
         )
-        undo.callback(recording.close)
-        return recording
+        undo.callback(record.close)
+        return record
 
     def _settle_items(self, call: str, renamed: Mapping[str, str]) -> None:
         items = self.tracked.seal(call)
         if items:
+            # Nothing tracked means no checkpoints at all, not checkpoints of random states alone.
             items = {**items, "random_state": self._random}
-        self.checkpoints.keep(items, renamed=renamed, optional=self.tracked.optional)
+        self.checkpoints.set_items(items, renamed=renamed, optional=self.tracked.optional)
 
     def _rewind(self) -> None:
         """Set record, memory profile, manifest and random states to the run's start."""
         plan = self._plan
         start = self._start
         self.log.step_index = start - 1
-        self.recording.carried = self._carried()
-        self.log.count_from(self.recording.begin(start, self._mark, self._rollback_options))
-        self._manifest = plan.declarations.begin(plan.folder, self.recording, start, self._total)
-        self.checkpoints.describe(self._manifest)
-        warn_of([*self.checkpoints.incidents.tell(self.recording), *self.recording.damage])
-        self.recording.damage.clear()
-        self.memory.start(start, self.recording.asked, self.recording.waiting)
+        self.record.carried = self._state_to_carry()
+        self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
+        self._manifest = plan.description.begin(plan.folder, self.record, start, self._total)
+        self.checkpoints.set_manifest(self._manifest)
+        print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
+        self.record.damage.clear()
+        self.memory.start(start, self.record.take_request, self.record.waiting)
+        # Last: what is built above may draw random numbers, and must not use up the restored states.
         self._random.apply()
 
     def _close_step(self) -> None:
         step = self._step
         if step is None:
             return
+        # The step counts as closed even if recording it fails: `close` would record it a second time.
         self._step = None
         closing = time.perf_counter()
         values = step.host_values | self.clock.take() | self.memory.end(step.index)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
-        self.recording.write(heading, step.device_values, values)
+        self.record.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
 
     def _decision(self) -> Decision:
@@ -349,28 +364,30 @@ class Session:
         Raises:
             Diverged: the run has diverged, and may not go back.
         """
-        due = self.checkpoints.due(self.log.step_index + 1, self.recording)
-        own = Will(self.stop_point.signal, due, self.recording.trouble is not None, self.recording.growth_cap)
-        self._agreed = self.ranks.agree(own)
+        due = self.checkpoints.due(self.log.step_index + 1, self.record)
+        vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
+        # The only meeting of the ranks at the end of a step; whatever follows is the same on all of them.
+        self._agreed = self.ranks.agree(vote)
         if self._agreed.diverged:
-            self.checkpoints.meet(self.recording)
-            return self._way_back()
+            # All ranks raise the same error only if all have read the same rows.
+            self.checkpoints.synchronize(self.record)
+            return self._choose_rollback()
         # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
         last = self.ended and self._rollback_options is not None
         if last or (self._agreed.signal and self.ranks.alone):
-            self.recording.flush()
-            if self.recording.trouble is not None:
-                return self._way_back()
+            self.record.flush()
+            if self.record.divergence is not None:
+                return self._choose_rollback()
         if self._agreed.signal:
             return Stop(self._agreed.signal)
         return Save() if self._agreed.save else Continue()
 
-    def _save_behind(self) -> None:
+    def _save_in_background(self) -> None:
         self.watchdog.alive("checkpoint")
         try:
-            self.checkpoints.save_behind(self.log.step_index + 1, self.recording, self.log.seconds)
+            self.checkpoints.save_in_background(self.log.step_index + 1, self.record, self.log.seconds)
         except Diverged:  # where memory is short a save waits for all rows, and may be the first to see it
-            self._go_back(self._way_back())
+            self._go_back(self._choose_rollback())
 
     def _stop(self, signal: int) -> None:
         self.finish_saving()
@@ -384,53 +401,56 @@ class Session:
     def _skips(self, step: int) -> bool:
         return self._plan.guard.rollback is not None and self._rollback.skipped(step)
 
-    def _carried(self) -> Mapping[str, Any]:
+    def _state_to_carry(self) -> Mapping[str, Any]:
         fresh = self._plan.guard.rollback is None and self._rollback == RollbackState()
         return {} if fresh else self._rollback.plain()
 
-    def _way_back(self) -> GoBack:
+    def _choose_rollback(self) -> GoBack:
         """Decide where to go back to.
 
         Raises:
             Diverged: nowhere; the message says what was tried.
         """
-        there = self.checkpoints.checkpoints.steps()  # the save in flight is among them
-        self.checkpoints.tell(self.recording)
-        self.recording.flush()
-        diverged = self._diverged(self._poisoned())
-        trouble = self.recording.trouble
+        checkpoint_steps = self.checkpoints.checkpoints.steps()  # the save in flight is among them
+        self.checkpoints.record_outcomes(self.record)
+        self.record.flush()
+        # All rows are read now: of several reasons, the record names the one that was noticed first.
+        diverged = self._divergence_error(self._non_finite())
+        divergence = self.record.divergence
         options = self._rollback_options
-        if options is None or trouble is None:
+        if options is None or divergence is None:
             raise diverged
-        self._rollback = self._rollback.joined(trouble, options)
-        answer = answer_to(trouble, self._rollback, options, there, total=self._total)
+        self._rollback = self._rollback.merge(divergence, options)
+        answer = decide_rollback(divergence, self._rollback, options, checkpoint_steps, total=self._total)
         if isinstance(answer, Diverged):
             message = f"{diverged}. {answer}"
             raise Diverged(message, diverged.step)
         return answer
 
-    def _diverged(self, poisoned: Sequence[str]) -> Diverged:
+    def _divergence_error(self, non_finite: Sequence[str]) -> Diverged:
         """Return the error of this divergence, with what is not finite now."""
-        found = self.recording.divergence(self.checkpoints.how_to_resume)
-        return Diverged(f"{found}" + (f". Not finite: {'; '.join(poisoned)}" if poisoned else ""), found.step)
+        error = self.record.divergence_error(self.checkpoints.how_to_resume)
+        return Diverged(f"{error}" + (f". Not finite: {'; '.join(non_finite)}" if non_finite else ""), error.step)
 
-    def _poisoned(self) -> list[str]:
+    def _non_finite(self) -> list[str]:
         watched = self.tracked.watched
-        return name_poisoned(watched.owners(), watched.optimizers())
+        return describe_non_finite(watched.owners(), watched.optimizers())
 
     def _go_back(self, back: GoBack) -> None:
         """Restore the first of the named checkpoints that can be read, and begin anew from there."""
-        trouble = self.recording.trouble
-        if trouble is None:
+        divergence = self.record.divergence
+        if divergence is None:
             raise RuntimeError("a run goes back only after a divergence, and the record holds none")
-        poisoned = self._poisoned()  # before they are restored
-        restored = self._restored(back, self._diverged(poisoned))
+        non_finite = self._non_finite()  # before they are restored
+        restored = self._restored(back, self._divergence_error(non_finite))
+        # The restored optimizers may lack state that existed before.
         forget_steps()
-        self._rollback = self._rollback.gone_back(trouble, back, restored.step, poisoned)
+        self._rollback = self._rollback.after_rollback(divergence, back, restored.step, non_finite)
         self._start = restored.step
         self._mark = restored.note
-        self._with_room(self._rewind)
-        self._tell_rollbacks()
+        self._retry_while_disk_full(self._rewind)
+        self._record_rollbacks()
+        # A process that is killed before the next planned save must not lose which updates are skipped.
         self.save()
 
     def _restored(self, back: GoBack, diverged: Diverged) -> Restored:
@@ -439,41 +459,42 @@ class Session:
         for step in back.to:
             try:
                 metrics = self.checkpoints.checkpoints.find(step).metrics
-                restored = self.checkpoints.restore(self.recording, step=step)
+                restored = self.checkpoints.restore(self.record, step=step)
             except CheckpointError as error:
                 reasons.append(str(error))
                 continue
             if restored is not None:
                 self.checkpoints.after_step(metrics)
                 return restored
-        there = self.checkpoints.checkpoints.steps()
-        message = f"{diverged}. {no_way_back(there, self._rollback, reasons)}"
+        checkpoint_steps = self.checkpoints.checkpoints.steps()
+        message = f"{diverged}. {no_way_back(checkpoint_steps, self._rollback, reasons)}"
         raise Diverged(message, diverged.step)
 
-    def _tell_rollbacks(self) -> None:
+    def _record_rollbacks(self) -> None:
         """Record this return, and every earlier one whose event was lost by going back further."""
-        known = {event.get("number") for event in self.recording.history.events(EVENT)}
-        for event in self._rollback.told:
+        # Going back further voids the events of returns in between.
+        known = {event.get("number") for event in self.record.history.events(EVENT)}
+        for event in self._rollback.events:
             if event["number"] not in known:
-                self.recording.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
+                self.record.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
 
-    def _say_not_kept(self, subject: str, reason: str) -> None:
+    def _warn_not_kept(self, subject: str, reason: str) -> None:
         """Record what no checkpoint holds, and say so in the terminal: hours later it is too late."""
         if self.ranks.is_first:
             step = max(self.log.step_index, self._start)
-            self.recording.event("not_kept", step, seconds=self.log.seconds, subject=subject, reason=reason)
+            self.record.event("not_kept", step, seconds=self.log.seconds, subject=subject, reason=reason)
             sys.stderr.write(f"fieldwatch: {reason}\n")
             sys.stderr.flush()
 
-    def _with_room(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _retry_while_disk_full(self, work: Callable[..., None], *arguments: Any) -> None:
         what = f"the run in {self._plan.folder}"
-        through_full_disk(partial(work, *arguments), what=what, stop=self.stop_point, alive=self.watchdog.alive)
+        retry_while_disk_full(partial(work, *arguments), what=what, stop=self.stop_point, alive=self.watchdog.alive)
 
-    def _note_end(self, error: BaseException | None) -> None:
-        note = partial(note_end, self._plan.folder, self._manifest, end_state(error))
-        write = partial(self.recording.waiting.run_required, note)
+    def _record_end(self, error: BaseException | None) -> None:
+        note = partial(record_end, self._plan.folder, self._manifest, end_state(error))
+        write = partial(self.record.waiting.run_required, note)
         if error is None:
-            self._with_room(write)
+            self._retry_while_disk_full(write)
             return
         try:
             write()

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from fieldwatch.guard import Verdict
 from fieldwatch.measure import ParameterGroups, Terms
-from fieldwatch.run.ranks import Ranks, Share
+from fieldwatch.run.ranks import Ranks, Shard
 
 _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
 """The fused call that torch's own gradient clipping uses."""
@@ -26,7 +26,7 @@ class RanksDriftedError(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class BatchLosses:
     """What was measured of a batch, or of a rank's part of it; detached.
 
     Attributes:
@@ -55,12 +55,12 @@ class SharedVerdict(Verdict):
         return self._ranks.largest([float(not super().finite)]) == [0.0]
 
 
-def share_step(
+def reduce_step(
     ranks: Ranks,
-    share: Share | None,
+    shard: Shard | None,
     parameters: Sequence[Tensor],
-    seen: Whole | None,
-) -> Whole | None:
+    local: BatchLosses | None,
+) -> BatchLosses | None:
     """Make every gradient that of the whole batch, in place, and the loss with its terms too.
 
     A parameter that has a gradient on some ranks only gets zeros on the others, and a term that only some ranks have
@@ -68,9 +68,9 @@ def share_step(
 
     Args:
         ranks: who meets.
-        share: this rank's part of the batch; None: every rank did as much as any other.
+        shard: this rank's part of the batch; None: every rank did as much as any other.
         parameters: all that are trained or watched, in the same order on every rank.
-        seen: what was measured of this rank's part, means over it; None where nothing was, then on every rank.
+        local: what was measured of this rank's part, means over it; None where nothing was, then on every rank.
 
     Returns:
         What was measured of the whole batch.
@@ -79,22 +79,26 @@ def share_step(
         RanksDriftedError: parameters differ in shape.
         RankLost: another rank was lost.
     """
-    weight = 1 / ranks.world if share is None else share.weight
-    names = _made_alike(ranks, parameters, () if seen is None else tuple(seen.terms))
+    weight = 1 / ranks.world if shard is None else shard.weight
+    term_names = _align_gradients(ranks, parameters, () if local is None else tuple(local.terms))
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for bucket in buckets(gradients):
         with torch.no_grad():
+            # A mean over the batch is the sum of the parts' means, each weighed by its share of the samples.
             _foreach_mul_(bucket, weight)
         ranks.sum(bucket)
-    return None if seen is None else _whole(ranks, weight, names, seen, _in_place(share, seen.sample_loss))
+    if local is None:
+        return None
+    return _reduce_losses(ranks, weight, term_names, local, _scatter(shard, local.sample_loss))
 
 
-def trained(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> list[Tensor]:
+def trained_parameters(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Every parameter that is stepped now or watched, once, in an order that is the same on every rank."""
     stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-    watched.gradients()  # looks for its parameters anew where some were replaced
-    seen = (p for name in watched.names() for p in watched.read(name))
-    return list({id(parameter): parameter for parameter in (*stepped, *seen)}.values())
+    watched.gradients()  # rescans the groups where densification has replaced parameters
+    # Every rank runs the same program, so that its groups were tracked in the same order.
+    registered = (p for name in watched.names() for p in watched.read(name))
+    return list({id(parameter): parameter for parameter in (*stepped, *registered)}.values())
 
 
 def buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -118,20 +122,22 @@ def buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def _made_alike(ranks: Ranks, parameters: Sequence[Tensor], names: tuple[str, ...]) -> tuple[str, ...]:
+def _align_gradients(ranks: Ranks, parameters: Sequence[Tensor], term_names: tuple[str, ...]) -> tuple[str, ...]:
     """Give every rank the gradients that any has; returns the names of all terms, in one order."""
-    present = [parameter.grad is not None for parameter in parameters]
+    has_gradient = [parameter.grad is not None for parameter in parameters]
     shapes = [list(parameter.shape) for parameter in parameters]
-    checksum = float(zlib.crc32(repr((names, present, shapes)).encode()))
+    checksum = float(zlib.crc32(repr((term_names, has_gradient, shapes)).encode()))
+    # All checksums are equal if the largest is the smallest: one collective finds both.
     largest, smallest = ranks.largest([checksum, -checksum])
     if largest == -smallest:
-        return names
-    everyone: list[list[Any]] = ranks.gathered([names, present, shapes])
-    _refuse_drift([theirs for _, _, theirs in everyone])
+        return term_names
+    by_rank: list[list[Any]] = ranks.all_gather([term_names, has_gradient, shapes])
+    _refuse_drift([theirs for _, _, theirs in by_rank])
     for index, parameter in enumerate(parameters):
-        if parameter.grad is None and any(theirs[index] for _, theirs, _ in everyone):
+        # The collective needs the same tensors everywhere; a zero gradient adds nothing to the sum.
+        if parameter.grad is None and any(theirs[index] for _, theirs, _ in by_rank):
             parameter.grad = torch.zeros_like(parameter)
-    return tuple(dict.fromkeys(name for theirs, _, _ in everyone for name in theirs))
+    return tuple(dict.fromkeys(name for theirs, _, _ in by_rank for name in theirs))
 
 
 def _refuse_drift(shapes: Sequence[Sequence[Any]]) -> None:
@@ -146,37 +152,41 @@ def _refuse_drift(shapes: Sequence[Sequence[Any]]) -> None:
                 )
 
 
-def _whole(ranks: Ranks, weight: float, names: Sequence[str], seen: Whole, placed: Tensor | None) -> Whole:
+def _reduce_losses(
+    ranks: Ranks, weight: float, term_names: Sequence[str], local: BatchLosses, scattered: Tensor | None
+) -> BatchLosses:
     with torch.no_grad():
-        dtype = seen.total.dtype
-        total = seen.total.double()
+        dtype = local.total.dtype
+        # In double precision, so that the sum over the ranks loses no digit of float32.
+        total = local.total.double()
         absent = torch.zeros_like(total)
-        columns = [torch.stack([absent] * 4)] * len(names)
-        for index, name in enumerate(names):
-            if name in seen.terms:
-                term = seen.terms[name]
+        # Per term: weight, weight * value, value, and 1 where the term is present; absent ones stay 0.
+        columns = [torch.stack([absent] * 4)] * len(term_names)
+        for index, name in enumerate(term_names):
+            if name in local.terms:
+                term = local.terms[name]
                 term_weight = torch.as_tensor(term.weight).to(total)
                 value = term.value.to(total)
                 columns[index] = torch.stack([term_weight, term_weight * value, value, torch.ones_like(total)])
         sums = weight * torch.cat([total[None], *columns])
-        gathered = [sums] if placed is None else [sums, placed.double()]
-        ranks.sum(gathered)
-        sample_loss = None if placed is None else gathered[1].to(dtype)
-        return Whole(total=sums[0].to(dtype), terms=_read(sums[1:], names, dtype), sample_loss=sample_loss)
+        to_sum = [sums] if scattered is None else [sums, scattered.double()]
+        ranks.sum(to_sum)
+        sample_loss = None if scattered is None else to_sum[1].to(dtype)
+        return BatchLosses(total=sums[0].to(dtype), terms=_read(sums[1:], term_names, dtype), sample_loss=sample_loss)
 
 
-def _read(sums: Tensor, names: Sequence[str], dtype: torch.dtype) -> Terms:
+def _read(sums: Tensor, term_names: Sequence[str], dtype: torch.dtype) -> Terms:
     """Read terms from sums: a value is the weighted mean, or the plain one where the weight is 0 on every rank."""
-    weights, weighted, values, present = sums.view(len(names), 4).unbind(1)
+    weights, weighted, values, present = sums.view(len(term_names), 4).unbind(1)
     means = torch.where(weights == 0, values / present, weighted / weights)
-    return Terms(**{name: (weights[i].to(dtype), means[i].to(dtype)) for i, name in enumerate(names)})
+    return Terms(**{name: (weights[i].to(dtype), means[i].to(dtype)) for i, name in enumerate(term_names)})
 
 
-def _in_place(share: Share | None, sample_loss: Tensor | None) -> Tensor | None:
+def _scatter(shard: Shard | None, sample_loss: Tensor | None) -> Tensor | None:
     """The losses of a rank's samples in their places in the batch, zeros elsewhere."""
-    if sample_loss is None or share is None:
+    if sample_loss is None or shard is None:
         return None
-    placed = sample_loss.new_zeros(share.whole)
-    own = share.last - share.first
-    placed[share.first : share.last] = sample_loss[:own]
-    return placed
+    scattered = sample_loss.new_zeros(shard.batch_size)
+    length = shard.stop - shard.first
+    scattered[shard.first : shard.stop] = sample_loss[:length]
+    return scattered

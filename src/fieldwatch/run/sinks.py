@@ -17,6 +17,6 @@ def default_sinks(folder: Path) -> tuple[Sink, ...]:
     return (TensorBoard(output_path(folder, "tensorboard")), Log(output_path(folder, "log.txt")))
 
 
-def own_log(folder: Path) -> tuple[Sink, ...]:
+def rank_log(folder: Path) -> tuple[Sink, ...]:
     """``log.txt`` alone, for a rank after the first: of its last start, since its record is not rewound."""
     return (Log(output_path(folder, "log.txt")),)

@@ -23,7 +23,7 @@ from fieldwatch.record import (
 )
 from fieldwatch.record.config import refuse_mismatch
 
-_WRITTEN = (
+_RUN_FILES = (
     ".lock",
     "black_box",
     "checkpoints",
@@ -67,16 +67,16 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
     """
     if folder.exists() and not folder.is_dir():
         raise ExistingPathError(f"{folder} is a file: a run needs a folder of its own, choose another with --out")
-    found = holds_run(folder)
-    if found and resume == "never":
+    exists = holds_run(folder)
+    if exists and resume == "never":
         raise ExistingPathError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
-    if not found and resume == "must":
+    if not exists and resume == "must":
         raise MissingPathError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
-    if found:
+    if exists:
         stored = _stored_config(folder)
         if stored is not None:
             refuse_mismatch(folder, stored, config)
-    return found and resume != "start-over"
+    return exists and resume != "start-over"
 
 
 def _stored_config(folder: Path) -> Mapping[str, Any] | None:
@@ -99,11 +99,11 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     Returns:
         Where they lie now; None where there were none.
     """
-    place = folder / CHECKPOINTS
-    if not place.exists():
+    checkpoints = folder / CHECKPOINTS
+    if not checkpoints.exists():
         return None
-    target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
-    place.rename(target)
+    target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
+    checkpoints.rename(target)
     return target
 
 
@@ -113,23 +113,22 @@ def refuse_step_0(folder: Path) -> None:
     Raises:
         NoWayBackError: it did; the message says what lies there and what can be done.
     """
-    there = checkpoint_folders(folder)
-    aside = checkpoint_folders(folder, set_aside=True)
-    if there:
-        found = (
-            f"{folder} holds the checkpoint {there[0].name}, and none was restored: call run.resume() before the loop"
+    checkpoints = checkpoint_folders(folder)
+    set_aside = checkpoint_folders(folder, set_aside=True)
+    if checkpoints:
+        reason = (
+            f"{folder} holds the checkpoint {checkpoints[0].name}, and none was restored: call run.resume() before "
+            "the loop"
         )
-    elif aside:
-        names = ", ".join(path.name for path in aside[:3])
-        found = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
+    elif set_aside:
+        names = ", ".join(path.name for path in set_aside[:3])
+        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
     elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
-        found = (
-            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
-        )
+        reason = f"the record of {folder} tells of checkpoints, and {PLACE}/ has none: restore that folder from a copy"
     else:
         return
     raise NoWayBackError(
-        f"{found}, use another run folder, or give up what was trained with --resume start-over "
+        f"{reason}, use another run folder, or give up what was trained with --resume start-over "
         "(Saving(resume='start-over')), which moves it aside and starts from step 0"
     )
 
@@ -142,7 +141,7 @@ def refuse_links(folder: Path) -> None:
     Raises:
         LinkRefused: names the link.
     """
-    for name in _WRITTEN:
+    for name in _RUN_FILES:
         refuse_link(folder / name)
 
 
@@ -155,24 +154,24 @@ def end_state(error: BaseException | None) -> RunState:
     return "interrupted" if asks_for_an_end(error) else "failed"
 
 
-def note_end(folder: Path, begun: Manifest | None, state: RunState) -> None:
+def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None:
     """Write the end into run.json.
 
     Args:
         folder: the run's.
-        begun: what run.json says since this process began its segment; None where it did not get so far.
+        manifest: what run.json says since this process began its segment; None where it did not get so far.
         state: how the segment ended.
     """
-    if begun is None and holds_run(folder):
+    if manifest is None and holds_run(folder):
         try:
-            begun = read_manifest(folder)
+            manifest = read_manifest(folder)
         except NotARun:  # damaged before this process came: it stays as it is
             return
-    if begun is not None:
-        replace(begun, state=state).write(folder)
+    if manifest is not None:
+        replace(manifest, state=state).write(folder)
 
 
-def warn_of(sentences: Sequence[str]) -> None:
+def print_warnings(sentences: Sequence[str]) -> None:
     """Say in the terminal what was survived, whether or not a sink prints it."""
     for sentence in sentences:
         sys.stderr.write(f"fieldwatch: {sentence}\n")

@@ -22,8 +22,8 @@ from fieldwatch.guard import (
     guarded_step,
     prefer_fused,
     rate_tensors,
-    state_sizes,
-    usable,
+    settings_finite,
+    state_norms,
 )
 from fieldwatch.measure import (
     Clock,
@@ -38,15 +38,15 @@ from fieldwatch.measure import (
 )
 from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
-from fieldwatch.run.forgotten import Forgotten
+from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
-from fieldwatch.run.ranks import Ranks, Share
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import Retry
-from fieldwatch.run.shared_step import SharedVerdict, Whole, share_step, trained
-from fieldwatch.run.tracked import Tracked
+from fieldwatch.run.run_record import RunRecord
+from fieldwatch.run.shared_step import BatchLosses, SharedVerdict, reduce_step, trained_parameters
+from fieldwatch.run.tracked_objects import TrackedObjects
 from fieldwatch.run.watchdog import Watchdog
 
 Batch = TypeVar("Batch")
@@ -91,22 +91,22 @@ class StepContext:
         clock: measures spans.
         watchdog: receives signs of life.
         memory: measures memory.
-        recording: the record.
+        record: the record.
         log: events, and the training time.
-        forgotten: notices what no checkpoint holds.
+        coverage: notices what no checkpoint holds.
         retry: repeats work that ran out of memory.
         detail_every: steps between two records of what costs more.
         skips: whether the update of a step is skipped, because the run went back for it.
     """
 
-    tracked: Tracked
+    tracked: TrackedObjects
     ranks: Ranks
     clock: Clock
     watchdog: Watchdog
     memory: RunMemory
-    recording: Recording
+    record: RunRecord
     log: RunLog
-    forgotten: Forgotten
+    coverage: CheckpointCoverage
     retry: Retry
     detail_every: int
     skips: Callable[[int], bool]
@@ -118,8 +118,8 @@ class StepContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noted:
-    """What a step had been told at some moment.
+class StepSnapshot:
+    """What a step had recorded at some moment.
 
     Attributes:
         device_values: by name, on the device.
@@ -147,7 +147,7 @@ class Step:
         "_context",
         "_names",
         "_sample_loss",
-        "_share",
+        "_shard",
         "_updated",
         "_verdict",
         "device_values",
@@ -166,7 +166,7 @@ class Step:
         self.samples: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
         self._sample_loss: Tensor | None = None
-        self._share: Share | None = None
+        self._shard: Shard | None = None
 
     @property
     def values(self) -> Mapping[str, Tensor]:
@@ -192,7 +192,7 @@ class Step:
         if every and len(terms) > 1 and self.every(every):
             self.device_values |= attribute_terms(terms, self._context.tracked.watched, self.span)
 
-    def own(self, batch: Batch) -> Batch:
+    def shard(self, batch: Batch) -> Batch:
         """Return this rank's part of a batch that every rank has drawn; all of it where there is one rank only.
 
         Means over the part then count in gradients and losses by its length. Where there are fewer samples than ranks,
@@ -205,22 +205,23 @@ class Step:
         Raises:
             ValueError: another batch of this step was shared already, of another length.
         """
-        return batch if self._context.ranks.alone else cut(batch, self.share(length_of(batch)).drawn)
+        return batch if self._context.ranks.alone else cut(batch, self.shard_of(length_of(batch)).padded)
 
-    def share(self, whole: int) -> Share:
-        """Which entries of a batch of so many are this rank's, for what cannot be cut by :meth:`own`.
+    def shard_of(self, batch_size: int) -> Shard:
+        """Which entries of a batch of so many are this rank's, for what cannot be cut by :meth:`shard`.
 
         Raises:
             ValueError: another length was shared already in this step.
         """
-        share = self._context.ranks.share(whole)
-        if self._share not in (None, share):
+        shard = self._context.ranks.shard_of(batch_size)
+        if self._shard not in (None, shard):
+            earlier = self._shard.batch_size if self._shard else 0
             raise ValueError(
-                f"step {self.index} shared a batch of {self._share.whole if self._share else 0} among the ranks, and "
-                f"now one of {whole}: share one batch per step, and cut the rest along with it"
+                f"step {self.index} shared a batch of {earlier} among the ranks, and now one of {batch_size}: share "
+                "one batch per step, and cut the rest along with it"
             )
-        self._share = share
-        return share
+        self._shard = shard
+        return shard
 
     @property
     def terms(self) -> Terms:
@@ -262,8 +263,9 @@ class Step:
         Returns:
             The verdict; asking it ``.finite`` is the only host read there is, and only then.
         """
-        ranks, total = self._context.ranks, terms.total
-        self._note_terms(terms, total)
+        ranks = self._context.ranks
+        total = terms.total
+        self._record_terms(terms, total)
         self._name_samples(sample, sample_loss)
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
@@ -362,19 +364,20 @@ class Step:
             torch.OutOfMemoryError, MemoryError, RuntimeError: memory ran out with as many pieces as possible.
         """
         context = self._context
-        own = micro_batches or context.tracked.micro_batches
+        division = micro_batches or context.tracked.micro_batches
         pieces_of = split or split_evenly
 
         def work() -> list[tuple[float, Any]]:
             context.tracked.clear_gradients()
             add = partial(self._add_gradients, objective, attribute_every)
-            return list(map(add, pieces_of(batch, own.count)))  # unlike a loop, map holds no piece while it waits
+            return list(map(add, pieces_of(batch, division.count)))  # unlike a loop, map holds no piece while it waits
 
         most = None if split is not None else most_pieces(batch)
-        outputs = context.retry(work, own, step=self, undo=undo, most=most)
+        outputs = context.retry(work, division, step=self, undo=undo, most=most)
         terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
+        # Losses of some pieces only cannot be matched with the names of the samples.
         sample_loss = torch.cat(known) if len(known) == len(losses) else None
         self.observe(terms, sample=samples, sample_loss=sample_loss)
         if isinstance(outputs[0][1], Terms):
@@ -391,6 +394,7 @@ class Step:
         terms = terms_of(output)
         self.attribute(terms, every=attribute_every)
         with self.span("backward"):
+            # The piece's mean counts by its share of the batch.
             backpropagate(terms.total * share)
         return share, without_graph(output)
 
@@ -411,21 +415,24 @@ class Step:
         watched.stepped_by(optimizers)
         self._context.memory.at_update(self.index)
         if not self._context.ranks.alone:
-            self._share_with_all(optimizers)
+            # Before norms, clipping and the verdict: all ranks have to decide on the same gradients.
+            self._reduce_over_ranks(optimizers)
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
         self._record_gradients(norms, optimizers)
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
+        # Copies the parameters, to compare them with what the update makes of them.
         sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
         if clip is not None:
             clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         for optimizer in optimizers:
+            # On a CPU the flag is read at no cost, and any implementation can be skipped.
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
-        self._context.forgotten.stepped(optimizers)
+        self._context.coverage.check_optimizers(optimizers)
         if sizes is not None:
             self.device_values |= sizes.ratios()
 
@@ -441,13 +448,13 @@ class Step:
             ValueError: a tensor is not a scalar.
         """
         if axis == "step" and position is None:
-            _sort_out(values, self.device_values, self.host_values)
+            _sort_by_device(values, self.device_values, self.host_values)
             return
         device_values: dict[str, Tensor] = {}
         host_values: dict[str, float] = {}
-        _sort_out(values, device_values, host_values)
+        _sort_by_device(values, device_values, host_values)
         where = self.index if position is None else position
-        self._context.recording.write(
+        self._context.record.write(
             Heading(axis, self.index, where, self._context.log.seconds), device_values, host_values
         )
 
@@ -457,24 +464,24 @@ class Step:
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
-        self._context.recording.image(name, pixels, self.index if position is None else position)
+        self._context.record.image(name, pixels, self.index if position is None else position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
-        self._context.recording.histogram(name, values, self.index if position is None else position)
+        self._context.record.histogram(name, values, self.index if position is None else position)
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Show a text (Markdown) in every sink that can."""
-        self._context.recording.show(TextSink, "text", name, self.index if position is None else position, markdown)
+        self._context.record.show(TextSink, "text", name, self.index if position is None else position, markdown)
 
     @property
     def updated(self) -> bool:
         """Whether :meth:`update` was called."""
         return self._updated
 
-    def noted(self) -> "Noted":
-        """Take down what this step has been told so far."""
-        return Noted(
+    def snapshot(self) -> StepSnapshot:
+        """Copy what this step has recorded so far."""
+        return StepSnapshot(
             device_values=self.device_values.copy(),
             host_values=self.host_values.copy(),
             samples=self.samples,
@@ -482,62 +489,65 @@ class Step:
             updated=self._updated,
         )
 
-    def back_to(self, noted: "Noted") -> None:
-        """Forget what this step was told since then; an update cannot be forgotten."""
-        self.device_values, self.host_values = noted.device_values.copy(), noted.host_values.copy()
-        self.samples, self._verdict = noted.samples, noted.verdict
+    def restore(self, snapshot: StepSnapshot) -> None:
+        """Forget what this step recorded since then; an update cannot be undone."""
+        self.device_values = snapshot.device_values.copy()
+        self.host_values = snapshot.host_values.copy()
+        self.samples = snapshot.samples
+        self._verdict = snapshot.verdict
 
     def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
         if sample is None:
             return
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
         if sample_loss is not None:
-            own = self.samples if self._share is None else self.samples[self._share.drawn]
-            if sample_loss.shape != (len(own),):
-                raise ValueError(
-                    f"sample_loss has shape {tuple(sample_loss.shape)} for {len(own)} samples: give one loss per sample"
-                )
+            names = self.samples if self._shard is None else self.samples[self._shard.padded]
+            if sample_loss.shape != (len(names),):
+                shape = tuple(sample_loss.shape)
+                raise ValueError(f"sample_loss has shape {shape} for {len(names)} samples: give one loss per sample")
             self._sample_loss = sample_loss.detach()
-            self._note_sample_losses(self._sample_loss, 0 if self._share is None else self._share.first)
+            self._record_sample_losses(self._sample_loss, 0 if self._shard is None else self._shard.first)
 
-    def _note_sample_losses(self, sample_loss: Float[Tensor, "part"], first: int) -> None:
+    def _record_sample_losses(self, sample_loss: Float[Tensor, "part"], first: int) -> None:
         losses = sample_loss.unbind()
         self.device_values |= {tags.sample_loss(first + k): loss for k, loss in enumerate(losses)}
 
-    def _note_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
+    def _record_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
         self._names = tuple(terms)
         self.device_values[tags.TOTAL] = total.detach()
         weights: dict[str, float | Tensor] = {}
         for name, (weight, value) in terms.items():
             self.device_values[tags.COMPONENT.tag(name)] = value.detach()
             weights[tags.WEIGHT.tag(name)] = weight
-        _sort_out(weights, self.device_values, self.host_values)
+        _sort_by_device(weights, self.device_values, self.host_values)
 
-    def _share_with_all(self, optimizers: Sequence[Optimizer]) -> None:
+    def _reduce_over_ranks(self, optimizers: Sequence[Optimizer]) -> None:
         """Make the gradients those of the whole batch, and what was observed too; then it is the same on every rank."""
         context = self._context
-        parameters = trained(context.tracked.watched, optimizers)
+        parameters = trained_parameters(context.tracked.watched, optimizers)
         total = self.device_values.get(tags.TOTAL)
-        seen = None if total is None else Whole(total=total, terms=self.terms, sample_loss=self._sample_loss)
-        whole = share_step(context.ranks, self._share, parameters, seen)
+        local = None if total is None else BatchLosses(total=total, terms=self.terms, sample_loss=self._sample_loss)
+        whole = reduce_step(context.ranks, self._shard, parameters, local)
         if whole is None:
             return
+        # A weight that was a number on the host is a tensor after the reduction: one name must not have both.
         for name in whole.terms:
             self.host_values.pop(tags.WEIGHT.tag(name), None)
-        self._note_terms(whole.terms, whole.total)
+        self._record_terms(whole.terms, whole.total)
         self._verdict = Verdict(whole.total)
         if whole.sample_loss is not None:
             self._sample_loss = whole.sample_loss
-            self._note_sample_losses(whole.sample_loss, 0)
+            self._record_sample_losses(whole.sample_loss, 0)
 
     def _refused(self, norm: Float[Tensor, ""], optimizers: Sequence[Optimizer]) -> Float[Tensor, ""]:
         """1.0 on the device when nothing may change: loss, gradients or rates not finite, or the step is skipped."""
         for rate in rate_tensors(optimizers):
+            # Adds 0 for a finite rate and NaN for any other, without reading it.
             norm = norm + (rate - rate)
         refused = (self._verdict or Verdict(norm)).refused(norm)
         if self._context.skips(self.index):
             self.host_values[SKIPPED] = 1.0
-        elif usable(optimizers):
+        elif settings_finite(optimizers):
             return refused
         return torch.ones_like(refused)
 
@@ -549,11 +559,12 @@ class Step:
         if self.every(self._context.detail_every):
             values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._context.tracked.watched)
+        # At step 0 too: a later non-finite value is a divergence only if a finite one was seen before.
         if self.index == 0 or self.every(self._context.detail_every):
-            values |= state_sizes(self._context.tracked.watched.owners().values(), optimizers)
+            values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
-        _sort_out(rates, values, self.host_values)
+        _sort_by_device(rates, values, self.host_values)
 
 
 def backpropagate(total: Float[Tensor, ""]) -> None:
@@ -575,7 +586,7 @@ def without_graph(output: Any) -> Any:
     return output
 
 
-def _sort_out(
+def _sort_by_device(
     values: Mapping[str, float | Tensor], device_values: dict[str, Tensor], host_values: dict[str, float]
 ) -> None:
     """Put tensors to the values of the device, numbers to those of the host; a tensor's graph is let go of."""

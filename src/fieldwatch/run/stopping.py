@@ -24,13 +24,13 @@ class StopPoint:
     place again and does the work again. Rooms that know no run take it as a plain callable.
 
     Args:
-        tell: records an event.
+        record_event: records an event.
         saving: the run's checkpoints.
         alive: gives a sign of life.
     """
 
-    def __init__(self, tell: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
-        self._tell = tell
+    def __init__(self, record_event: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
+        self._record_event = record_event
         self._saving = saving
         self._alive = alive
         self._request = StopRequest()
@@ -105,6 +105,7 @@ class StopPoint:
             Interrupted: always.
         """
         if not self._request.received:
+            # It came to another rank: raised here too, so that the exit code is the same on all.
             signal.raise_signal(number)
         self._end()
 
@@ -120,12 +121,15 @@ class StopPoint:
         self._end(abandoned=during)
 
     def _end(self, **facts: Any) -> NoReturn:
-        request, last = self._request, max(self._saving.checkpoints.steps(), default=0)
-        self._tell("interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts)
+        request = self._request
+        last = max(self._saving.checkpoints.steps(), default=0)
+        self._record_event(
+            "interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts
+        )
         raise Interrupted(request.exit_code)
 
 
-class Waited(Iterable[Item]):
+class InterruptibleSource(Iterable[Item]):
     """An iterable whose every wait may be given up: a loader may be slow, or its worker dead.
 
     Args:
@@ -133,12 +137,13 @@ class Waited(Iterable[Item]):
         stop_point: of the run that waits.
 
     Attributes:
-        given: how many items were given out.
+        yielded: how many items were given out.
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
-        self._source, self._stop_point = source, stop_point
-        self.given = 0
+        self._source = source
+        self._stop_point = stop_point
+        self.yielded = 0
 
     def __iter__(self) -> Iterator[Item]:
         iterator = iter(self._source)
@@ -151,5 +156,5 @@ class Waited(Iterable[Item]):
             except RuntimeError as error:  # what torch raises for a worker that was killed
                 self._stop_point.instead_of(error)
                 raise
-            self.given += 1
+            self.yielded += 1
             yield item

@@ -33,5 +33,6 @@ class StoredRandomState:
         if self._stored is None:
             return
         self._live.load_state_dict(dict(self._stored))
+        # The stored state is that of the first rank's GPU; this rank trains on another one.
         if self._stored["cuda"] and int(os.environ.get("LOCAL_RANK", "0")):
             torch.cuda.set_rng_state(self._stored["cuda"][0])

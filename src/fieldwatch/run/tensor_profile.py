@@ -24,12 +24,12 @@ from fieldwatch.measure import (
 from fieldwatch.measure.census import Census, SavedTensors, take_census
 from fieldwatch.record.disk import WriteBacklog, try_optional
 from fieldwatch.record.memory import MEMORY_LOG, MemoryLog, TensorLog
-from fieldwatch.run.account import Account
+from fieldwatch.run.memory_account import MemoryAccount
 from fieldwatch.run.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moment:
+class _Measurement:
     """What was looked at together, so that all numbers of an account belong to each other."""
 
     name: str
@@ -66,7 +66,10 @@ class TensorProfile:
     ) -> None:
         self.profile = profile
         self._waiting = waiting
-        self._watched, self._clock, self._counters, self._data = watched, clock, counters, data
+        self._watched = watched
+        self._clock = clock
+        self._counters = counters
+        self._data = data
         self._saved = SavedTensors(counters.device)
         self._peaks = Peaks(counters)
         self._folder = folder
@@ -74,8 +77,8 @@ class TensorProfile:
         self._stepping: WeakSet[Optimizer] = WeakSet()
         self._step: int | None = None
         self._before: Census | None = None
-        self._taken: _Moment | None = None
-        self._outer: SpanListener | None = None
+        self._measured: _Measurement | None = None
+        self._outer_listener: SpanListener | None = None
         self._hook: Any = None
 
     @staticmethod
@@ -89,12 +92,15 @@ class TensorProfile:
         """Begin a step; nothing happens unless its account is due."""
         if not self.profile.due(step):
             return
-        self._step, self._taken = step, None
+        self._step = step
+        self._measured = None
         self._before = self._census(None)
         if self.profile.activations:
+            # Storages that have an owner now are not counted again when autograd saves a view of them.
             self._saved.push(self._before.addresses())
-        self._outer = self._clock.listener
-        outer = () if self._outer is None else (self._outer,)
+        self._outer_listener = self._clock.listener
+        outer = () if self._outer_listener is None else (self._outer_listener,)
+        # Appended to whatever follows the spans already; `_detach` puts that back alone.
         self._clock.listener = Listeners(*outer, self._peaks, SpanLabels(self._label, self._saved.label))
         self._hook = register_optimizer_step_pre_hook(self._at_update)
 
@@ -103,28 +109,28 @@ class TensorProfile:
         if self._step is None:
             return {}
         step = self._step
-        self._let_go()
-        taken = self._taken or self._take("end")
-        account = Account(
+        self._detach()
+        measured = self._measured or self._measure("end")
+        account = MemoryAccount(
             step=step,
             time=datetime.now().astimezone(),
-            moment=taken.name,
-            census=taken.census,
+            moment=measured.name,
+            census=measured.census,
             saved_at_peak=self._saved.peak_by_label() if self.profile.activations and not self._saved.hidden else None,
             peaks=self._peaks.take(),
-            fragmentation=taken.fragmentation,
+            fragmentation=measured.fragmentation,
         )
-        self._before = self._taken = None
+        self._before = self._measured = None
         try_optional(self._waiting, lambda: self._write(account))
         return account.tags(self.profile)
 
     def close(self) -> None:
         """Close both files; a step that is still open is given up."""
-        self._let_go()
+        self._detach()
         for file in self._files or ():
             file.close()
 
-    def _write(self, account: Account) -> None:
+    def _write(self, account: MemoryAccount) -> None:
         if self._files is None:  # a profile that never came to an account leaves no empty files
             self._files = self._open(account.time)
         log, lines = self._files
@@ -138,26 +144,26 @@ class TensorProfile:
                 file.defer_to(self._waiting)
         return files
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         if self._step is not None:
             self._step = None
             self._hook.remove()
             self._saved.pop()
-            self._clock.listener = self._outer
+            self._clock.listener = self._outer_listener
 
     def _label(self, name: str) -> None:
         self._saved.label = name
 
     def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
         self._stepping.add(optimizer)  # a loop may step its optimizers itself
-        if self._taken is None:
-            self._taken = self._take("update")
+        if self._measured is None:
+            self._measured = self._measure("update")
 
-    def _take(self, name: str) -> "_Moment":
+    def _measure(self, name: str) -> _Measurement:
         census = self._census(self._saved)
         known = (census.allocated, census.reserved)
         parts = fragmentation_of(self._counters.device, known=known)
-        return _Moment(name=name, census=census, fragmentation=parts)
+        return _Measurement(name=name, census=census, fragmentation=parts)
 
     def _census(self, saved: SavedTensors | None) -> Census:
         return take_census(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fieldwatch.base import DiskFull, lacks_space
+from fieldwatch.base import DiskFullError, lacks_space
 from fieldwatch.record import LineFile
 from fieldwatch.record.disk import Reserve, WriteBacklog
 from fieldwatch.record.disk.backlog import WriteQueue
@@ -146,7 +146,7 @@ def test_too_much_is_an_error_and_optional_things_are_dropped_and_counted(make):
     assert waiting.pause.dropped == 2
     for _ in range(7):
         queue.append(b"r" * 10, rows=1)
-    with pytest.raises(DiskFull) as raised:
+    with pytest.raises(DiskFullError) as raised:
         queue.append(b"r" * 10, rows=1)
     assert raised.value.errno == errno.ENOSPC
     assert "100 bytes" in str(raised.value)
@@ -218,7 +218,7 @@ def test_no_room_for_the_reserve_is_an_error_that_passes_and_leaves_nothing(tmp_
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DiskFull, match=f"{ROWS_BYTES + FINAL_BYTES:,} bytes") as raised:
+    with pytest.raises(DiskFullError, match=f"{ROWS_BYTES + FINAL_BYTES:,} bytes") as raised:
         Reserve(tmp_path)
     assert lacks_space(raised.value)
     assert list(tmp_path.iterdir()) == []

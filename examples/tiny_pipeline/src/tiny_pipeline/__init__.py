@@ -1,6 +1,6 @@
 """A pipeline of its own for fieldwatch; this file names the code, and imports none of it."""
 
-from fieldwatch import Pipeline
+from fieldwatch.pipeline import Pipeline
 
 TINY = Pipeline(
     name="tiny",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fieldwatch as fw
+from fieldwatch.pipeline import EvaluationRequest, Job, Outcome, RunChoices, Scores, run_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,11 @@ def psnr(model: nn.Module, places: Tensor, values: Tensor) -> float:
         return -10 * (model(places) - values).square().mean().log10().item()
 
 
-def prepare(config: Config) -> fw.Job:
-    return fw.Job(headline=f"{config.size}x{config.size} pixels", total=config.steps, train=partial(train, config))
+def prepare(config: Config) -> Job:
+    return Job(headline=f"{config.size}x{config.size} pixels", total=config.steps, train=partial(train, config))
 
 
-def train(config: Config, folder: Path, choices: fw.RunChoices) -> fw.Outcome:
+def train(config: Config, folder: Path, choices: RunChoices) -> Outcome:
     places, values = picture(config)
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=config.rate)
@@ -48,7 +49,7 @@ def train(config: Config, folder: Path, choices: fw.RunChoices) -> fw.Outcome:
         inputs, targets = batch
         return fw.Terms(color=(1.0, (model(inputs) - targets).square().mean()))
 
-    options = fw.run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))
+    options = run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))
     with fw.Run(folder, config=config, **options) as run:
         run.track(model=model, optimizer=optimizer)
         run.resume()
@@ -57,11 +58,11 @@ def train(config: Config, folder: Path, choices: fw.RunChoices) -> fw.Outcome:
             step.update(optimizer)
             if step.every(100):
                 step.record({"Eval/psnr": psnr(model, places, values)})
-    return fw.Outcome.of(run, fw.Scores(step=config.steps, metrics={"Eval/psnr": psnr(model, places, values)}))
+    return Outcome.of(run, Scores(step=config.steps, metrics={"Eval/psnr": psnr(model, places, values)}))
 
 
-def evaluate(request: fw.EvaluationRequest) -> fw.Scores:
+def evaluate(request: EvaluationRequest) -> Scores:
     store, model = fw.Checkpoints(request.run / "checkpoints"), network()
     step = store.find(request.checkpoint).step
     model.load_state_dict(store.read(step)["model"])
-    return fw.Scores(step=step, metrics={"Eval/psnr": psnr(model, *picture(request.config))})
+    return Scores(step=step, metrics={"Eval/psnr": psnr(model, *picture(request.config))})

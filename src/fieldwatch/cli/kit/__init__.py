@@ -1,4 +1,4 @@
-"""What the commands of a pipeline are written with: errors, answers, flags, opening a run, training.
+"""Public: what the commands of a pipeline are written with: errors, answers, flags, opening a run, training.
 
 Importing it loads torch; the command line imports it with the command that was asked for.
 """
@@ -12,6 +12,7 @@ from fieldwatch.cli.opening import open_stored
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
 from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_tell
+from fieldwatch.record import Terminal
 
 __all__ = [
     "EXTRA_SINKS",
@@ -24,6 +25,7 @@ __all__ = [
     "Row",
     "RunFlags",
     "Tell",
+    "Terminal",
     "check_writable",
     "counting_frames",
     "dashed",

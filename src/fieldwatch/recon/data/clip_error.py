@@ -1,6 +1,6 @@
 """The error of everything that reads or writes clips."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class ClipError(InputError):

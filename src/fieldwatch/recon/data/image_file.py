@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from fieldwatch.base import UndecodableError, decoding
+from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.data.clip_error import ClipError
 
 _TURNED = frozenset({5, 6, 7, 8})  # EXIF orientations that swap height and width

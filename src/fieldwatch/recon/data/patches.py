@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class Window(NamedTuple):

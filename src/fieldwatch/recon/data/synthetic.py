@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data.frames import Clip
 
 Array = NDArray[np.floating]

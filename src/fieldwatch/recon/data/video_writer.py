@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import whole_file
+from fieldwatch.files import whole_file
 from fieldwatch.recon.data.clip_error import ClipError
 
 if TYPE_CHECKING:

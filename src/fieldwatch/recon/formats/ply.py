@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 Table = NDArray[Any]
 """A structured array: one field per column."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 _FULL = "k1 k2 p1 p2 k3 k4 k5 k6"
 _FISHEYE = frozenset(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import ArrayFileError, read_npz
+from fieldwatch.files import ArrayFileError, read_npz
 from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbours
 
 _FORMAT = b"fieldwatch neighbours 1"

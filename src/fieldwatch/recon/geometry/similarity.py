@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 _ROUNDING = 1e-24  # spread of equal points over their squared distance from the origin, in float64
 

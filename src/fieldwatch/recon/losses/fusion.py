@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.losses.pixel import l1, l2
 from fieldwatch.recon.losses.structural import ms_ssim, ssim
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 FOLDER_VARIABLE = "FIELDWATCH_LPIPS"
 """Environment variable that may name a folder with both files of weights."""

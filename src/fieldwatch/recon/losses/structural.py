@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Exponents of the scales, finest first (Wang, Simoncelli, Bovik 2003, section 3.2)."""

@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32, Float64, Int64, UInt8
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, normalize
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles

@@ -1,6 +1,6 @@
 """The error of everything that handles meshes."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class MeshError(InputError):

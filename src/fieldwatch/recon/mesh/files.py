@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fieldwatch.base import write_file
+from fieldwatch.files import write_file
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.glb import write_glb
 from fieldwatch.recon.mesh.glb_reader import read_glb

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from jaxtyping import Float64, Int64, UInt8, UInt16
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.pictures import png_bytes
 from fieldwatch.recon.mesh.triangles import Triangles

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwatch.base import read_npz
+from fieldwatch.files import read_npz
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.nearness import check_filled, sample_density, search_tree
 from fieldwatch.recon.mesh.open3d_child import NO_OPEN3D

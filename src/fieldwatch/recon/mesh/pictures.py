@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from fieldwatch.base import UndecodableError, decoding
+from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.mesh.error import MeshError
 
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.render.native import call, native_available
 
 _PRIMES = (1, 2654435761, 805459861)  # of the hash, per axis (eq. 4)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm as normalised
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 # hidden units
 _FEWEST = 8

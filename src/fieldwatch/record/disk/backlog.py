@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from fieldwatch.base import DiskFull, disk_full, lacks_space
+from fieldwatch.base import DiskFullError, disk_full, lacks_space
 from fieldwatch.record.disk.reserve import ROWS_BYTES, Reserve
 
 DISK_FULL: Final = "disk_full"
@@ -92,7 +92,7 @@ class WriteQueue:
             optional: it may be dropped when too much waits.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
         if self._backlog is None:
@@ -167,7 +167,7 @@ class WriteBacklog:
         """Write to a queue's file, or keep it; see :meth:`WriteQueue.append`.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason than lack of space.
         """
         with self._lock:
@@ -187,7 +187,7 @@ class WriteBacklog:
         """Write everything that waits, now.
 
         Raises:
-            DiskFull: there is no room.
+            DiskFullError: there is no room.
             OSError: the system refused for another reason.
         """
         if not self._nbytes:
@@ -201,14 +201,14 @@ class WriteBacklog:
         """Do something that needs space and can be left out; False, and counted as dropped, where there is none.
 
         Raises:
-            DiskFull: too much waits already.
+            DiskFullError: too much waits already.
             OSError: the system refused for another reason.
         """
         try:
             action()
         except OSError as error:
-            # DiskFull means that the backlog itself is at its limit; only a plain lack of space may be passed over.
-            if isinstance(error, DiskFull) or not lacks_space(error):
+            # DiskFullError means that the backlog is at its limit; only a plain lack of space may be passed over.
+            if isinstance(error, DiskFullError) or not lacks_space(error):
                 raise
             with self._lock:
                 self._begin_pause().dropped += 1
@@ -222,7 +222,7 @@ class WriteBacklog:
             action: may be called twice.
 
         Raises:
-            DiskFull, OSError: there is no room even then, or the system refused for another reason.
+            DiskFullError, OSError: there is no room even then, or the system refused for another reason.
         """
         if self.pause is None:
             try:

@@ -30,7 +30,7 @@ class Reserve:
         final_bytes: bytes that only :meth:`release` gives up.
 
     Raises:
-        DiskFull: there is no room for it.
+        DiskFullError: there is no room for it.
         OSError: the folder cannot be written to.
     """
 

@@ -13,8 +13,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fieldwatch.base import output_path, whole_file, write_file
-from fieldwatch.cli.kit import BadInput, check_writable, print_json, print_places, reading_input
+from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_places, reading_input
+from fieldwatch.files import output_path, whole_file, write_file
 from fieldwatch.recon.data import PhotoSet, SolidScene
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import (
@@ -32,7 +32,6 @@ from fieldwatch.recon.mesh import (
     write_mesh,
 )
 from fieldwatch.recon.pipelines.splats import prepare_scene, stored_config
-from fieldwatch.record import Terminal
 
 BUILT_IN = "built-in"
 LOW, HIGH = (-1.7, -1.7, -0.2), (1.7, 1.7, 1.1)

@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import whole_file
+from fieldwatch.files import whole_file
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.mesh import MeshPainter, Triangles, mesh_still, turntable_cameras
 

@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.kit import print_json, print_places, reading_input
+from fieldwatch.cli.kit import Terminal, print_json, print_places, reading_input
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
-from fieldwatch.record import Terminal
 
 GOOD = 75
 """Score from which a mesh is GOOD or better, and the command ends with 0."""

@@ -16,10 +16,11 @@ from jaxtyping import Float, UInt8
 from rich.console import Console
 from torch import Tensor
 
-from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
     RunFlags,
+    Terminal,
     check_writable,
     counting_frames,
     open_stored,
@@ -27,6 +28,7 @@ from fieldwatch.cli.kit import (
     print_places,
     reading_input,
 )
+from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.mesh import (
     Baked,
     Baking,
@@ -43,7 +45,6 @@ from fieldwatch.recon.mesh import (
 )
 from fieldwatch.recon.pipelines.splats import StoredRun, open_drawn_run, upwards
 from fieldwatch.recon.render import cast_triangles
-from fieldwatch.record import Terminal
 
 MANY_FACES = 30_000
 """From here on xatlas takes minutes: `--layout auto` gives every two faces a square of their own."""

@@ -7,11 +7,18 @@ from typing import Annotated
 
 import tyro
 
-from fieldwatch.base import write_file
-from fieldwatch.cli.kit import BadInput, check_writable, counting_frames, print_json, print_places, reading_input
+from fieldwatch.cli.kit import (
+    BadInput,
+    Terminal,
+    check_writable,
+    counting_frames,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.files import write_file
 from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
 from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
-from fieldwatch.record import Terminal
 
 MOST_PIXELS = 4096
 """Of a view or a film, each way."""

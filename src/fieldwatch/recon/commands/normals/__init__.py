@@ -1,6 +1,6 @@
 """Surfaces from normal maps as a pipeline of the toolkit."""
 
-from fieldwatch.registry import Command, DataKind, Pipeline
+from fieldwatch.pipeline import Command, DataKind, Pipeline
 
 HELP = """Train a surface on normal maps with masks and cameras; without --data, on a built-in object.
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
+from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.commands.normals.pmni import read_pmni
 from fieldwatch.recon.commands.normals.pmni_flags import in_our_words
 from fieldwatch.recon.pipelines.normals import PRESETS
-from fieldwatch.registry import CommandLine
 
 BESIDE_CONF = "seeds"
 """Preset that a .conf file changes, unless another one is named: what the file does not say is as in this preset."""
@@ -25,12 +25,12 @@ def read(words: Sequence[str]) -> CommandLine:
     if path is None:
         if object_name is not None:
             raise BadInput(f"--obj-name {object_name} names what CASE_NAME stands for in a file: give --conf FILE, too")
-        return CommandLine(words=words)
+        return CommandLine(arguments=words)
     if _given(words, "--preset") is None:
         words = ["--preset", BESIDE_CONF, *words]
     with reading_input():
         conf = read_pmni(Path(path), preset_of(words, PRESETS), object_name=object_name)
-    return CommandLine(words=words, config=conf.config, out=conf.out, notes=conf.notes)
+    return CommandLine(arguments=words, config=conf.config, out=conf.out, notes=conf.notes)
 
 
 def _given(words: Sequence[str], flag: str) -> str | None:

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import whole_file
 from fieldwatch.cli.kit import BadInput, DataFinding, DataReport
+from fieldwatch.files import whole_file
 from fieldwatch.recon.commands.normals.options import NormalOptions
 from fieldwatch.recon.data import NormalSet, check_normal_maps, draw_normal_maps, normal_layout, open_normal_maps
 from fieldwatch.recon.mesh import MeshError, read_mesh

@@ -9,7 +9,8 @@ import orjson
 import torch
 from rich.table import Table
 
-from fieldwatch.base import output_names, output_path, spreadsheet_cell, whole_file, write_file
+from fieldwatch.files import output_names, output_path, spreadsheet_cell, whole_file, write_file
+from fieldwatch.pipeline import EvaluationRequest, Scores
 from fieldwatch.recon.commands.normals.front import quality_table
 from fieldwatch.recon.mesh import MeshError, MeshEvaluation, evaluate_mesh
 from fieldwatch.recon.pipelines.normals import (
@@ -26,7 +27,6 @@ from fieldwatch.recon.pipelines.normals import (
     save_picture,
     sheet_of,
 )
-from fieldwatch.registry import EvaluationRequest, Scores
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
@@ -58,7 +58,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
         headline=f"{len(found.rows)} views",
         details={"diligent": None if benchmark is None else benchmark.figures},
         files=files,
-        shown=tables,
+        display=tables,
     )
 
 

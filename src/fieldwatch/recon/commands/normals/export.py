@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from fieldwatch.base import InputError, output_names, output_path, write_file
+from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
     RunFlags,
+    Terminal,
     check_writable,
     open_stored,
     print_json,
@@ -21,6 +22,7 @@ from fieldwatch.cli.kit import (
     reading_input,
     refuse_set,
 )
+from fieldwatch.files import output_names, output_path, write_file
 from fieldwatch.recon.commands.normals.options import MeshOptions
 from fieldwatch.recon.data import NormalSet, NormalView, write_normal_maps
 from fieldwatch.recon.geometry import Camera, inverse_rigid, matrix_to_quaternion
@@ -38,7 +40,6 @@ from fieldwatch.recon.pipelines.normals import (
     surface_mesh,
 )
 from fieldwatch.recon.render import Chunks
-from fieldwatch.record import Terminal
 
 MESHES = ("ply", "glb", "obj")
 POINT_CELLS = 40

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from fieldwatch.pipeline import Job
 from fieldwatch.recon.pipelines.normals import NormalsConfig, Scene, prepare_scene, train_normals
-from fieldwatch.registry import Job
 
 HELD_OUT = "_held_out"
 """How the tag of a number ends that is of held-out views."""
@@ -43,7 +43,7 @@ def prepare(config: NormalsConfig) -> Job:
         notes=scene.notes,
         device=str(scene.device),
         total=scene.plan.total,
-        shown=SHOWN,
+        progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
 

@@ -11,8 +11,9 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import InputError, output_path
-from fieldwatch.cli.kit import RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch import InputError
+from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.files import output_path
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
     Registration,
@@ -23,7 +24,6 @@ from fieldwatch.recon.pipelines.normals import (
     register_view,
     write_registration,
 )
-from fieldwatch.record import Terminal
 
 FINDINGS = 1
 

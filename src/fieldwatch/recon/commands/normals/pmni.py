@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfError, Entry, read_conf
 from fieldwatch.recon.commands.normals.pmni_keys import KEYS, STAGES, TERMS, refuse_unknown, written
 from fieldwatch.recon.pipelines.normals import NormalsConfig

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]

@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fieldwatch import Checkpoints
-from fieldwatch.checkpoint import CheckpointError
+from fieldwatch import CheckpointError, Checkpoints
 from fieldwatch.cli.kit import BadInput, Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.pipeline import Device
 from fieldwatch.recon.commands.normals.options import RankOptions
 from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
-from fieldwatch.run import Device
 
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 

@@ -21,8 +21,16 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
-from fieldwatch.base import output_path
-from fieldwatch.cli.kit import BadInput, check_writable, counting_frames, print_json, print_places, reading_input
+from fieldwatch.cli.kit import (
+    BadInput,
+    Terminal,
+    check_writable,
+    counting_frames,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.files import output_path
 from fieldwatch.recon.data import (
     MeshScene,
     NormalCheck,
@@ -36,7 +44,6 @@ from fieldwatch.recon.data import (
 )
 from fieldwatch.recon.geometry import Camera, look_at, rigid
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
-from fieldwatch.record import Terminal
 
 MOST_PIXELS = 1 << 27
 """Of all views together: some 4 GiB of maps."""

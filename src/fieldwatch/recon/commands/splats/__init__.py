@@ -1,6 +1,6 @@
 """Gaussian splats, and meshes refined with them, as pipelines of the toolkit."""
 
-from fieldwatch.registry import Command, DataKind, Pipeline
+from fieldwatch.pipeline import Command, DataKind, Pipeline
 
 HELP = """Train Gaussians that lie on the surface, on photos with cameras; without --data, on a built-in scene.
 

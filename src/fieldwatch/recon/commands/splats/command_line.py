@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.commands.splats.sugar import in_our_words
-from fieldwatch.registry import CommandLine
 
 
 def read(words: Sequence[str]) -> CommandLine:
@@ -12,4 +12,4 @@ def read(words: Sequence[str]) -> CommandLine:
     Raises:
         BadInput: a flag of theirs that means nothing here; the message says what does.
     """
-    return CommandLine(words=in_our_words(words))
+    return CommandLine(arguments=in_our_words(words))

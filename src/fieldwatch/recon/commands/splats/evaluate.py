@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from fieldwatch.base import output_path
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import EvaluationRequest, Scores
 from fieldwatch.recon.commands.splats.front import quality_table
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
@@ -17,7 +18,6 @@ from fieldwatch.recon.pipelines.splats import (
     write_renders,
     write_table,
 )
-from fieldwatch.registry import EvaluationRequest, Scores
 
 
 def evaluate_run(request: EvaluationRequest) -> Scores:
@@ -41,7 +41,7 @@ def evaluate_run(request: EvaluationRequest) -> Scores:
         headline=f"{len(held_out.rows)} photos {'held out' if held_out.held_out else 'trained on'}",
         details={"held_out": held_out.held_out, "training": training},
         files=files,
-        shown=(quality_table(held_out.metrics, training), *missing),
+        display=(quality_table(held_out.metrics, training), *missing),
     )
 
 

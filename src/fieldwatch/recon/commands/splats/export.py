@@ -4,8 +4,17 @@ import shlex
 from functools import partial
 from pathlib import Path
 
-from fieldwatch.base import output_path
-from fieldwatch.cli.kit import BadInput, RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.cli.kit import (
+    BadInput,
+    RunFlags,
+    Terminal,
+    check_writable,
+    open_stored,
+    print_json,
+    print_places,
+    reading_input,
+)
+from fieldwatch.files import output_path
 from fieldwatch.recon.data import write_gaussian_ply
 from fieldwatch.recon.pipelines.splats import (
     RefinedRun,
@@ -16,7 +25,6 @@ from fieldwatch.recon.pipelines.splats import (
     write_refined_file,
     write_stage0,
 )
-from fieldwatch.record import Terminal
 
 NAMES = {"ply": "splats-{}.ply", "3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
 """What is written where no name is given, the step left open."""

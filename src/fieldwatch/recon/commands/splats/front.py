@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
-from fieldwatch.registry import Job
-from fieldwatch.run import Outcome, RunChoices
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
@@ -51,7 +50,7 @@ def prepare(config: SplatsConfig) -> Job:
         notes=(*scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
         device=str(scene.device),
         total=scene.plan.total,
-        shown=SHOWN,
+        progress_tags=SHOWN,
         train=lambda folder, how: _train(config, scene, folder, how),
     )
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from fieldwatch.base import MissingPathError
+from fieldwatch import InputError
+from fieldwatch.pipeline import Job
 from fieldwatch.recon.commands.splats.front import SHOWN
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
@@ -11,7 +12,6 @@ from fieldwatch.recon.pipelines.splats import (
     prepare_refinement,
     refine_mesh,
 )
-from fieldwatch.registry import Job
 
 
 def prepare(config: RefineConfig) -> Job:
@@ -27,7 +27,7 @@ def prepare(config: RefineConfig) -> Job:
         notes=(*refinement.scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
         device=str(refinement.scene.device),
         total=config.iterations,
-        shown={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
+        progress_tags={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
         train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
     )
 
@@ -47,11 +47,11 @@ def check_resumable(folder: Path, config: RefineConfig) -> None:
     """A refinement goes on where its run and its mesh still are.
 
     Raises:
-        MissingPathError: one of them is gone.
+        InputError: one of them is gone.
     """
     for what, place in (("run", config.run), ("mesh", config.mesh)):
         if not place.expanduser().exists():
-            raise MissingPathError(
+            raise InputError(
                 f"{folder} refines the {what} {place}, which is not there any more: bring it back to go on; evaluating "
                 "and drawing what is stored work without it"
             )

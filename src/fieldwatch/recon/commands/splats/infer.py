@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 
 import tyro
 
-from fieldwatch.base import InputError, output_names, output_path
+from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
     RunFlags,
+    Terminal,
     check_writable,
     counting_frames,
     open_stored,
@@ -22,6 +23,7 @@ from fieldwatch.cli.kit import (
     print_places,
     reading_input,
 )
+from fieldwatch.files import output_names, output_path
 from fieldwatch.recon.data import read_splat_cameras
 from fieldwatch.recon.pipelines.splats import (
     Scene,
@@ -35,7 +37,6 @@ from fieldwatch.recon.pipelines.splats import (
     view_of,
 )
 from fieldwatch.recon.render import View
-from fieldwatch.record import Terminal
 
 PATHS = {"turntable": turntable_views, "spiral": spiral_views}
 MOST_PIXELS = 1 << 26

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import output_path, write_file
 from fieldwatch.cli.kit import (
     BadInput,
+    Terminal,
     check_writable,
     dashed,
     open_stored,
@@ -26,10 +26,10 @@ from fieldwatch.cli.kit import (
     reading_input,
     renamed,
 )
+from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.commands.mesh.pictures import still_and_film
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
 from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
-from fieldwatch.record import Terminal
 
 ORIGINAL_FLAGS = {
     "-l": "--surface-level",

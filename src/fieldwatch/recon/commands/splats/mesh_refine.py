@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.base import output_path
 from fieldwatch.cli.kit import EXTRA_SINKS, ProfileFlags, preset_of, renamed, spelled_out, train_and_tell
+from fieldwatch.files import output_path
 from fieldwatch.recon.commands.splats import REFINED
 from fieldwatch.recon.pipelines.splats import REFINE_PRESETS, RefineConfig, RefineOptions
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from fieldwatch import Checkpoints
-from fieldwatch.checkpoint import CheckpointError
+from fieldwatch import CheckpointError, Checkpoints
 from fieldwatch.cli.kit import Compared, Row, Tell, refuse_none, stored_steps
+from fieldwatch.pipeline import Device
 from fieldwatch.recon.pipelines.splats import evaluate as evaluate_photos
 from fieldwatch.recon.pipelines.splats import open_drawn_run
-from fieldwatch.run import Device
 
 PSNR, SSIM = "PSNR", "SSIM"
 

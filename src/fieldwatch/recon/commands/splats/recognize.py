@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.commands.splats.doctor_photos import has_colmap, has_transforms
 
 

@@ -1,6 +1,6 @@
 """Neural video as a pipeline of the toolkit."""
 
-from fieldwatch.registry import Command, DataKind, Pipeline
+from fieldwatch.pipeline import Command, DataKind, Pipeline
 
 HELP = """Train a neural video on a folder of frames or a video file; without --data, on a built-in clip.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fieldwatch.cli.kit import renamed
-from fieldwatch.registry import CommandLine
+from fieldwatch.pipeline import CommandLine
 
 ORIGINAL_FLAGS = {
     "--data-path": "--data",
@@ -23,4 +23,4 @@ ORIGINAL_FLAGS = {
 
 def read(words: Sequence[str]) -> CommandLine:
     """Rename the flags of the original scripts."""
-    return CommandLine(words=renamed(words, ORIGINAL_FLAGS))
+    return CommandLine(arguments=renamed(words, ORIGINAL_FLAGS))

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from fieldwatch.cli.kit import BadInput, counting_frames
+from fieldwatch.pipeline import EvaluationRequest, Scores
 from fieldwatch.recon.commands.video.front import quality_table
 from fieldwatch.recon.pipelines.video import Evaluated, drawings_of, open_run, write_evaluation
-from fieldwatch.registry import EvaluationRequest, Scores
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
@@ -26,7 +26,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
         headline=f"targets by {stored.scene.teacher}",
         details={"teacher": stored.scene.teacher, "embeddings": evaluated.report},
         files=evaluated.files,
-        shown=(quality_table(evaluated.metrics), *_lines(evaluated, patches=stored.model.unit == "patch")),
+        display=(quality_table(evaluated.metrics), *_lines(evaluated, patches=stored.model.unit == "patch")),
     )
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import InputError, output_path
-from fieldwatch.cli.kit import RunFlags, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch import InputError
+from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_places, reading_input
+from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
 from fieldwatch.recon.pipelines.video import Exported, export_bitstream, open_run
 from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
-from fieldwatch.record import Terminal
 
 COMPARED = (
     ("PSNR train, pooled (dB)", "Eval/Pooled/train_psnr", 3),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from fieldwatch.pipeline import Job
 from fieldwatch.recon.pipelines.video import (
     Scene,
     VideoConfig,
@@ -11,7 +12,6 @@ from fieldwatch.recon.pipelines.video import (
     total_steps,
     train_video,
 )
-from fieldwatch.registry import Job
 
 QUALITY = (
     ("frame PSNR, pooled (dB)", "Eval/Pooled/{}_psnr", 2),
@@ -40,7 +40,7 @@ def prepare(config: VideoConfig) -> Job:
         notes=(scene.teacher_note, *scene.clip.notes, *scene.split.notes),
         device=str(scene.device),
         total=total_steps(config, scene),
-        shown=shown_values(scene),
+        progress_tags=shown_values(scene),
         references=scene.references,
         train=lambda folder, how: train_video(config, scene, folder, **how),
     )

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from fieldwatch.base import output_path
 from fieldwatch.cli.kit import (
     BadInput,
+    Terminal,
     check_writable,
     counting_frames,
     open_stored,
@@ -22,6 +22,8 @@ from fieldwatch.cli.kit import (
     print_places,
     reading_input,
 )
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import Device, plain_values
 from fieldwatch.recon.data import read_picture, write_video
 from fieldwatch.recon.pipelines.video import (
     Found,
@@ -33,9 +35,6 @@ from fieldwatch.recon.pipelines.video import (
     search_clip,
     write_sheet,
 )
-from fieldwatch.record import Terminal
-from fieldwatch.record.config import plain_values
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
 _PARTS = frozenset({".npz", ".npy", ".exr", ".bin", ".txt"})

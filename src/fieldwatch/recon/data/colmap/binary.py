@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldwatch.base import write_file
+from fieldwatch.files import write_file
 from fieldwatch.recon.data.colmap.checks import image_of, lens_of, points_of
 from fieldwatch.recon.data.colmap.error import ColmapError
 from fieldwatch.recon.data.colmap.model import RegisteredImage, SparsePoints

@@ -1,6 +1,6 @@
 """The error of everything that reads COLMAP models."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class ColmapError(InputError):

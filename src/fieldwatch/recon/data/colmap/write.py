@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from fieldwatch.base import output_names, output_path, whole_file
+from fieldwatch.files import output_names, output_path, whole_file
 from fieldwatch.recon.data.colmap.binary import write_cameras, write_images, write_points
 from fieldwatch.recon.data.photos import PhotoSet
 from fieldwatch.recon.geometry import Camera, Lens, matrix_to_quaternion

@@ -1,6 +1,6 @@
 """The error of everything that reads and writes splats."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class SplatFolderError(InputError):

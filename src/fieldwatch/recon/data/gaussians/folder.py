@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fieldwatch.base import output_path, write_file
+from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.data.gaussians.cloud import GaussianCloud
 from fieldwatch.recon.data.gaussians.error import SplatFolderError
 from fieldwatch.recon.data.gaussians.files import read_gaussian_ply, write_gaussian_ply

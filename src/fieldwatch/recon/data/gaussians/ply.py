@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import whole_file
+from fieldwatch.files import whole_file
 from fieldwatch.recon.data.git_lfs import pointer_text
 from fieldwatch.recon.formats import PlyError, PlyReader, Table, write_ply
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from fieldwatch.base import ArrayFileError, read_npz, read_npz_headers
+from fieldwatch.files import ArrayFileError, read_npz, read_npz_headers
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.geometry import Camera
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import ArrayFileError, UndecodableError, decoding, read_npy, write_file
+from fieldwatch.files import ArrayFileError, UndecodableError, decoding, read_npy, write_file
 from fieldwatch.recon.data.git_lfs import pointer_text
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 

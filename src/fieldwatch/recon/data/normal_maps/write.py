@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import output_path, whole_file
+from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data.normal_maps.cameras_file import camera_matrices
 from fieldwatch.recon.data.normal_maps.folder import CAMERAS, DEPTH
 from fieldwatch.recon.data.normal_maps.layout import MESH

@@ -1,6 +1,6 @@
 """The error of everything that reads photos."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class PhotoError(InputError):

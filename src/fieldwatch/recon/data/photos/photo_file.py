@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from fieldwatch.base import UndecodableError, decoding
+from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.data.git_lfs import pointer_text
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.photo import Picture

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data.photos import PhotoSet, every_nth
 from fieldwatch.recon.data.solids.scene import BEFORE_A_WALL, SolidScene
 from fieldwatch.recon.geometry import Camera, look_at, ring

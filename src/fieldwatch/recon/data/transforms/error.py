@@ -1,6 +1,6 @@
 """The error of everything that reads transforms.json."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class TransformsError(InputError):

@@ -7,8 +7,9 @@ from typing import Unpack
 
 import torch
 
-from fieldwatch import MicroBatches, Outcome, Run, RunChoices
-from fieldwatch.base import output_path
+from fieldwatch import MicroBatches, Run
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig

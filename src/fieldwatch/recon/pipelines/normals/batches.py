@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 

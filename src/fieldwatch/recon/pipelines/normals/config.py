@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
+from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
-from fieldwatch.record.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
-from fieldwatch.run import Device
 
 PoseStart = Literal["dataset", "noisy", "ring"]
 """Where poses come from: the data, the data with noise on them, or a ring around the object that knows none of them."""

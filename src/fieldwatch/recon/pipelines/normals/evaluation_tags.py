@@ -1,7 +1,7 @@
 """Tags of an evaluation, and their charts: normals and silhouettes, the mesh, the poses."""
 
-from fieldwatch.record import Better, Metric
-from fieldwatch.record.charts import Chart
+from fieldwatch import Chart, Metric
+from fieldwatch.pipeline import Better
 
 
 def _metric(name: str, unit: str, meaning: str, better: Better = "none", expected: str = "") -> Metric:

@@ -11,7 +11,7 @@ from scipy import ndimage
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.losses import depth_scale
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered

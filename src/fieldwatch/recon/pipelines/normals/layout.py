@@ -1,8 +1,9 @@
 """The dashboard of a normals run: what to look at first, in that order."""
 
+from fieldwatch import Chart, Layout, Tab
+from fieldwatch.pipeline import MEMORY_TAB
 from fieldwatch.recon.pipelines.normals.evaluation_tags import EVALUATION_CHARTS, MESH_CHARTS, POSE_CHARTS
 from fieldwatch.recon.pipelines.normals.recovery_tags import RECOVERY_CHARTS, SAMPLING_CHARTS
-from fieldwatch.record.charts import MEMORY_TAB, Chart, Layout, Tab
 
 _OVERVIEW = (
     Chart.of("Total loss", "Loss/total"),

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from fieldwatch.base import whole_file
+from fieldwatch.files import whole_file
 from fieldwatch.recon.mesh import error_ramp
 from fieldwatch.recon.pipelines.normals.view_errors import Sight
 

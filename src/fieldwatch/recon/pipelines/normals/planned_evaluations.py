@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fieldwatch import MicroBatches, Run, Step
-from fieldwatch.base import output_names, output_path
+from fieldwatch.files import output_names, output_path
 from fieldwatch.recon.mesh import write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import LEAST, LEAST_BLOCK, Evaluation, evaluate_surface, pose_errors

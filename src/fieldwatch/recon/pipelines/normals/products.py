@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from fieldwatch.base import output_path, spreadsheet_cell, whole_file
+from fieldwatch.files import output_path, spreadsheet_cell, whole_file
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.mesh import MeshPainter, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig

@@ -4,8 +4,8 @@ Who records them: the loop's instruments all of `Statistics/` but the field's ra
 then); `Recovery` the field's range at every 100th step, and `Recovery/` in every step.
 """
 
-from fieldwatch.record import Better, Metric
-from fieldwatch.record.charts import Chart
+from fieldwatch import Chart, Metric
+from fieldwatch.pipeline import Better
 
 
 def _metric(name: str, unit: str, meaning: str, better: Better = "none", expected: str = "") -> Metric:

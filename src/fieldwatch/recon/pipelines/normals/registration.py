@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float32, Float64
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data import NormalView, scaled_normal_view
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.config import RenderOptions

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float32, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError, output_path, whole_file
+from fieldwatch import InputError
+from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data import NormalSet, NormalView, read_mask_file, read_normal_file, write_normal_maps
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.pictures import (

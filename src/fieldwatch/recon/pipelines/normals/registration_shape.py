@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float64, Int64
 from scipy import ndimage
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.surface import find_surface

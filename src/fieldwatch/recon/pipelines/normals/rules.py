@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fieldwatch.health import GENERAL, LOOKBACK, Finding, HealthRule, Severity, first_held, on_steps, spans, threshold
-from fieldwatch.health.rules import memory
-from fieldwatch.record import History
+from fieldwatch import GENERAL, Finding, History
+from fieldwatch.rules import LOOKBACK, HealthRule, Severity, first_held, memory, on_steps, spans, threshold
 
 _NEUS = "https://arxiv.org/abs/2106.10689"
 """NeuS, Wang et al. 2021."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 TERMS = ("normal", "depth", "mask", "eikonal", "point_cloud", "surface", "consistency")
 """Every term, in the order they are added; fields of `Stage`."""

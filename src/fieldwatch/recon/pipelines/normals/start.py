@@ -10,20 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from fieldwatch import (
-    TOOLKIT,
-    ConfigMismatch,
-    Declared,
-    Outputs,
-    Ranks,
-    Retention,
-    Run,
-    RunChoices,
-    Saving,
-    choose_device,
-    run_options,
-)
-from fieldwatch.base import InputError
+from fieldwatch import TOOLKIT, ConfigMismatch, Declared, InputError, Outputs, Ranks, Retention, Run, Saving
+from fieldwatch.pipeline import RunChoices, choose_device, holds_run, read_manifest, run_options
 from fieldwatch.recon.data import (
     NormalSet,
     NormalView,
@@ -44,7 +32,6 @@ from fieldwatch.recon.pipelines.normals.scene import Scene
 from fieldwatch.recon.pipelines.normals.schedule import Plan
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.recon.render import native_available
-from fieldwatch.record import holds_run, read_manifest
 
 TRUTH_CELLS = 128
 """Cells along an edge of the box that the built-in object's true mesh is made in; its vertices lie on the surface."""

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointSelector, StoredStateError, load_item
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.recon.pipelines.normals.scene import Scene
 from fieldwatch.recon.pipelines.normals.start import prepare_scene
-from fieldwatch.record.config import config_of_run
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

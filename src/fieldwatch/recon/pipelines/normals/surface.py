@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.mesh import Triangles, implicit_surface
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.scene import Scene

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import InputError, output_path, read_npy, whole_file
+from fieldwatch import InputError
+from fieldwatch.files import output_path, read_npy, whole_file
 from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, turns
 
 FOLDER = "poses"

@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import MicroBatches, Outcome, Run, RunChoices, Shuffled, Terms, read_history
-from fieldwatch.base import output_path
+from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import Lpips, find_lpips, flatness_error, opacity_entropy
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
 from fieldwatch.recon.pipelines.splats.beginning import first_model
@@ -127,7 +128,7 @@ def train_splats(  # noqa: C901, PLR0915  the whole loop and the objective, to b
         psnr = step_psnr(rendered, view)
         return ViewOutput(terms=terms, sample_loss=losses, camera=view.camera, psnr=psnr, on_screen=on_screen)
 
-    with neighbourhood, run, scene.drawing(order, views, run.ranks.share(views).drawn) as next_batch:
+    with neighbourhood, run, scene.drawing(order, views, run.ranks.shard_of(views).padded) as next_batch:
         state = {"changes": densification, "order": order, "neighbours": neighbourhood, "instruments": instruments}
         state |= {"micro_batches": micro_batches, "evaluation_batches": evaluation_batches}
         data = {"photos": scene.photos, "neighbours": neighbourhood}
@@ -138,13 +139,13 @@ def train_splats(  # noqa: C901, PLR0915  the whole loop and the objective, to b
                 evaluation = evaluate_at(plan.first)
             with step.span("data"), run.stop_point.waiting():
                 batch = next_batch()
-                share = step.share(views)
+                shard = step.shard_of(views)
             # zero_grad, forward, backward; in more bands after an out-of-memory error
             outputs = step.backward(objective, batch, split=split, samples=batch.names)
 
             # densification statistics: view-space gradients of the visible Gaussians, over all views and ranks
             summary = StepSummary.of(outputs, densification.new_statistics(step.index))
-            summary = summary.over_ranks(run.ranks, share.weight, len(gaussians))
+            summary = summary.over_ranks(run.ranks, shard.weight, len(gaussians))
             densification.add(summary.statistics)
             rate = learning.set_rates(step.index, batch.places, summary.visible)
             with step.span("optimizer"):

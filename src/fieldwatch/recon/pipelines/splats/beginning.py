@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import near_cameras
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig, growth_cap, prune_below

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from fieldwatch.base import whole_file
+from fieldwatch.files import whole_file
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import MAX_DEGREE, harmonics_count
 from fieldwatch.recon.pipelines.splats.model import SplatModel

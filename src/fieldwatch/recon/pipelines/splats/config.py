@@ -4,10 +4,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
+from fieldwatch.pipeline import (
+    AT_LEAST_ONE,
+    FINITE_WEIGHT,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Device,
+    refuse_out_of_bounds,
+)
 from fieldwatch.recon.losses import BetaMode
-from fieldwatch.record.config import AT_LEAST_ONE, FINITE_WEIGHT, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
-from fieldwatch.run import Device
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
 """Which terms draw the Gaussians to a surface: see `fieldwatch.recon.pipelines.splats.schedule`."""

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch import preserve_random_state
-from fieldwatch.base import InputError
+from fieldwatch import InputError, preserve_random_state
 from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.exposure import cross_fitted, exposed
 from fieldwatch.recon.pipelines.splats.model import SplatModel

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.render import VisibleAdam
 
 RIDGE = 1e-3

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data import Photo, PhotoSet
 from fieldwatch.recon.geometry import Camera, transform_points
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import colours_to_constant, harmonics_count, normalized_quaternions
 from fieldwatch.recon.pipelines.splats.moments import repoint

@@ -1,6 +1,7 @@
 """The dashboard of a splats run: what to look at first, in that order."""
 
-from fieldwatch.record.charts import MEMORY_TAB, Chart, Layout, Tab
+from fieldwatch import Chart, Layout, Tab
+from fieldwatch.pipeline import MEMORY_TAB
 
 _OVERVIEW = (
     Chart.of("PSNR: training photo and held-out photos", "Train/PSNR", "Test/psnr"),

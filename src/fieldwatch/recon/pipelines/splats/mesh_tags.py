@@ -1,6 +1,7 @@
 """Tags of the mesh that `--extract-test-meshes` makes at every evaluation: those of SuGaR's mesh quality tool."""
 
-from fieldwatch.record import Better, Metric
+from fieldwatch import Metric
+from fieldwatch.pipeline import Better
 
 
 def _metric(name: str, unit: str, meaning: str, better: Better = "none", expected: str = "") -> Metric:

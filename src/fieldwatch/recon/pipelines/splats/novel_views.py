@@ -9,7 +9,8 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import InputError, output_path, whole_file
+from fieldwatch import InputError
+from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from fieldwatch.base import output_names, output_path
+from fieldwatch.files import output_names, output_path
 from fieldwatch.recon.data import open_splat_folder, write_gaussian_ply, write_point_ply, write_splat_folder
 from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.render import VisibleAdam
 

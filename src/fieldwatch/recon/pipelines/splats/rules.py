@@ -8,20 +8,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health import (
-    GENERAL,
-    Finding,
+from fieldwatch import GENERAL, Finding, History
+from fieldwatch.rules import (
     HealthRule,
     Severity,
     Span,
     excused,
     first_held,
+    forecast,
     phases,
+    quality,
     spans,
     threshold,
 )
-from fieldwatch.health.rules import forecast, quality
-from fieldwatch.record import History
 
 _KERBL = "https://arxiv.org/abs/2308.04079"
 """3D Gaussian Splatting, Kerbl et al. 2023."""

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fieldwatch import Phase, Window
-from fieldwatch.base import InputError
+from fieldwatch import InputError, Phase, Window
 from fieldwatch.recon.pipelines.splats.config import Regularization, SplatsConfig, prune_below
 from fieldwatch.recon.pipelines.splats.growth import GrowthSchedule
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 
 from fieldwatch import Run
-from fieldwatch.base import output_path, spreadsheet_cell, whole_file
+from fieldwatch.files import output_path, spreadsheet_cell, whole_file
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.pictures import COMPARED, Picture, as_picture, error_picture, sheet, strip
 from fieldwatch.recon.pipelines.splats.scene import Scene

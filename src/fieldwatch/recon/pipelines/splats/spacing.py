@@ -5,7 +5,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.geometry import nearest_neighbours
 
 Spacing = Literal["mean", "least"]

@@ -7,8 +7,20 @@ from typing import Any, Unpack
 
 import torch
 
-from fieldwatch import ConfigMismatch, Declared, Guard, Outputs, Retention, Rollback, Run, Saving, run_options
-from fieldwatch.base import InputError
+from fieldwatch import (
+    TOOLKIT,
+    ConfigMismatch,
+    Declared,
+    Guard,
+    InputError,
+    Outputs,
+    Ranks,
+    Retention,
+    Rollback,
+    Run,
+    Saving,
+)
+from fieldwatch.pipeline import RunChoices, choose_device, holds_run, read_manifest, run_options
 from fieldwatch.recon.data import (
     PhotoOptions,
     PhotoSet,
@@ -29,8 +41,6 @@ from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.recon.render import native_available
-from fieldwatch.record import TOOLKIT, holds_run, read_manifest
-from fieldwatch.run import Ranks, RunChoices, choose_device
 
 BUILT_IN = "built-in"
 """What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""

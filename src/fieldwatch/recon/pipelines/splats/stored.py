@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointSelector, StoredStateError, load_item, stored_item
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item, stored_item
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import NAMES, Gaussians, Rows
@@ -16,8 +16,6 @@ from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import left_out_by, prepare_scene
-from fieldwatch.record.config import config_of_run
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

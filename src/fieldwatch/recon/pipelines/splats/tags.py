@@ -5,8 +5,9 @@
 
 from collections.abc import Iterator
 
+from fieldwatch import Catalogue, Metric
+from fieldwatch.pipeline import Better
 from fieldwatch.recon.pipelines.splats.mesh_tags import MESH
-from fieldwatch.record import Better, Catalogue, Metric
 
 ACTIVE = 0.01
 """Opacity above which a Gaussian counts as active."""

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fieldwatch import MicroBatches, Outcome, Run, RunChoices, Shuffled, Step, StepOutput
+from fieldwatch import MicroBatches, Run, Shuffled, Step, StepOutput
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import Evaluation, evaluate
 from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model
@@ -88,7 +89,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
             pieces = partial(load, run, scene, model)
             # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
             step.backward(
-                objective, step.own(batch), split=pieces, samples=names, attribute_every=config.attribute_every
+                objective, step.shard(batch), split=pieces, samples=names, attribute_every=config.attribute_every
             )
             with step.span("optimizer"):
                 step.update(optimizer, clip=config.clip_norm)

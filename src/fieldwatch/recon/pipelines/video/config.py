@@ -1,22 +1,13 @@
 """Everything a video run depends on, in one frozen value."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fieldwatch.pipeline import AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.video.models import ModelName, ModelOptions
-from fieldwatch.record.config import Bounds, refuse_out_of_bounds
-from fieldwatch.run import Device
 
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
 _NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")
-_BOUNDS: tuple[Bounds, ...] = (
-    ("at least 1", lambda value: value >= 1, _COUNTS),
-    ("0 or more", lambda value: value >= 0, _NATURALS),
-    ("a finite weight, 0 or more", lambda value: 0 <= value < math.inf, ("clip_loss_weight", "between_weight")),
-    ("a finite number above 0", lambda value: 0 < value < math.inf, ("lr", "pixel_weight", "clip_norm")),
-    ("a decay from 0 up to (not including) 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +99,14 @@ class VideoConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        refuse_out_of_bounds(self, *_BOUNDS)
+        refuse_out_of_bounds(
+            self,
+            (*AT_LEAST_ONE, _COUNTS),
+            (*NOT_NEGATIVE, _NATURALS),
+            (*FINITE_WEIGHT, ("clip_loss_weight", "between_weight")),
+            (*POSITIVE, ("lr", "pixel_weight", "clip_norm")),
+            ("a decay from 0 up to (not including) 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
+        )
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 DIM = 512
 _SIDE = 64  # patches are measured at 64 x 64, whatever their size

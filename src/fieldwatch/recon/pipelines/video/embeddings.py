@@ -18,7 +18,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError, write_file
+from fieldwatch import InputError
+from fieldwatch.files import write_file
 from fieldwatch.recon.pipelines.video.split import Label
 
 LEAST_GAIN = 1e-3

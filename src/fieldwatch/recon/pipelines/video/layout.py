@@ -1,7 +1,8 @@
 """The dashboard of a video run: six tabs for the tags of the dual-head HNeRV code, and memory."""
 
+from fieldwatch import Chart, Layout, Margin, Tab
+from fieldwatch.pipeline import MEMORY_TAB
 from fieldwatch.recon.pipelines.video.tags import DUAL_HEAD_METRICS
-from fieldwatch.record.charts import MEMORY_TAB, Chart, Layout, Margin, Tab
 
 
 def _under(prefix: str) -> tuple[str, ...]:

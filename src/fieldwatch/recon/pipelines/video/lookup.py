@@ -7,7 +7,7 @@ from pathlib import Path
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.playback import Playback
 from fieldwatch.recon.pipelines.video.search import Agreement, Hit, search_sheet

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fieldwatch.base import InputError, write_file
+from fieldwatch import InputError
+from fieldwatch.files import write_file
+from fieldwatch.pipeline import choose_device
 from fieldwatch.recon.data import PatchGrid
 from fieldwatch.recon.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild
 from fieldwatch.recon.pipelines.video.models import Geometry, Prediction, Query, VideoModel
@@ -21,7 +23,6 @@ from fieldwatch.recon.pipelines.video.search import PatchIndex
 from fieldwatch.recon.pipelines.video.split import Label, split_frames
 from fieldwatch.recon.pipelines.video.stored import StoredRun
 from fieldwatch.recon.pipelines.video.strips import as_bytes, as_picture
-from fieldwatch.run import choose_device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
-from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch import InputError
+from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.pipelines.video.bitstream import (
     CodecOptions,
     Written,

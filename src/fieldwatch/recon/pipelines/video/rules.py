@@ -6,9 +6,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from fieldwatch.health import GENERAL, Finding, HealthRule, Severity, Span, first_held, on_steps, spans, threshold
-from fieldwatch.health.rules import gradients, losses, memory, parameters, quality
-from fieldwatch.record import History
+from fieldwatch import GENERAL, Finding, History
+from fieldwatch.rules import (
+    HealthRule,
+    Severity,
+    Span,
+    first_held,
+    gradients,
+    losses,
+    memory,
+    on_steps,
+    parameters,
+    quality,
+    spans,
+    threshold,
+)
 
 _EPOCH_LOSS = "Train/Loss/total_loss"
 _EPOCH_NORM = "Train/Gradients/total_norm"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 _FORMS = "cosine_<up>_<pow>_<min> or hybrid_<up>_<uppow>_<downpow>_<min>_<final>"
 

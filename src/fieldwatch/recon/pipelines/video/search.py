@@ -15,7 +15,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError, whole_file
+from fieldwatch import InputError
+from fieldwatch.files import whole_file
 from fieldwatch.recon.pipelines.video.split import Label
 
 Source = Literal["predicted", "target"]

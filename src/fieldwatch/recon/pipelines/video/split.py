@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 Label = Literal["train", "val", "unused"]
 

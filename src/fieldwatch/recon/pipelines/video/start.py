@@ -9,8 +9,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch import Declared, Guard, Outputs, Phase, Retention, Rollback, Run, Saving, Window, run_options
-from fieldwatch.base import InputError
+from fieldwatch import (
+    TOOLKIT,
+    Declared,
+    Guard,
+    InputError,
+    Outputs,
+    Phase,
+    Ranks,
+    Retention,
+    Rollback,
+    Run,
+    Saving,
+    Window,
+)
+from fieldwatch.pipeline import RunChoices, choose_device, run_options
 from fieldwatch.recon.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.recon.losses import pixel_loss
 from fieldwatch.recon.pipelines.video.baselines import embedding_baselines, reference_psnr
@@ -25,8 +38,6 @@ from fieldwatch.recon.pipelines.video.split import FrameSplit, split_frames
 from fieldwatch.recon.pipelines.video.strips import as_bytes
 from fieldwatch.recon.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.recon.pipelines.video.teacher import Teacher, find_teacher, targets
-from fieldwatch.record import TOOLKIT
-from fieldwatch.run import Ranks, RunChoices, choose_device
 
 ROLLBACK = Rollback()
 """When a run goes back: no healthy one of the presets comes near it."""

@@ -3,18 +3,14 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fieldwatch import Checkpoints, Retention
-from fieldwatch.base import InputError
-from fieldwatch.checkpoint import CheckpointSelector, StoredStateError, load_item
+from fieldwatch import Checkpoints, InputError, Retention
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item, read_manifest
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.models import VideoModel, build_model
 from fieldwatch.recon.pipelines.video.scene import Scene
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
-from fieldwatch.record import read_manifest
-from fieldwatch.record.config import config_of_run
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import output_path, write_file
+from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.data import PatchGrid
 from fieldwatch.recon.pipelines.video.models import Geometry, Prediction, Query, Unit
 from fieldwatch.recon.pipelines.video.quality import psnr, ssim

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from fieldwatch.record import Better, Catalogue, Metric
+from fieldwatch import Catalogue, Metric
+from fieldwatch.pipeline import Better
 
 _SETS = {"train": "training", "val": "held-out"}
 

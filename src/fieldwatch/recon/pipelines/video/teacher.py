@@ -15,7 +15,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.base import InputError, read_npy, write_file
+from fieldwatch import InputError
+from fieldwatch.files import read_npy, write_file
 from fieldwatch.recon.data import Clip, PatchGrid
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class SampleBudget:

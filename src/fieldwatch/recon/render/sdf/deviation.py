@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 _EXPONENT = 10.0  # of s = exp(10 v), as in NeuS: v is learned at the rate of the other parameters
 

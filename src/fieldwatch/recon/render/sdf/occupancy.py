@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.gradients import DistanceField
 from fieldwatch.recon.render.sdf.marching import Maps, maps_of, march

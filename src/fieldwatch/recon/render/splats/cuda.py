@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.base import MissingPackageError
+from fieldwatch import InputError
 from fieldwatch.recon.render.splats.harmonics import spherical_harmonics
 from fieldwatch.recon.render.splats.projection import project
 from fieldwatch.recon.render.splats.stages import THRESHOLD, Blended, Options, Projected, Stages
@@ -20,7 +20,7 @@ def _gsplat() -> ModuleType:
     try:
         import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional: it needs CUDA
     except ImportError as error:
-        raise MissingPackageError(
+        raise InputError(
             "splats on CUDA are drawn by gsplat, which is not installed: pip install 'fieldwatch[gpu]', or move the "
             "Gaussians to the CPU, or pass backend='reference'"
         ) from error

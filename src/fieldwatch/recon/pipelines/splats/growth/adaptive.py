@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.geometry import quaternion_to_matrix
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, Rows, refuse_not_finite
 from fieldwatch.recon.pipelines.splats.growth.pruning import oversized, transparent

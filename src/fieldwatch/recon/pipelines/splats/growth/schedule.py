@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

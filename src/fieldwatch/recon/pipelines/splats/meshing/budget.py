@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import psutil
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 GIBIBYTE = 1 << 30
 _LEAST = 128 << 20

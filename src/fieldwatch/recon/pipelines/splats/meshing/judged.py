@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.mesh import gaussian_fit, mesh_quality
 from fieldwatch.recon.pipelines.splats.meshing.extract import extract_mesh
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions

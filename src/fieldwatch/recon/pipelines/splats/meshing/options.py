@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 Method = Literal["poisson", "open3d", "tsdf", "density"]
 Point = tuple[float, float, float]

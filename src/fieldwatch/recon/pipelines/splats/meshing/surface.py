@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.geometry import nearest_neighbours
 from fieldwatch.recon.losses import Ellipsoids
 from fieldwatch.recon.mesh import OrientedPoints

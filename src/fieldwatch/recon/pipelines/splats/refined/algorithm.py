@@ -7,16 +7,9 @@ from typing import Unpack
 
 import torch
 
-from fieldwatch import (
-    MicroBatches,
-    Outcome,
-    Run,
-    RunChoices,
-    Shuffled,
-    Terms,
-    read_history,
-)
-from fieldwatch.base import output_path
+from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
+from fieldwatch.files import output_path
+from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, RENAMED_ITEMS, evaluate_and_show
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views

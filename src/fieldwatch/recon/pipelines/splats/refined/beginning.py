@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from fieldwatch.base import InputError
-from fieldwatch.checkpoint import CheckpointSelector
+from fieldwatch import InputError, Ranks
+from fieldwatch.pipeline import CheckpointSelector, choose_device
 from fieldwatch.recon.geometry import colours_to_constant, harmonics_count
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
@@ -24,7 +24,6 @@ from fieldwatch.recon.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.recon.render import View
-from fieldwatch.run import Ranks, choose_device
 
 Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
 """Harmonics of degree 0, and those above."""

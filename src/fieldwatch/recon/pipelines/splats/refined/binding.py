@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import normalized_quaternions
 from fieldwatch.recon.pipelines.splats.gaussians import Rows, refuse_not_finite

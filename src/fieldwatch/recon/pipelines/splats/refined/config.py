@@ -4,11 +4,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
+from fieldwatch.pipeline import (
+    AT_LEAST_ONE,
+    FINITE_WEIGHT,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Device,
+    refuse_out_of_bounds,
+)
 from fieldwatch.recon.pipelines.splats.refined.binding import FirstSize
 from fieldwatch.recon.pipelines.splats.refined.pattern import PerTriangle
-from fieldwatch.record.config import AT_LEAST_ONE, FINITE_WEIGHT, FRACTION, NOT_NEGATIVE, POSITIVE, refuse_out_of_bounds
-from fieldwatch.run import Device
 
 FirstColours = Literal["gaussians", "vertices", "grey"]
 

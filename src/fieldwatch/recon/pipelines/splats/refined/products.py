@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from fieldwatch.base import output_path, whole_file
+from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data import write_gaussian_ply
 from fieldwatch.recon.geometry import MAX_DEGREE, constant_to_colours, harmonics_count
 from fieldwatch.recon.mesh import Triangles, write_mesh

@@ -4,23 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from fieldwatch import (
-    TOOLKIT,
-    ConfigMismatch,
-    Declared,
-    Outputs,
-    Retention,
-    Run,
-    RunChoices,
-    Saving,
-    run_options,
-)
+from fieldwatch import TOOLKIT, ConfigMismatch, Declared, Outputs, Retention, Run, Saving
+from fieldwatch.pipeline import RunChoices, holds_run, plain_values, read_manifest, run_options
 from fieldwatch.recon.pipelines.splats.refined.beginning import Refinement
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
-from fieldwatch.record import holds_run, read_manifest
-from fieldwatch.record.config import plain_values
 
 REFINED_PIPELINE = "refined"
 """What run.json of a refinement says as `about.pipeline`."""

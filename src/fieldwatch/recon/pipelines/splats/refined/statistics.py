@@ -6,11 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch import Catalogue, Chart, Layout, Metric, Tab
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
 from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.record import Catalogue, Metric
-from fieldwatch.record.charts import Chart, Layout, Tab
 
 REFINE_METRICS = Catalogue(
     (

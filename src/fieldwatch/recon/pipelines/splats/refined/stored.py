@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.checkpoint import CheckpointSelector, StoredStateError, load_item, stored_item
+from fieldwatch.pipeline import (
+    CheckpointSelector,
+    Device,
+    StoredStateError,
+    config_from_plain,
+    config_of_run,
+    load_item,
+    read_manifest,
+    stored_item,
+)
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -17,9 +26,6 @@ from fieldwatch.recon.pipelines.splats.refined.start import REFINED_PIPELINE
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import prepare_scene
 from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
-from fieldwatch.record import read_manifest
-from fieldwatch.record.config import config_from_plain, config_of_run
-from fieldwatch.run import Device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

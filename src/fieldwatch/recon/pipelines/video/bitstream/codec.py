@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .container import BitstreamError, Sections, SectionSizes, read_sections, write_sections
 from .entropy import SymbolReader, SymbolWriter

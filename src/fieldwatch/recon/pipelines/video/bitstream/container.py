@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.base import InputError, write_file
+from fieldwatch import InputError
+from fieldwatch.files import write_file
 
 MAGIC = b"FWVIDEO\n"
 LAYOUT = 1

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 from fieldwatch.recon.pipelines.video.models import (
     Geometry,
     ModelOptions,

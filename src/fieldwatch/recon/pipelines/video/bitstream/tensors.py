@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .entropy import Prior, SymbolReader, SymbolWriter, code_length, fit_priors
 from .quantise import Quantised, quantise, zero_points

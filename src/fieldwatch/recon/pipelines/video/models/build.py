@@ -1,6 +1,6 @@
 """One door to the four video models."""
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .dual import DualHead
 from .grid import GridVideo

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 
 class ChannelNorm(nn.Module):

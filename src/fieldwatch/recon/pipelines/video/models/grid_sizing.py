@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .interface import Geometry
 from .options import ModelOptions

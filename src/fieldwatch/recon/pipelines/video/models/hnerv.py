@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .blocks import OutputMap, build_decoder, clip_head
 from .encoder import Encoder, embedding_channels

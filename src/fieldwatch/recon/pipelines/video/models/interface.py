@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 Unit = Literal["patch", "frame"]
 ModelName = Literal["grid", "dual", "hnerv", "nerv"]

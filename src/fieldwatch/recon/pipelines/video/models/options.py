@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 NORMS = ("none", "bn", "in")
 ACTIVATIONS = ("relu", "leaky", "leaky01", "relu6", "gelu", "sin", "swish", "softplus", "hardswish")

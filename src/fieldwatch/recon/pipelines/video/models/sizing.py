@@ -3,7 +3,7 @@
 import math
 from itertools import combinations_with_replacement
 
-from fieldwatch.base import InputError
+from fieldwatch import InputError
 
 from .options import ModelOptions
 

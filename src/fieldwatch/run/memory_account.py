@@ -15,7 +15,7 @@ LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class MemoryAccount:
     """Where the bytes of one step were.
 
     Attributes:
@@ -40,10 +40,10 @@ class Account:
     @property
     def categories(self) -> dict[str, int]:
         """Bytes by category: what each kind of owner holds, the most that was saved for backward, and nobody's rest."""
-        found = {**self.census.by_kind(), "other": self.census.remainder}
+        categories = {**self.census.by_kind(), "other": self.census.remainder}
         if self.saved_at_peak is not None:
-            found["activations"] = sum(self.saved_at_peak.values())
-        return found
+            categories["activations"] = sum(self.saved_at_peak.values())
+        return categories
 
     @property
     def idle_percent(self) -> float:
@@ -66,12 +66,13 @@ class Account:
 
     def tags(self, profile: Profile) -> dict[str, float]:
         """Every tag of the account, in MiB (counts and percent aside)."""
-        census, root = self.census, profile.names
+        census = self.census
+        prefix = profile.names
         large = census.large(profile.large_mb * MB)
         sizes = {
             **{f"Tensor_Category/{name}": size for name, size in self.categories.items()},
             **{f"Tensor_DType/{name}": size for name, size in census.by_dtype().items()},
-            "Large_Tensors/total": sum(held.nbytes for held in large),
+            "Large_Tensors/total": sum(tensor.nbytes for tensor in large),
             **{f"Component/{name}": size for name, size in census.by_component().items()},
             **{f"Peak/{name}": size for name, size in self.peaks.items()},
             **{f"Fragmentation/{name}": size for name, size in self.fragmentation.parts().items()},
@@ -82,8 +83,8 @@ class Account:
             "Tensor_Count/total": float(len(census.owned_entries) + len(census.saved)),
             "fragmentation_percent": self.idle_percent,
         }
-        return {f"{root}/{name}_MB": size / MB for name, size in sizes.items()} | {
-            f"{root}/{name}": value for name, value in counts.items()
+        return {f"{prefix}/{name}_MB": size / MB for name, size in sizes.items()} | {
+            f"{prefix}/{name}": value for name, value in counts.items()
         }
 
     def line(self, profile: Profile) -> dict[str, Any]:
@@ -115,6 +116,7 @@ class Account:
             large_count=len(large),
             large_threshold=profile.large_mb,
             largest=tuple(
-                LargeTensor(size=held.nbytes / MB, shape=str(held.shape), dtype=held.dtype) for held in large[:LISTED]
+                LargeTensor(size=tensor.nbytes / MB, shape=str(tensor.shape), dtype=tensor.dtype)
+                for tensor in large[:LISTED]
             ),
         )

@@ -1,12 +1,12 @@
 import pytest
 
-from fieldwatch.run.capture import CAPTURED, Capture
+from fieldwatch.run.nsight_capture import CAPTURED_STEPS, NsightCapture
 
 
 def switched(environment, steps=100, found_at=None):
     """The steps at whose beginning and end the profiler was switched."""
     now, seen = {"step": 0}, []
-    capture = Capture(
+    capture = NsightCapture(
         lambda: found_at is not None and now["step"] >= found_at,
         environment=environment,
         switch=lambda on: seen.append((on, now["step"])),
@@ -32,7 +32,7 @@ def test_a_range_that_the_run_does_not_reach_the_end_of_is_closed():
 
 
 def test_a_finding_starts_one_range():
-    assert switched({"FIELDWATCH_PROFILE_ON_FINDING": "1"}, found_at=30) == [(True, 30), (False, 29 + CAPTURED)]
+    assert switched({"FIELDWATCH_PROFILE_ON_FINDING": "1"}, found_at=30) == [(True, 30), (False, 29 + CAPTURED_STEPS)]
 
 
 @pytest.mark.parametrize("wrong", ["10", "12:10", "a:b", "1:2:3", "-1:3"])

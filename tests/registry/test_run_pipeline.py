@@ -7,7 +7,7 @@ from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import GENERAL
 from fieldwatch.recon.pipelines.splats import SPLATS_RULES
 from fieldwatch.record import Manifest, NotARun
-from fieldwatch.registry import owner_name, owner_of, population_of
+from fieldwatch.registry import pipeline_name_of, pipeline_of, population_of
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def run_of(tmp_path):
 
 def test_a_run_belongs_to_the_pipeline_it_names(run_of):
     folder = run_of(pipeline="splats")
-    assert owner_name(folder) == owner_of(folder).name == "splats"
-    assert owner_of(folder, "rank").rank
+    assert pipeline_name_of(folder) == pipeline_of(folder).name == "splats"
+    assert pipeline_of(folder, "rank").rank
     assert population_of(folder) == "Gaussians"
     assert rules_of_run(folder) == SPLATS_RULES
 
@@ -32,26 +32,26 @@ def test_a_run_belongs_to_the_pipeline_it_names(run_of):
 @pytest.mark.parametrize("about", [{}, {"pipeline": None}, {"pipeline": ["video"]}])
 def test_a_loop_of_ones_own_belongs_to_none(run_of, about):
     folder = run_of(**about)
-    assert owner_name(folder) is None
+    assert pipeline_name_of(folder) is None
     assert rules_of_run(folder) == GENERAL
     assert population_of(folder) == "primitives"
     with pytest.raises(InputError, match="own"):
-        owner_of(folder)
+        pipeline_of(folder)
 
 
 def test_a_pipeline_that_is_not_installed_is_named_with_those_that_are(run_of):
     folder = run_of(pipeline="hair")
     assert rules_of_run(folder) == GENERAL
     with pytest.raises(InputError, match=r"hair.*splats"):
-        owner_of(folder)
+        pipeline_of(folder)
 
 
 def test_a_pipeline_that_cannot_do_it_is_refused_with_those_that_can(run_of):
     with pytest.raises(InputError, match=r"run of video.*rank: normals, splats"):
-        owner_of(run_of(pipeline="video"), "rank")
+        pipeline_of(run_of(pipeline="video"), "rank")
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    for asked in (owner_name, owner_of, population_of, rules_of_run):
+    for asked in (pipeline_name_of, pipeline_of, population_of, rules_of_run):
         with pytest.raises(NotARun):
             asked(tmp_path)

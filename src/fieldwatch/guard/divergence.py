@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Trouble(NamedTuple):
+class TrainingDivergence(NamedTuple):
     """Why a run cannot go on as it is.
 
     Attributes:
         first: first bad step; the state before it is taken for good.
         last: last step whose batch is suspected; one less than ``first`` where no batch is.
-        seen: the step whose row told.
-        cause: what was seen, in words.
+        noticed_at: the step whose row revealed it.
+        cause: what was observed, as text.
     """
 
     first: int
     last: int
-    seen: int
+    noticed_at: int
     cause: str
 
 
@@ -35,10 +35,10 @@ class Rollback:
         patience: this many high steps in a row are divergence; a shorter jump is left to come back by itself.
         surge: a gradient norm this many times its usual value is divergence at once.
         margin: steps before the first and after the last bad one that are skipped too. The checkpoint gone back to
-            lies before all of them, so that a state from just before the trouble was noticed is not trusted.
+            lies before all of them, so that a state from just before the divergence was noticed is not trusted.
         at_most: times in a row that the run goes back; each time the skipped stretch is about twice as long. Then it
             stops with ``Diverged``.
-        settled: good steps after a trouble, after which the count begins anew.
+        settled: good steps after a divergence, after which the count begins anew.
         skip: stretches of steps, first and last, whose updates are skipped from the start: repeats a run that went
             back, whose events ``rolled_back`` name them.
 
@@ -65,7 +65,7 @@ class Rollback:
                 raise ValueError(f"Rollback(skip=...) has ({first}, {last}): wanted first and last step, first <= last")
 
     def skipped(self, span: tuple[int, int], tries: int) -> tuple[int, int]:
-        """The stretch to skip for a trouble, first and last step; empty (last < first) where no batch is suspected.
+        """The stretch to skip for a divergence, first and last step; empty (last < first) where no batch is suspected.
 
         Args:
             span: first and last suspected step, of all tries.
@@ -74,6 +74,7 @@ class Rollback:
         first, last = span
         if last < first:
             return first, last
+        # Each further try adds half the stretch on either side, so that it skips about twice as much.
         wider = self.margin if not tries else max(self.margin, (last - first + 1) // 2)
         return max(first - wider, 0), last + wider
 

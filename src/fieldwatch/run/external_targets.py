@@ -23,18 +23,18 @@ _KEY_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class ExternalTargets:
     """What a run reaches outside of its folder.
 
     Attributes:
         mirror: a URL to which every checkpoint is copied; empty for none.
         sinks: names of the sinks beside TensorBoard and the log.
-        own: whether this user chose them: by a flag, or earlier, as the signature shows.
+        trusted: whether this user chose them: by a flag, or earlier, as the signature shows.
     """
 
     mirror: str = ""
     sinks: tuple[str, ...] = ()
-    own: bool = True
+    trusted: bool = True
 
     @classmethod
     def stored(cls, folder: Path) -> Self:
@@ -43,58 +43,63 @@ class Reach:
             about: Mapping[str, Any] = read_manifest(folder).about if holds_run(folder) else dict[str, Any]()
         except NotARun:  # run.json is lost, and the checkpoints that are left do not say
             return cls()
-        mirror, sinks = about.get("mirror"), about.get("sinks")
-        found = cls(
+        mirror = about.get("mirror")
+        sinks = about.get("sinks")
+        stored = cls(
             mirror=mirror if isinstance(mirror, str) else "",
             sinks=tuple(str(name) for name in cast("list[object]", sinks)) if isinstance(sinks, list) else (),
         )
-        if not (found.mirror or found.sinks):
-            return found
-        expected, signature = found._signature(), about.get("signature")
-        own = bool(expected) and isinstance(signature, str) and hmac.compare_digest(expected, signature)
-        return cls(mirror=found.mirror, sinks=found.sinks, own=own)
+        if not (stored.mirror or stored.sinks):
+            return stored
+        expected = stored._signature()
+        signature = about.get("signature")
+        # Without a key nothing can be trusted, not even an empty signature.
+        trusted = bool(expected) and isinstance(signature, str) and hmac.compare_digest(expected, signature)
+        return cls(mirror=stored.mirror, sinks=stored.sinks, trusted=trusted)
 
-    def added_to(self, about: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    def add_to_about(self, about: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What ``run.json`` says about a run, with this where there is any, signed."""
         if not (self.mirror or self.sinks):
             return about or {}
-        added: dict[str, Any] = {"mirror": self.mirror} if self.mirror else {}
-        added |= {"sinks": list(self.sinks)} if self.sinks else {}
-        return {**(about or {}), **added, "signature": self._signature()}
+        entries: dict[str, Any] = {"mirror": self.mirror} if self.mirror else {}
+        entries |= {"sinks": list(self.sinks)} if self.sinks else {}
+        return {**(about or {}), **entries, "signature": self._signature()}
 
     def _signature(self) -> str:
         """Sign with this user's key; empty where there is no place for a key."""
-        key = _key()
+        key = _user_key()
         message = orjson.dumps([self.mirror, list(self.sinks)])
         return hmac.new(key, message, "sha256").hexdigest() if key else ""
 
 
-def reach_of(folder: Path, mirror: str, sinks: Sequence[str], *, tell: bool = True) -> Reach:
+def resolve_targets(folder: Path, mirror: str, sinks: Sequence[str], *, warn: bool = True) -> ExternalTargets:
     """What a run is to reach: what was chosen now, and else the mirror that this user chose before.
 
     Args:
         folder: the run folder.
         mirror: chosen now; empty for the stored one.
         sinks: chosen now, by name.
-        tell: whether to warn of a stored mirror that is left out.
+        warn: whether to warn of a stored mirror that is left out.
 
     Warns:
         UserWarning: ``run.json`` names a mirror that this user did not choose on this machine.
     """
-    stored = Reach.stored(folder)
-    if not mirror and stored.mirror and stored.own:
+    stored = ExternalTargets.stored(folder)
+    # Only the mirror is taken over: sinks are turned on by the command, which checks the signature itself.
+    if not mirror and stored.mirror and stored.trusted:
         mirror = stored.mirror
-    elif not mirror and stored.mirror and tell:
+    elif not mirror and stored.mirror and warn:
         url = printable(stored.mirror, keep="")
         warnings.warn(
             f"{folder}/run.json names the mirror {url}, which you did not choose on this machine: nothing is copied "
             f"there or restored from there. Give --mirror {url} (or Saving(mirror=...)) to use it.",
+            # The line that made the Run.
             stacklevel=3,
         )
-    return Reach(mirror=mirror, sinks=tuple(sinks))
+    return ExternalTargets(mirror=mirror, sinks=tuple(sinks))
 
 
-def _key() -> bytes:
+def _user_key() -> bytes:
     """This user's key, made at its first use; empty where the home cannot be written."""
     state = os.environ.get("XDG_STATE_HOME")
     folder = (Path(state) if state else Path.home() / ".local" / "state") / "fieldwatch"
@@ -106,6 +111,7 @@ def _key() -> bytes:
         key = path.read_bytes()
     except (OSError, RuntimeError):  # RuntimeError: no home at all
         return b""
+    # A key that a full disk cut short, or emptied, could be guessed.
     return key if len(key) == _KEY_BYTES else b""
 
 

@@ -10,7 +10,7 @@ from fieldwatch.registry.installed import find_pipeline, pipeline_names, working
 from fieldwatch.registry.pipeline import Pipeline
 
 
-def owner_name(folder: Path) -> str | None:
+def pipeline_name_of(folder: Path) -> str | None:
     """Return the name of the pipeline that trained a run; None for a training loop of the user's own.
 
     Raises:
@@ -27,12 +27,12 @@ def population_of(folder: Path) -> str:
     Raises:
         NotARun: the folder holds no run.
     """
-    name = owner_name(folder)
+    name = pipeline_name_of(folder)
     working, _ = working_pipelines()  # for a word in a text, a package that cannot be used counts as not installed
     return next((each.population for each in working if each.name == name), "primitives")
 
 
-def owner_of(folder: Path, capability: str = "") -> Pipeline:
+def pipeline_of(folder: Path, capability: str = "") -> Pipeline:
     """Return the installed pipeline that trained a run.
 
     Args:
@@ -45,7 +45,8 @@ def owner_of(folder: Path, capability: str = "") -> Pipeline:
             capability; the message lists those that have it.
         PipelineError: the pipeline's package cannot be used.
     """
-    name = owner_name(folder)
+    name = pipeline_name_of(folder)
+    # A name that nobody offers is no error yet: the message below lists what is installed.
     pipeline = find_pipeline(name) if name is not None and name in pipeline_names() else None
     if pipeline is not None and (not capability or getattr(pipeline, capability)):
         return pipeline

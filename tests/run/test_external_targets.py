@@ -12,8 +12,8 @@ from fieldwatch import Outputs, Run, Saving
 from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, Checkpoints
 from fieldwatch.record import read_manifest
-from fieldwatch.run import Reach, default_sinks
-from fieldwatch.run import reach as module
+from fieldwatch.run import ExternalTargets, default_sinks
+from fieldwatch.run import external_targets as module
 
 
 def train(folder, steps, **options):
@@ -54,7 +54,7 @@ def test_a_mirror_that_only_run_json_names_is_not_used_and_a_warning_says_how_it
 def test_the_key_of_another_user_does_not_count(tmp_path, monkeypatch):
     train(tmp_path / "run", 4, saving=Saving(every=2, mirror=f"file://{tmp_path}/far"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another"))
-    assert not Reach.stored(tmp_path / "run").own
+    assert not ExternalTargets.stored(tmp_path / "run").trusted
     assert stat.S_IMODE((tmp_path / "state of another" / "fieldwatch" / "key").stat().st_mode) == 0o600
 
 
@@ -65,16 +65,18 @@ def test_a_changed_url_or_sink_loses_the_signature(tmp_path):
         saving=Saving(every=2, mirror=f"file://{tmp_path}/far"),
         outputs=Outputs(rules=(), sinks=(), sink_names=("csv",)),
     )
-    assert Reach.stored(tmp_path / "run") == Reach(mirror=f"file://{tmp_path}/far", sinks=("csv",), own=True)
+    assert ExternalTargets.stored(tmp_path / "run") == ExternalTargets(
+        mirror=f"file://{tmp_path}/far", sinks=("csv",), trusted=True
+    )
     change_about(tmp_path / "run", sinks=["csv", "wandb"])
-    assert not Reach.stored(tmp_path / "run").own
+    assert not ExternalTargets.stored(tmp_path / "run").trusted
 
 
 def test_without_a_home_nothing_is_signed_and_nothing_fails(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     train(tmp_path / "run", 2, saving=Saving(every=2, mirror=f"file://{tmp_path}/far"))
-    assert not Reach.stored(tmp_path / "run").own
+    assert not ExternalTargets.stored(tmp_path / "run").trusted
 
 
 def test_of_two_keys_that_are_made_at_once_the_first_stays(tmp_path):

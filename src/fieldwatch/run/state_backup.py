@@ -18,6 +18,7 @@ class TorchGenerators:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states."""
+        # Asking for the CUDA state would initialize CUDA in a process that trains on the CPU.
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
@@ -28,8 +29,8 @@ class TorchGenerators:
             torch.cuda.set_rng_state(state["cuda"])
 
 
-class Preserved:
-    """A copy of state, taken when it is made, that :meth:`put_back` restores; as often as it is called.
+class StateBackup:
+    """A copy of state, taken when it is made, that :meth:`restore` puts back, as often as it is called.
 
     Gradients are put away, not copied: they are None until they are put back.
 
@@ -50,28 +51,31 @@ class Preserved:
         self._generators = generators
         self._random = generators.state_dict()
         self._items = [(item, deepcopy(item.state_dict())) for item in undo]
-        self._modes = [(part, part.training) for module in modules for part in module.modules()]
-        self._buffers = [(buffer, _copied(buffer)) for module in modules for buffer in module.buffers()]
-        own = [parameter for module in modules for parameter in module.parameters()]
-        self._gradients = {id(one): (one, one.grad) for one in (*own, *parameters) if one.is_leaf}
-        for parameter, _ in self._gradients.values():
+        self._modes = [(submodule, submodule.training) for module in modules for submodule in module.modules()]
+        self._buffers = [(buffer, _copy_buffer(buffer)) for module in modules for buffer in module.buffers()]
+        of_modules = (parameter for module in modules for parameter in module.parameters())
+        # Only leaves accumulate gradients; reading `.grad` of another tensor warns.
+        leaves = {id(parameter): parameter for parameter in (*of_modules, *parameters) if parameter.is_leaf}
+        self._gradients = [(parameter, parameter.grad) for parameter in leaves.values()]
+        for parameter, _ in self._gradients:
             parameter.grad = None
 
     @torch.no_grad()
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore everything."""
         self._generators.load_state_dict(self._random)
         for item, state in self._items:
+            # A copy: the item may keep what it loads, and `restore` may be called again.
             item.load_state_dict(deepcopy(state))
-        for part, training in self._modes:
-            part.training = training
+        for submodule, training in self._modes:
+            submodule.training = training
         for buffer, copy in self._buffers:
             buffer.copy_(copy)
-        for parameter, gradient in self._gradients.values():
+        for parameter, gradient in self._gradients:
             parameter.grad = gradient
 
 
-def _copied(buffer: Tensor) -> Tensor:
+def _copy_buffer(buffer: Tensor) -> Tensor:
     """Copy a buffer on its device, or into the host's memory where the device has no room."""
     try:
         return buffer.detach().clone()

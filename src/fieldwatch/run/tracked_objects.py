@@ -16,7 +16,7 @@ RESERVED = ("random_state",)
 """Names of items that the run adds itself."""
 
 
-class Tracked:
+class TrackedObjects:
     """Everything that ``run.track`` was given.
 
     Attributes:
@@ -45,18 +45,19 @@ class Tracked:
         taken = sorted((items.keys() & self.items.keys()) | (items.keys() & set(RESERVED)))
         if taken:
             raise InputError(f"run.track(...) got {', '.join(taken)} a second time: choose another name")
-        held = sorted(data.keys() & self.data.keys())
-        if held:
-            raise InputError(f"run.track(data=...) got {', '.join(held)} a second time: choose another name")
+        taken_data = sorted(data.keys() & self.data.keys())
+        if taken_data:
+            raise InputError(f"run.track(data=...) got {', '.join(taken_data)} a second time: choose another name")
+        # Groups first: a module whose parameters they cover gets no group of its own.
         self.watched.add(**groups)
         for name, item in items.items():
             if isinstance(item, nn.Module) and not self._is_watched(item):
                 self.watched.add(**{name: item})
         self.items |= items
         self.data |= data
-        own = items.get(MICRO_BATCHES)
-        if isinstance(own, MicroBatches):
-            self.micro_batches = own
+        micro_batches = items.get(MICRO_BATCHES)
+        if isinstance(micro_batches, MicroBatches):
+            self.micro_batches = micro_batches
 
     def seal(self, call: str) -> dict[str, Any]:
         """Settle what a checkpoint holds, and return it: the tracked items, and the default number of micro-batches.
@@ -65,6 +66,7 @@ class Tracked:
             call: what settles it, for the message of a later ``track``.
         """
         self._sealed = self._sealed or call
+        # An item of the user's with that name replaces the default.
         return {MICRO_BATCHES: self.micro_batches, **self.items} if self.items else {}
 
     @property
@@ -82,6 +84,7 @@ class Tracked:
 
     def clear_gradients(self) -> None:
         """Set the gradients of all watched parameters, and of those of all tracked optimizers, to None."""
+        # Optimizers too: they may step parameters that no group covers.
         for optimizer in (*self._optimizers(), *self.watched.optimizers()):
             optimizer.zero_grad(set_to_none=True)
         self.watched.clear_gradients()
@@ -91,8 +94,8 @@ class Tracked:
 
     def _is_watched(self, module: nn.Module) -> bool:
         """Return whether a module needs no group of its own: it has none to train, or groups have some already."""
-        own = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-        return not own or any(id(parameter) in own for parameter in self.parameters())
+        trainable = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
+        return not trainable or any(id(parameter) in trainable for parameter in self.parameters())
 
 
 def refuse_non_mapping(name: str, value: object) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from fieldwatch.record.disk import WriteBacklog
 from fieldwatch.record.sinks import Closable, Deferrable, EventSink, Flushable, Rewindable
 
 
-class Outlets:
+class SinkGroup:
     """Feeds the sinks, on the record's thread.
 
     A sink that is :class:`Deferrable` loses nothing on a full disk. Of any other it is not known what a call that
@@ -19,12 +19,12 @@ class Outlets:
     Args:
         sinks: in the order in which they are fed.
         waiting: where patient ones let their writes wait.
-        tell: called with the kind and the facts of an event about a sink that was dropped.
+        report: called with the kind and the facts of an event about a sink that was dropped.
     """
 
-    def __init__(self, sinks: Sequence[Sink], waiting: WriteBacklog, tell: Callable[..., None]) -> None:
+    def __init__(self, sinks: Sequence[Sink], waiting: WriteBacklog, report: Callable[..., None]) -> None:
         self.sinks = tuple(sinks)
-        self._tell = tell
+        self._report = report
         self._dropped = set[int]()
         self._marks: dict[str, Any] = {}
         for sink in self.sinks:
@@ -48,7 +48,7 @@ class Outlets:
             if isinstance(sink, capability):
                 self._feed(number, lambda sink=sink: getattr(sink, method)(*arguments))
 
-    def able(self, capability: type) -> bool:
+    def any_supports(self, capability: type) -> bool:
         """Whether any sink has a capability."""
         return any(isinstance(sink, capability) for sink in self.sinks)
 
@@ -58,13 +58,13 @@ class Outlets:
         self._marks = dict((mark or {}).get("sinks", {}))
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Rewindable):
-                sink.rewind(self._marks.get(_name(number, sink)))
+                sink.rewind(self._marks.get(_sink_key(number, sink)))
 
     def mark(self) -> dict[str, Any]:
         """Where each sink stands; a dropped one where it stood last."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Rewindable):
-                self._feed(number, lambda number=number, sink=sink: self._note(number, sink))
+                self._feed(number, lambda number=number, sink=sink: self._store_mark(number, sink))
         return dict(self._marks)
 
     def flush(self) -> None:
@@ -79,8 +79,8 @@ class Outlets:
             if isinstance(sink, Closable):
                 self._close(number, sink)
 
-    def _note(self, number: int, sink: Rewindable) -> None:
-        self._marks[_name(number, sink)] = sink.mark()
+    def _store_mark(self, number: int, sink: Rewindable) -> None:
+        self._marks[_sink_key(number, sink)] = sink.mark()
 
     def _feed(self, number: int, call: Callable[[], object]) -> None:
         if number in self._dropped:
@@ -90,10 +90,11 @@ class Outlets:
             self._dropped.add(number)
             name = self.sinks[number].__class__.__name__
             message = f"the sink {name} met a full disk and gets no more rows until the run is resumed: {reason}"
-            self._tell("sink_dropped", sink=name, message=message)
+            self._report("sink_dropped", sink=name, message=message)
 
     def _close(self, number: int, sink: Closable) -> None:
         if number in self._dropped:
+            # That it meets the full disk again while it closes is no news.
             _refused_for_space(self.sinks[number], sink.close)
         else:
             sink.close()
@@ -111,11 +112,12 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:
+        # Libraries wrap the system's error in their own: what was being handled counts too.
         if not isinstance(sink, Deferrable) and lacks_space(error, foreign=True):
             return f"{type(error).__name__}: {error}"
         raise
     return ""
 
 
-def _name(number: int, sink: object) -> str:
+def _sink_key(number: int, sink: object) -> str:
     return f"{number}-{sink.__class__.__name__}"

@@ -8,15 +8,15 @@ import torch
 from fieldwatch.base import InputError
 from fieldwatch.monitor.nsight import ON_FINDING, STEPS
 
-CAPTURED = 20
+CAPTURED_STEPS = 20
 """Steps that are recorded after a finding."""
 
 
-class Capture:
+class NsightCapture:
     """The range that a profiler outside records, bounded by ``cudaProfilerStart`` and ``cudaProfilerStop``.
 
     Args:
-        asked: whether a rule has found something worse than a note since the last time.
+        take_request: whether a rule has found something worse than a note since the last time.
         environment: where `fieldwatch nsys train` leaves its wish.
         switch: called with True to begin and with False to end.
 
@@ -26,12 +26,12 @@ class Capture:
 
     def __init__(
         self,
-        asked: Callable[[], bool],
+        take_request: Callable[[], bool],
         *,
         environment: Mapping[str, str] = os.environ,
         switch: Callable[[bool], None] | None = None,
     ) -> None:
-        self._asked = asked
+        self._take_request = take_request
         self._range = _steps(environment.get(STEPS, ""))
         self._on_finding = environment.get(ON_FINDING) == "1"
         self._switch = switch or _switch_profiler
@@ -39,14 +39,16 @@ class Capture:
 
     def begin(self, step: int) -> None:
         """Begin a step; one that a finding asked for begins the range."""
-        if self._on_finding and self._asked():
-            self._range, self._on_finding = range(step, step + CAPTURED), False
+        if self._on_finding and self._take_request():
+            self._range = range(step, step + CAPTURED_STEPS)
+            self._on_finding = False
         if step in self._range and not self._on:
             self._on = True
             self._switch(True)
 
     def end(self, step: int) -> None:
         """End a step."""
+        # Ends with the last step of the range, not with the first one after it, which may never come.
         if self._on and step + 1 not in self._range:
             self.close()
 

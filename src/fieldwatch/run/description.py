@@ -21,14 +21,14 @@ from fieldwatch.record.charts import Layout, default_layout
 from fieldwatch.record.config import config_differences, flattened, plain_values
 from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
-from fieldwatch.run.recording import Recording
+from fieldwatch.run.run_record import RunRecord
 
 FOREVER = 2**31 - 1
 """The last step of a window that ends with the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declarations:
+class RunDescription:
     """The declarations of a run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Declarations:
     metrics: Catalogue | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "Declarations":
+    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "RunDescription":
         """Put the declarations together; metrics bring a list of themselves, and a layout where none is given."""
         metrics = declared.metrics
         return cls(
@@ -75,15 +75,16 @@ class Declarations:
             git=git_state(),
             segments=(*earlier, new_segment(step)),
             about=self.about,
+            # Every reader knows the toolkit's own metrics: run.json lists only what differs from them.
             metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
-    def begin(self, folder: Path, recording: Recording, step: int, total: int | None) -> Manifest:
+    def begin(self, folder: Path, record: RunRecord, step: int, total: int | None) -> Manifest:
         """Begin a segment at ``step``: in the manifest, and for rules and sinks.
 
         Args:
             folder: the run folder.
-            recording: the record.
+            record: the record.
             step: the first one of the segment.
             total: planned steps; None where that is not known.
 
@@ -93,21 +94,22 @@ class Declarations:
         manifest = self.manifest(folder, step)
         manifest.write(folder)
         if total is not None:
-            recording.event("plan", step, steps=total)
-        self.announce(recording, step)
+            record.event("plan", step, steps=total)
+        self.announce(record, step)
         return manifest
 
-    def announce(self, recording: Recording, step: int) -> None:
+    def announce(self, record: RunRecord, step: int) -> None:
         """Tell rules and sinks, at the start of a segment."""
         windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self.windows.items()}
-        recording.event("windows", step, windows=windows)
+        record.event("windows", step, windows=windows)
+        # Recorded at their own first step, which may lie ahead.
         for phase in self.phases:
-            recording.event("phase", phase.window.first, name=phase.name)
+            record.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
-            recording.show(LayoutSink, "layout", self.layout)
+            record.show(LayoutSink, "layout", self.layout)
         if self.metrics is not None:
-            recording.show(TextSink, "text", "Guide/metrics", step, self.metrics.markdown())
-        recording.show(ConfigSink, "config", flattened(self.config), {})
+            record.show(TextSink, "text", "Guide/metrics", step, self.metrics.markdown())
+        record.show(ConfigSink, "config", flattened(self.config), {})
 
 
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:

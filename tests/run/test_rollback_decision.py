@@ -1,27 +1,27 @@
-"""Rollback as a function: what a trouble, a state and the checkpoints on the disk lead to."""
+"""Rollback as a function: what a divergence, a state and the checkpoints on the disk lead to."""
 
 import pytest
 
-from fieldwatch.guard import Diverged, Rollback, Trouble
+from fieldwatch.guard import Diverged, Rollback, TrainingDivergence
 from fieldwatch.run.decision import GoBack
-from fieldwatch.run.rollback import RollbackState, answer_to
+from fieldwatch.run.rollback import RollbackState, decide_rollback
 
-TROUBLE = Trouble(first=64, last=73, seen=95, cause="the loss is high")
+DIVERGENCE = TrainingDivergence(first=64, last=73, noticed_at=95, cause="the loss is high")
 OPTIONS = Rollback(margin=2, at_most=2, settled=256)
 SAVED = (20, 40, 60, 80)
 
 
-def answer(state=None, trouble=TROUBLE, options=OPTIONS, saved=SAVED, total=1000):
-    state = (state or RollbackState()).joined(trouble, options)
-    return answer_to(trouble, state, options, saved, total=total), state
+def answer(state=None, divergence=DIVERGENCE, options=OPTIONS, saved=SAVED, total=1000):
+    state = (state or RollbackState()).merge(divergence, options)
+    return decide_rollback(divergence, state, options, saved, total=total), state
 
 
 def went_back(times):
-    """The state of a run that went back this often for the same trouble."""
+    """The state of a run that went back this often for the same divergence."""
     state = RollbackState()
     for _ in range(times):
         back, state = answer(state)
-        state = state.gone_back(TROUBLE, back, back.to[0], [])
+        state = state.after_rollback(DIVERGENCE, back, back.to[0], [])
     return state
 
 
@@ -44,11 +44,11 @@ def test_each_time_it_skips_more_and_then_it_gives_up():
     assert "2 times before" in str(given_up)
 
 
-def test_a_trouble_far_behind_the_last_one_counts_anew():
+def test_a_divergence_far_behind_the_last_one_counts_anew():
     state = went_back(2)
-    later = TROUBLE._replace(first=500, last=505, seen=540)
-    back, joined = answer(state, trouble=later, saved=(480,))
-    assert (joined.tries, joined.span) == (0, (500, 505))
+    later = DIVERGENCE._replace(first=500, last=505, noticed_at=540)
+    back, merge = answer(state, divergence=later, saved=(480,))
+    assert (merge.tries, merge.span) == (0, (500, 505))
     assert back.to == (480,)
     assert state.tries == 2, "a state is never changed"
 
@@ -60,24 +60,26 @@ def test_a_stretch_that_reaches_the_end_is_not_tried_twice():
 
 
 @pytest.mark.parametrize("saved", [(), (80,)])
-def test_without_a_checkpoint_before_the_trouble_there_is_no_way_back(saved):
+def test_without_a_checkpoint_before_the_divergence_there_is_no_way_back(saved):
     found, _ = answer(saved=saved)
     assert isinstance(found, Diverged)
     assert str(list(saved)) in str(found)
 
 
 def test_where_no_batch_is_suspected_nothing_is_skipped():
-    back, state = answer(trouble=TROUBLE._replace(last=63))
-    after = state.gone_back(TROUBLE._replace(last=63), back, 60, ["weights"])
+    back, state = answer(divergence=DIVERGENCE._replace(last=63))
+    after = state.after_rollback(DIVERGENCE._replace(last=63), back, 60, ["weights"])
     assert after.skips == ()
-    assert after.told[0]["skipped"] == []
-    assert after.told[0]["not_finite"] == ["weights"]
+    assert after.events[0]["skipped"] == []
+    assert after.events[0]["not_finite"] == ["weights"]
 
 
 def test_only_updates_after_the_restored_checkpoint_are_skipped():
     back, state = answer(saved=(63,))
-    assert state.gone_back(TROUBLE, back, 63, []).skips == ((63, 75),)
-    assert [step for step in range(60, 80) if state.gone_back(TROUBLE, back, 63, []).skipped(step)] == [*range(63, 76)]
+    assert state.after_rollback(DIVERGENCE, back, 63, []).skips == ((63, 75),)
+    assert [step for step in range(60, 80) if state.after_rollback(DIVERGENCE, back, 63, []).skipped(step)] == [
+        *range(63, 76)
+    ]
 
 
 def test_what_a_checkpoint_stores_is_read_back():

@@ -1,0 +1,105 @@
+"""Public: what a pipeline has beyond its loop, so that the program's commands know it. See docs/pipelines.md.
+
+Importing it loads no torch: each name is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.checkpoint import StoredStateError, load_item, stored_item
+    from fieldwatch.record import Better, holds_run, read_manifest
+    from fieldwatch.record.charts import MEMORY_TAB
+    from fieldwatch.record.config import (
+        AT_LEAST_ONE,
+        FINITE_WEIGHT,
+        FRACTION,
+        NOT_NEGATIVE,
+        POSITIVE,
+        config_from_plain,
+        config_of_run,
+        plain_values,
+        refuse_out_of_bounds,
+    )
+    from fieldwatch.registry import (
+        CheckpointSelector,
+        Command,
+        CommandLine,
+        DataKind,
+        EvaluationRequest,
+        Job,
+        Pipeline,
+        Scores,
+    )
+    from fieldwatch.run import Device, Outcome, RunChoices, choose_device, run_options
+
+__all__ = [
+    "AT_LEAST_ONE",
+    "FINITE_WEIGHT",
+    "FRACTION",
+    "MEMORY_TAB",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "Better",
+    "CheckpointSelector",
+    "Command",
+    "CommandLine",
+    "DataKind",
+    "Device",
+    "EvaluationRequest",
+    "Job",
+    "Outcome",
+    "Pipeline",
+    "RunChoices",
+    "Scores",
+    "StoredStateError",
+    "choose_device",
+    "config_from_plain",
+    "config_of_run",
+    "holds_run",
+    "lazy_names",
+    "load_item",
+    "plain_values",
+    "read_manifest",
+    "refuse_out_of_bounds",
+    "run_options",
+    "stored_item",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "checkpoint": ["StoredStateError", "load_item", "stored_item"],
+        "record": ["Better", "holds_run", "read_manifest"],
+        "record.charts": ["MEMORY_TAB"],
+        "record.config": [
+            "AT_LEAST_ONE",
+            "FINITE_WEIGHT",
+            "FRACTION",
+            "NOT_NEGATIVE",
+            "POSITIVE",
+            "config_from_plain",
+            "config_of_run",
+            "plain_values",
+            "refuse_out_of_bounds",
+        ],
+        "registry": [
+            "Command",
+            "CommandLine",
+            "DataKind",
+            "EvaluationRequest",
+            "Job",
+            "Pipeline",
+            "Scores",
+            "CheckpointSelector",
+        ],
+        "run": ["Device", "Outcome", "RunChoices", "choose_device", "run_options"],
+    },
+    home="fieldwatch",
+)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

@@ -1,0 +1,193 @@
+"""What a run uses and no checkpoint will hold: said before the first step where it can be seen, else in that step."""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import Any, Protocol, cast, runtime_checkable
+
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_used_orders
+from fieldwatch.measure import ParameterGroups
+from fieldwatch.run.checkpoint_contents import CheckpointContents, stores_more
+
+_NOTHING = (
+    "nothing is kept: no checkpoint will be written, and whatever ends this process loses the whole run. "
+    "Call run.track(model=model, optimizer=optimizer) before the loop."
+)
+_PLAIN_LOADER = (
+    "torch's DataLoader has no position that a checkpoint could hold: a resumed run begins at its first batch, in "
+    "another order, with other random numbers. Use fieldwatch.ResumableLoader with the same data set, and track it."
+)
+_FROM_THE_START = "{kind} has no position that a checkpoint could hold: a resumed run begins at its first batch again."
+_GENERATOR = (
+    "batches come from {kind}, and nothing that is kept remembers a place in the data: a resumed run begins at its "
+    "first batch again. Draw from a fieldwatch.Shuffled or ResumableLoader, and track that."
+)
+_AHEAD = (
+    "a batch was drawn before the first step was asked for: each checkpoint counts one batch that was not trained on, "
+    "and a resume leaves it out. Put the steps first: for step, batch in zip(run.steps(n), run.batches(loader))."
+)
+
+
+@runtime_checkable
+class CountingSource(Protocol):
+    """A wrapped source of batches that counts what it gave out."""
+
+    yielded: int
+
+
+class CheckpointCoverage:
+    """Compares by identity what a run is shown with what it keeps; each thing is told once.
+
+    Args:
+        watched: the parameter groups of the run, and who owns them.
+        warn: says that a subject is not kept, and why that matters.
+    """
+
+    def __init__(self, watched: ParameterGroups, warn: Callable[[str, str], None]) -> None:
+        self._watched = watched
+        self._warn = warn
+        self._items: Mapping[str, Any] | None = None
+        self._sources: list[tuple[Any, CountingSource]] = []
+        self._began = False
+        self._warned: set[str] = set()
+        # Keeps the optimizers alive, so that no other object gets the id of one that was checked.
+        self._checked: dict[int, Optimizer] = {}
+
+    def set_items(self, items: Mapping[str, Any] | None) -> None:
+        """Take note of what ``run.track`` was given."""
+        self._items = items
+
+    def add_source(self, batches: Any, source: CountingSource) -> None:
+        """Take note of what ``run.batches`` was given, and of the wrapper that counts."""
+        if not self._began:
+            self._sources.append((batches, source))
+        elif self._items is not None:
+            self._check_source(CheckpointContents(self._items), batches)
+
+    def check_at_start(self) -> None:
+        """Judge all that is known before the first step."""
+        self._began = True
+        take_used_orders()  # those of other trainings, and of what lies before this one
+        if self._items is None:
+            self._warn_once("nothing", _NOTHING)
+            return
+        contents = CheckpointContents(self._items)
+        self._check_watched(contents)
+        for batches, source in self._sources:
+            self._check_source(contents, batches)
+            if source.yielded and contents.has_object(batches):
+                self._warn_once(f"position of {_type_name(batches)}", _AHEAD)
+        for owner in (*self._items.values(), *self._watched.owners().values()):
+            if isinstance(owner, nn.Module):
+                self._check_attributes(contents, owner)
+
+    def check_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        """Judge optimizers that have just stepped, and in the first step the orders that were drawn from.
+
+        Optimizers that were judged before cost nothing.
+        """
+        new = [optimizer for optimizer in optimizers if id(optimizer) not in self._checked]
+        if self._items is None or not new:
+            return
+        contents = CheckpointContents(self._items)
+        if not self._checked and not contents.orders:  # a kept order may be followed by one that reads ahead of it
+            for order in take_used_orders():
+                self._check(contents, order, _type_name(order))
+        for optimizer in new:
+            self._checked[id(optimizer)] = optimizer
+            self._check_optimizer(contents, optimizer)
+
+    def _check_watched(self, contents: CheckpointContents) -> None:
+        for name in self._watched.owners():
+            parameters = self._watched.read(name)
+            missing = sum(not contents.has_tensor(parameter) for parameter in parameters)
+            if missing:
+                what = f"{missing} of the {len(parameters)} parameters of the watched group {name!r} are not kept"
+                self._warn_once(name, f"{what}: a resumed run goes on with other weights.")
+
+    def _check_optimizer(self, contents: CheckpointContents, optimizer: Optimizer) -> None:
+        kind = _type_name(optimizer)
+        if not contents.has_object(optimizer):
+            what = f"the optimizer {kind} steps and is not kept"
+            self._warn_once(kind, f"{what}: a resumed run goes on without its moments, as from its first step.")
+        if not contents.has_scheduler_of(optimizer) and _has_scheduler(optimizer):
+            what = f"a scheduler sets the learning rates of {kind} and is not kept"
+            self._warn_once("LRScheduler", f"{what}: in a resumed run the schedule begins anew.")
+        watched = {id(parameter) for name in self._watched.owners() for parameter in self._watched.read(name)}
+        unwatched = (p for group in optimizer.param_groups for p in group["params"] if id(p) not in watched)
+        # Watched parameters were checked before the first step.
+        missing = sum(not contents.has_tensor(parameter) for parameter in unwatched)
+        if missing:
+            what = f"{missing} parameters that {kind} steps are not kept"
+            self._warn_once(f"parameters of {kind}", f"{what}: a resumed run goes on with other weights.")
+
+    def _check_source(self, contents: CheckpointContents, batches: Any) -> None:
+        kind = _type_name(batches)
+        if contents.has_object(batches):
+            return
+        if isinstance(batches, DataLoader) and _is_repeatable(contents, cast("Any", batches)):
+            return
+        if isinstance(batches, Stateful):
+            reason = f"batches come from a {kind} that is not kept: a resumed run begins at its start again."
+            self._warn_once(kind, reason)
+        elif isinstance(batches, DataLoader) or type(batches).__module__.startswith("torch.utils.data"):
+            self._warn_once("DataLoader", _PLAIN_LOADER)
+        # A generator may draw from anything: it is suspected only if no tracked object could hold its position.
+        elif isinstance(batches, Iterator):
+            if not contents.has_custom_state:
+                self._warn_once(kind, _GENERATOR.format(kind=f"a {kind}"))
+        # A source of one item is the same data at every step.
+        elif isinstance(batches, Sized) and len(batches) > 1:
+            self._warn_once(kind, _FROM_THE_START.format(kind=f"a {kind}"))
+
+    def _check_attributes(self, contents: CheckpointContents, owner: nn.Module) -> None:
+        """Judge what a module has beside parameters, buffers and modules: torch does not store it."""
+        for part in owner.modules():
+            # A module that stores more than its parameters may store these too.
+            if not stores_more(part):
+                for name, item in vars(part).items():
+                    if isinstance(item, Optimizer | GradScaler | Shuffled | ResumableLoader):
+                        self._check(contents, item, name)
+
+    def _check(self, contents: CheckpointContents, item: Any, name: str) -> None:
+        if contents.has_object(item) or (isinstance(item, GradScaler) and not item.is_enabled()):
+            return
+        kind = _type_name(item)
+        what = name if name == kind else f"{name} ({kind})"
+        self._warn_once(name, f"{what} is used and not kept: in a resumed run it begins anew.")
+
+    def _warn_once(self, subject: str, reason: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            self._warn(subject, reason)
+
+
+def _is_repeatable(contents: CheckpointContents, loader: Any) -> bool:
+    """Whether a loader without workers draws from a kept sampler, and makes its iterators without the training's draws.
+
+    With workers the sampler is ahead of the training, and what they draw at random depends on when they run.
+    """
+    samplers = (loader.sampler, loader.batch_sampler)
+    return loader.num_workers == 0 and loader.generator is not None and any(map(contents.has_object, samplers))
+
+
+def _has_scheduler(optimizer: Optimizer) -> bool:
+    """Whether a scheduler sets the rates of an optimizer: torch marks its step for most, and for none is it told."""
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        return True
+    for holder in gc.get_referrers(optimizer):  # tens of milliseconds, once per optimizer
+        if isinstance(holder, LRScheduler):
+            return True
+        attributes = cast("dict[Any, Any]", holder if isinstance(holder, dict) else {})
+        if attributes.get("optimizer") is optimizer and "last_epoch" in attributes:
+            return True
+    return False
+
+
+def _type_name(item: object) -> str:
+    return type(item).__qualname__
