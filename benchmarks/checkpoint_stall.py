@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.checkpoint import Autosave, Checkpoints, Draft, HostBuffers, Interval, Retention, Saver
+from fieldwatch.checkpoint import Autosave, BackgroundWorker, Checkpoints, Draft, HostBuffers, Interval, Retention
 from fieldwatch.run.saving import free_memory
 
 WIDTHS = {"means": 3, "sh0": 3, "rest": 45, "scales": 3, "rotations": 4, "opacities": 1}
@@ -104,13 +104,13 @@ class Behind:
     def __init__(self, scene: Scene, folder: Path, times: Times) -> None:
         self._scene, self._times = scene, times
         self._checkpoints = Checkpoints(folder, keep=Retention(last=1))
-        self._buffers, self._saver = HostBuffers(free_memory), Saver()
-        self._checkpoints.take(0, scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # as a run's rehearsal does
+        self._buffers, self._saver = HostBuffers(free_memory), BackgroundWorker()
+        self._checkpoints.take(0, scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # as a run's rehearsal does
 
     def __call__(self, step: int) -> bool:
         """Take a snapshot."""
         began = time.perf_counter()
-        draft = self._checkpoints.take(step, self._scene.items(), self._buffers.hold)  # type: ignore[arg-type]  # see above
+        draft = self._checkpoints.take(step, self._scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # see above
         self._saver.begin(lambda: self._write(draft, began))
         return True
 
@@ -183,7 +183,7 @@ def tell(theirs: Times, ours: Times) -> None:
     """Print what the promises say, and what the interval makes of it."""
     interval, total, stall = Interval("auto", Autosave()), 0.0, percent(ours.stalls, 99) / 1e3
     for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the run that these saves would have been
-        interval.taken(waited / 1e3)
+        interval.snapshot_taken(waited / 1e3)
         interval.written(wrote)
         total += interval.seconds + waited / 1e3
     seconds = interval.seconds

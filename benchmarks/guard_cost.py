@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch.guard import Verdict, guarded_step
-from fieldwatch.measure import Watched, gradient_norms
+from fieldwatch.measure import ParameterGroups, gradient_norms
 
 SIZES = {"2k": (2, 32), "295k": (16, 136), "50M": (12, 2041)}
 """Number of square matrices and their width: 2,048, 295,936 and 49,988,172 parameters."""
@@ -76,7 +76,7 @@ def model(size: str, *, sparse: bool) -> nn.ParameterList:
     return weights
 
 
-def ways(optimizer: Optimizer, watched: Watched, flag: Tensor) -> dict[str, Callable[[], Any]]:
+def ways(optimizer: Optimizer, watched: ParameterGroups, flag: Tensor) -> dict[str, Callable[[], Any]]:
     """What is timed, by name."""
 
     def update() -> None:
@@ -92,7 +92,7 @@ def measure(name: str, kind: type[Optimizer], size: str, seconds: float) -> Cost
     torch.manual_seed(0)
     weights = model(size, sparse=name == SPARSE)
     optimizer = kind(weights.parameters(), lr=1e-6)
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(model=weights)
     timed = ways(optimizer, watched, torch.tensor(0.0))
     if name == SPARSE:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwatch import Outputs, Profile, Run, Saving, Terms
-from fieldwatch.measure import AllocatorCounters, Watched, take_census
+from fieldwatch.measure import AllocatorCounters, ParameterGroups, take_census
 
 OBJECTS, GAUSSIANS, INTERVAL, STEP_MS = 300_000, 20_000, 50, 10.0
 GROUPS = {"means": 3, "sh0": 3, "shN": 45, "opacity": 1, "scale": 3, "quaternion": 4}
@@ -104,7 +104,7 @@ def measure(device: torch.device, *, quick: bool) -> dict[str, float]:
     splats = Splats(device)
     splats.terms().total.backward()
     splats.optimizer.step()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(**{name: [parameter] for name, parameter in splats.groups.items()})
     watched.stepped_by((splats.optimizer,))
     held: list[Tensor | list[int]] = [[i] for i in range(OBJECTS)]

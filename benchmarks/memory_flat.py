@@ -19,7 +19,7 @@ import torch
 
 from fieldwatch import Profile
 from fieldwatch.recon.pipelines.video import PRESETS, prepare_scene, total_steps, train_video
-from fieldwatch.record import read_memory_log
+from fieldwatch.record.memory import read_memory_log
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "fieldwatch"
 EVERY = 10

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import SavedTensors, take_census
 
 MB = 2**20
@@ -131,7 +131,7 @@ STAGES: tuple[Stage, ...] = (
 @contextlib.contextmanager
 def census_of(scene: Scene) -> Iterator[Callable[[], Sizes]]:
     """Ours."""
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(gaussians=scene.model)
     saved = SavedTensors(scene.device)
 

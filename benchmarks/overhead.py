@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from fieldwatch.measure import Terms, Watched, gradient_norms
+from fieldwatch.measure import ParameterGroups, Terms, gradient_norms
 from fieldwatch.run import Outputs, Run, Saving
 
 NORM = "Gradients/total_norm"
@@ -183,7 +183,7 @@ def fieldwatch_record(loop: Loop, folder: Path, **options: Any) -> Iterator[Way]
     """Ours: journal, TensorBoard, log and rules, for the 24 scalars and the gradient norm; the loop updates itself."""
     with Run(folder, saving=Saving(every=None), **options) as run:
         run.track(groups={"model": loop.parameters})
-        watched = Watched()
+        watched = ParameterGroups()
         watched.add(model=loop.parameters)
         steps = run.steps(1 << 40)
 

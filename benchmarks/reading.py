@@ -118,11 +118,11 @@ def also(place: Path, rows: int) -> dict[str, float]:
     written = export_record(place, "parquet", place / "parquet")
     parquet = time.perf_counter() - start
     follower = follow(place)
-    follower.news()
+    follower.poll()
     start = time.perf_counter()
     looks = 200
     for _ in range(looks):
-        follower.news()
+        follower.poll()
     look = (time.perf_counter() - start) / looks
     size = (place / "journal.jsonl").stat().st_size
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

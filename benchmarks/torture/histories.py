@@ -79,7 +79,7 @@ def wrong_with(folder: Path, twin: Path, steps: int) -> dict[str, str]:
     marks = [event["number"] for event in read_events(folder, damage) if event["kind"] == "mark"]
     events = [] if marks == list(range(0, steps, 3)) else [f"marks at {marks}"]
     if damage:  # a torn line is cut off before anything is appended to it
-        journal.append("; ".join(one.message for one in damage.found))
+        journal.append("; ".join(one.message for one in damage.entries))
     tags = of_tensorboard(folder)
     board = [tag for tag, found in tags.items() if any(one >= other for one, other in pairwise(found))]
     board += [] if tags.get("Loss/total") == list(range(steps)) else ["Loss/total: not every step once"]

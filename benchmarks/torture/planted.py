@@ -65,13 +65,14 @@ SAVING = (
         edits=(
             (
                 (
-                    "            draft.write(temporary, threads=threads or HASHING)\n            self._abandon(step)\n"
+                    "            draft.write(temporary, threads=threads or HASH_THREADS)\n"
+                    "            self._abandon(step)\n"
                     "            final = self._fresh_name(step)\n            rename_synced(temporary, final)\n"
                 ),
                 (
                     "            self._abandon(step)\n            final = self._fresh_name(step)\n"
                     "            rename_synced(temporary, final)\n"
-                    "            draft.write(final, threads=threads or HASHING)\n"
+                    "            draft.write(final, threads=threads or HASH_THREADS)\n"
                 ),
             ),
         ),
@@ -123,7 +124,7 @@ SAVING = (
     Mutant(
         name="training waits for the save",
         breaks="a step waits until its checkpoint is written",
-        file="checkpoint/saver.py",
+        file="checkpoint/worker.py",
         edits=(("        self._queue.put(work)\n", "        self._queue.put(work)\n        self.wait()\n"),),
         trial="stall",
         rows=("P5 benchmarks/checkpoint_stall.py",),
@@ -186,8 +187,11 @@ DAMAGE = (
         file="checkpoint/store.py",
         edits=(
             (
-                "            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())\n",
-                "            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())[:0]\n",
+                "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())\n",
+                (
+                    "            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())"
+                    "[:0]\n"
+                ),
             ),
         ),
         trial="damage",
@@ -238,7 +242,7 @@ RESUMING = (
     Mutant(
         name="the place in the data is forgotten",
         breaks="a resumed run begins its epoch anew",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(('        self._cursor = state_dict["cursor"]\n        self._epoch = state_dict["epoch"]\n', ""),),
         trial="resume video streams",
         rows=("P4 video fp32, one thread decodes: stopped and resumed",),
@@ -246,7 +250,7 @@ RESUMING = (
     Mutant(
         name="the order of the data is forgotten",
         breaks="a resumed run draws its epoch anew",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(('        self._order = state_dict["order"].clone()\n', ""),),
         trial="resume splats streams",
         rows=("P4 splats fp32, one thread decodes: stopped and resumed",),
@@ -310,7 +314,7 @@ RESUMING = (
     Mutant(
         name="a generator that nothing draws from",
         breaks="the data's order no longer comes from the generator that is saved: its control says nothing",
-        file="checkpoint/position.py",
+        file="checkpoint/shuffled.py",
         edits=(
             (
                 "        return torch.randperm(self.length, generator=self._generator)\n",
@@ -458,8 +462,8 @@ STOPPING = (
         file="run/stopping.py",
         edits=(
             (
-                "        if self._request.came and self._request.overdue:\n",
-                "        if self._request.came and not self._request.overdue and self._request.overdue:\n",
+                "        if self._request.received and self._request.overdue:\n",
+                "        if self._request.received and not self._request.overdue and self._request.overdue:\n",
             ),
         ),
         trial="signals",
@@ -754,7 +758,10 @@ BUDGETS = (
         breaks="nobody is told that limit and budget cannot both hold",
         file="checkpoint/interval.py",
         edits=(
-            ("        self._told = True\n        return {", "        self._told = True\n        return None and {"),
+            (
+                "        self._conflict_reported = True\n        return {",
+                "        self._conflict_reported = True\n        return None and {",
+            ),
         ),
         trial="intervals",
         rows=("P6 a loss limit of 1 s, where the budget",),
@@ -781,7 +788,7 @@ KEEPING = (
         for what, old, new in (
             ("the best", "self.ranked(candidates)[: self.best]", "self.ranked(candidates)[: self.best - 1]"),
             ("every so many", "if self.every and step % self.every == 0", "if self.every and step % self.every == 1"),
-            ("the pinned", "if one.pinned)", "if one.pinned and one.step < 0)"),
+            ("the pinned", "if candidate.pinned)", "if candidate.pinned and candidate.step < 0)"),
             ("the last but one", "{*steps[-self.last :], ", "{*steps[-1:], "),
         )
     ),
@@ -789,7 +796,7 @@ KEEPING = (
         name="retention deletes nothing",
         breaks="checkpoints that no rule wants stay",
         file="checkpoint/store.py",
-        edits=(("        for path in doomed:\n", "        for path in doomed[:0]:\n"),),
+        edits=(("        for path in unwanted:\n", "        for path in unwanted[:0]:\n"),),
         trial="retention",
         rows=("P18 random histories",),
     ),

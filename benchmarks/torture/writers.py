@@ -17,7 +17,7 @@ from accidents import TESTS
 from forked import answer, forked
 from rows import Row, judged
 
-from fieldwatch.checkpoint import FolderInUseError, OneWriter
+from fieldwatch.checkpoint import FolderInUseError, FolderLock
 
 LIMIT = 1.0
 """Seconds within which a second writer is refused, and a dead one's folder taken over."""
@@ -27,7 +27,7 @@ def refused(folder: Path) -> tuple[float, str]:
     """Ask for a folder that is held: seconds until the refusal, and what it says; empty where it was given."""
     began = time.monotonic()
     try:
-        with OneWriter(folder):
+        with FolderLock(folder):
             return time.monotonic() - began, ""
     except FolderInUseError as error:
         return time.monotonic() - began, str(error)
@@ -37,7 +37,7 @@ def take_over(folder: Path, patience: float = 10.0) -> float:
     """Seconds until the folder could be taken; ``patience`` where it could not."""
     began = time.monotonic()
     while time.monotonic() - began < patience:
-        with contextlib.suppress(FolderInUseError), OneWriter(folder):
+        with contextlib.suppress(FolderInUseError), FolderLock(folder):
             return time.monotonic() - began
         time.sleep(0.01)
     return patience
@@ -89,7 +89,7 @@ def still_held(folder: Path, careless: Callable[[Path], None]) -> tuple[str, int
     """Hold a folder in a child that does something careless; what a second process is told, and how the child ended."""
 
     def hold(say: Callable[[bytes], Any]) -> None:
-        with OneWriter(folder):
+        with FolderLock(folder):
             careless(folder)
             say(b"!")
             signal.pause()
@@ -119,9 +119,9 @@ def given_back(folder: Path) -> Row:
 
     def work() -> bool:
         for careless in (opens_and_closes, deletes, replaces):
-            with OneWriter(folder):
+            with FolderLock(folder):
                 careless(folder)
-        with OneWriter(folder):
+        with FolderLock(folder):
             return True
 
     found = answer(work)

@@ -13,7 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from fieldwatch.measure import Heading, Ring
+from fieldwatch.measure import DeviceRing, Heading
 from fieldwatch.record import Block, Journal, read_history
 
 STEPS, METRICS = 30_000, 24
@@ -84,7 +84,7 @@ def step_with_nan(refused: float) -> tuple[bool, bool, float]:
 def ring_cost() -> None:
     """Hand 24 device scalars to the ring, beside reading each on the host."""
     scalars = {f"Loss/component_{k}": torch.rand(()) for k in range(METRICS)}
-    ring = Ring(torch.device("cpu"))
+    ring = DeviceRing(torch.device("cpu"))
 
     def write() -> None:
         ring.write(Heading("step", 0, 0, 0.0), scalars, {})

@@ -18,22 +18,9 @@ if TYPE_CHECKING:
     from fieldwatch.guard import Diverged, Rollback, Verdict
     from fieldwatch.health import GENERAL, Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
-    from fieldwatch.record import (
-        TOOLKIT,
-        Block,
-        Catalogue,
-        Chart,
-        ConfigMismatch,
-        History,
-        Layout,
-        Margin,
-        Metric,
-        Sink,
-        Tab,
-        WriterFailed,
-        follow,
-        read_history,
-    )
+    from fieldwatch.record import TOOLKIT, Block, Catalogue, History, Metric, Sink, WriterFailed, follow, read_history
+    from fieldwatch.record.charts import Chart, Layout, Margin, Tab
+    from fieldwatch.record.config import ConfigMismatch
     from fieldwatch.record.exports import export_record
     from fieldwatch.report.account import account_of
     from fieldwatch.run import (
@@ -139,18 +126,22 @@ __getattr__ = lazy_names(  # so that reading a record needs no torch
         "record": [
             "Block",
             "Catalogue",
-            "Chart",
-            "ConfigMismatch",
             "History",
-            "Layout",
-            "Margin",
             "Metric",
             "Sink",
             "TOOLKIT",
-            "Tab",
             "WriterFailed",
             "follow",
             "read_history",
+        ],
+        "record.charts": [
+            "Chart",
+            "Layout",
+            "Margin",
+            "Tab",
+        ],
+        "record.config": [
+            "ConfigMismatch",
         ],
         "record.exports": [
             "export_record",

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fieldwatch import Outputs, Run, Saving
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, HostBuffers, OneWriter, Retention, Saver
+from fieldwatch.checkpoint import BackgroundWorker, CheckpointError, Checkpoints, FolderLock, HostBuffers, Retention
 from fieldwatch.record import read_events, read_history
 
 CALLS = (
@@ -88,7 +88,11 @@ def saving_behind(folder, start):
     """The same through snapshots and a thread: everything changes again while it is written."""
 
     def work(acknowledge):
-        checkpoints, buffers, saver = Checkpoints(folder, keep=Retention(last=1)), HostBuffers(lambda: 2**40), Saver()
+        checkpoints, buffers, saver = (
+            Checkpoints(folder, keep=Retention(last=1)),
+            HostBuffers(lambda: 2**40),
+            BackgroundWorker(),
+        )
         items = filled(start)
 
         def write(draft):
@@ -99,7 +103,7 @@ def saving_behind(folder, start):
             for tensor in items.values():
                 tensor.fill_(step)
             saver.wait()
-            draft = checkpoints.take(step, items, buffers.hold)
+            draft = checkpoints.take(step, items, buffers.copy_arrays)
             saver.begin(lambda draft=draft: write(draft))
             for tensor in items.values():
                 tensor.fill_(-1)  # what a torn snapshot would show
@@ -352,7 +356,7 @@ def one_save(folder):
 
 def hold(folder):
     """Hold a folder until killed, with a forked worker that lives on."""
-    with OneWriter(folder):
+    with FolderLock(folder):
         worker = os.fork()
         if not worker:
             time.sleep(5)

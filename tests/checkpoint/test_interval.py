@@ -31,7 +31,7 @@ def saves(made, clock, *, step, until, stall=0.01, writing=0.5):
         done += 1
         if made.due(done):
             times.append(clock.now - 1000)
-            made.taken(stall)
+            made.snapshot_taken(stall)
             made.written(writing)
     return times
 
@@ -67,9 +67,9 @@ def test_auto_takes_what_the_budget_allows_and_never_more_than_the_limit(stall, 
 
 def test_where_budget_and_limit_cannot_both_hold_the_figures_are_said_once():
     made, _ = interval("auto")
-    made.taken(0.1)
+    made.snapshot_taken(0.1)
     assert made.conflict() is None
-    made.taken(0.6)
+    made.snapshot_taken(0.6)
     said = made.conflict()
     assert said == {
         "stall_seconds": 0.6,
@@ -91,7 +91,7 @@ def test_failures_are_tried_again_later_and_later_and_a_success_forgets_them():
     assert [made.failed() for _ in range(7)] == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     clock.now += 60.0
     assert made.due(22)
-    made.taken(0.1)
+    made.snapshot_taken(0.1)
     made.written(0.1)
     assert not made.due(22)
     assert made.due(30)
@@ -131,11 +131,11 @@ def test_no_second_try_is_due_while_one_is_under_way(every, outcome):
     made, clock = interval(every, least=1.0, loss_limit=30.0)
     clock.now += 2.0
     assert made.due(5)
-    made.taken(0.01)
+    made.snapshot_taken(0.01)
     made.failed()
     clock.now += 1.0
     assert made.due(6)
-    made.taken(0.01)
+    made.snapshot_taken(0.01)
     for done in (7, 8, 10):  # the disk is slow: the try takes these steps
         clock.now += 3.0
         assert not made.due(done)

@@ -13,7 +13,7 @@ import torch
 from fieldwatch.checkpoint import CheckpointError, Checkpoints, DamageError
 from fieldwatch.checkpoint.array import NUMPY_DTYPES, TORCH_DTYPES
 from fieldwatch.checkpoint.folder import read_manifest
-from fieldwatch.checkpoint.layout import Entry, RawLayout, SafetensorsLayout
+from fieldwatch.checkpoint.layout import ArrayEntry, RawLayout, SafetensorsLayout
 
 TENSORS = "tensors.safetensors"
 PAIRS = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
@@ -150,7 +150,7 @@ def test_a_sparse_file_that_claims_terabytes_is_refused_and_stays(tmp_path):
     manifest = json.loads((path.parent / "manifest.json").read_bytes())
     manifest["tensors"][0] |= {"shape": [2**40], "nbytes": 2**42}
     reseal(path.parent, json.dumps(manifest).encode())
-    entry = Entry(name="x", dtype="float32", shape=(2**40,), nbytes=2**42)
+    entry = ArrayEntry(name="x", dtype="float32", shape=(2**40,), nbytes=2**42)
     header = SafetensorsLayout().header([entry])
     path.write_bytes(header)
     os.truncate(path, len(header) + 2**42)
@@ -162,7 +162,7 @@ def test_a_sparse_file_that_claims_terabytes_is_refused_and_stays(tmp_path):
 
 
 def test_the_first_version_pads_to_64_bytes_and_has_no_header():
-    entries = [Entry(dtype="float32", shape=(3,), nbytes=12), Entry(dtype="int64", shape=(9,), nbytes=72)]
+    entries = [ArrayEntry(dtype="float32", shape=(3,), nbytes=12), ArrayEntry(dtype="int64", shape=(9,), nbytes=72)]
     assert RawLayout().offsets(entries) == [0, 64]
     assert RawLayout().header(entries) == b""
     assert RawLayout().padded(72) == 128

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.checkpoint import CheckpointError, FolderInUseError, OneWriter
+from fieldwatch.checkpoint import CheckpointError, FolderInUseError, FolderLock
 
 SCRIPT = Path(__file__).parent / "provoked.py"
 
@@ -23,7 +23,7 @@ def test_a_second_process_is_refused_and_takes_over_after_kill_9(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         owner = json.loads(holder.stdout.readline())
         began = time.monotonic()
-        with pytest.raises(FolderInUseError) as caught, OneWriter(tmp_path / "hold"):
+        with pytest.raises(FolderInUseError) as caught, FolderLock(tmp_path / "hold"):
             pass
         assert time.monotonic() - began < 0.5
         message = str(caught.value)
@@ -34,17 +34,17 @@ def test_a_second_process_is_refused_and_takes_over_after_kill_9(tmp_path):
         holder.wait()
         os.kill(owner["worker"], 0)  # its forked worker lives on
         began = time.monotonic()
-        with OneWriter(tmp_path / "hold"):
+        with FolderLock(tmp_path / "hold"):
             assert time.monotonic() - began < 0.5
             assert json.loads((tmp_path / "hold" / ".lock").read_bytes())["pid"] == os.getpid()
         os.kill(owner["worker"], signal.SIGKILL)
 
 
 def test_the_same_process_is_refused_too_and_may_come_back(tmp_path):
-    with OneWriter(tmp_path):
+    with FolderLock(tmp_path):
         with pytest.raises(FolderInUseError, match=rf"\(pid {os.getpid()}\)"):
-            OneWriter(tmp_path).__enter__()
-        with pytest.raises(FolderInUseError), OneWriter(tmp_path / "." / ".." / tmp_path.name):
+            FolderLock(tmp_path).__enter__()
+        with pytest.raises(FolderInUseError), FolderLock(tmp_path / "." / ".." / tmp_path.name):
             pass
         refused = subprocess.run(
             [
@@ -56,7 +56,7 @@ def test_the_same_process_is_refused_too_and_may_come_back(tmp_path):
             check=False,
         )
         assert b"BlockingIOError" in refused.stderr  # the refusals above did not drop the lock
-    with OneWriter(tmp_path):
+    with FolderLock(tmp_path):
         pass
     assert (tmp_path / ".lock").read_bytes() == b""
 
@@ -69,7 +69,7 @@ def test_a_lock_file_that_says_nothing_still_refuses(tmp_path):
         holder.stdout.readline()
         with (
             pytest.raises(FolderInUseError, match=r"process unknown.*\(kill unknown"),
-            OneWriter(tmp_path),
+            FolderLock(tmp_path),
         ):
             pass
         holder.communicate(b"\n")
@@ -81,7 +81,7 @@ def second_writer(folder):
     child = os.fork()
     if not child:
         try:
-            OneWriter(folder).__enter__()
+            FolderLock(folder).__enter__()
         except FolderInUseError as error:
             os.write(writer, str(error).encode())
         os._exit(0)
@@ -115,7 +115,7 @@ def overwritten(folder):
 @pytest.mark.parametrize("happens", [copied, opened_and_closed, deleted, replaced, overwritten])
 def test_nothing_that_happens_to_the_lock_file_lets_a_second_writer_in(tmp_path, happens):
     folder = tmp_path / "run"
-    with OneWriter(folder):
+    with FolderLock(folder):
         happens(folder)
         assert "written by process" in second_writer(folder)
     assert second_writer(folder) == ""
@@ -123,7 +123,7 @@ def test_nothing_that_happens_to_the_lock_file_lets_a_second_writer_in(tmp_path,
 
 def test_a_forked_child_holds_nothing_and_takes_nothing_away(tmp_path):
     reader, writer = os.pipe()
-    with OneWriter(tmp_path):
+    with FolderLock(tmp_path):
         child = os.fork()
         if not child:
             os.read(reader, 1)
@@ -138,9 +138,9 @@ def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "precious").write_text("not ours")
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(CheckpointError, match=r"run/\.lock"), OneWriter(tmp_path / "run"):
+    with pytest.raises(CheckpointError, match=r"run/\.lock"), FolderLock(tmp_path / "run"):
         pass
     assert (tmp_path / "precious").read_text() == "not ours"
     (tmp_path / "run" / ".lock").unlink()
-    with OneWriter(tmp_path / "run"):  # the refusal gave the folder back
+    with FolderLock(tmp_path / "run"):  # the refusal gave the folder back
         pass

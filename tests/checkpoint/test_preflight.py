@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, growth_ahead, rehearse, shared
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, optimizer_growth, share_memory, write_test_checkpoint
 from fieldwatch.checkpoint import preflight as module
 
 
 def draft(folder):
-    return Checkpoints(folder).take(0, {"x": torch.arange(1000.0)}, shared)
+    return Checkpoints(folder).take(0, {"x": torch.arange(1000.0)}, share_memory)
 
 
 def test_nothing_is_left_of_a_rehearsal(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    rehearse(folder, draft(folder), ahead=1000)
+    write_test_checkpoint(folder, draft(folder), growth=1000)
     assert list(folder.parent.iterdir()) == []
     Checkpoints(folder).save(1, {"x": torch.ones(3)})
-    rehearse(folder, draft(folder))
+    write_test_checkpoint(folder, draft(folder))
     assert [path.name for path in folder.iterdir()] == ["step_0000000001"]
 
 
@@ -32,7 +32,7 @@ def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monk
     made = draft(tmp_path)
     monkeypatch.setattr(os, call, fails)
     with pytest.raises(CheckpointError, match=r"9,000 bytes wanted, [\d,]+ free") as caught:
-        rehearse(tmp_path / "checkpoints", made, ahead=5000)
+        write_test_checkpoint(tmp_path / "checkpoints", made, growth=5000)
     assert caught.value.__cause__.errno == getattr(errno, code)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +49,7 @@ def test_a_disk_that_gives_back_something_else_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "verify_folder", lies)
     with pytest.raises(CheckpointError, match="hash"):
-        rehearse(tmp_path / "checkpoints", draft(tmp_path))
+        write_test_checkpoint(tmp_path / "checkpoints", draft(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -57,9 +57,9 @@ def test_moments_that_are_not_there_yet_are_counted():
     weight = torch.ones(10, 10, requires_grad=True)
     optimizer = torch.optim.Adam([weight])
     nested = {"a": {"b": optimizer}, "c": torch.ones(3)}
-    assert growth_ahead(nested) == 2 * 400
+    assert optimizer_growth(nested) == 2 * 400
     optimizer.state[weight] = {"exp_avg": torch.zeros(10, 10)}
-    assert growth_ahead(nested) == 0
+    assert optimizer_growth(nested) == 0
 
 
 def test_what_is_read_back_comes_from_the_disk(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_what_is_read_back_comes_from_the_disk(tmp_path, monkeypatch):
 
     for name in real:
         monkeypatch.setattr(os, name, noted(name))
-    rehearse(tmp_path / "checkpoints", draft(tmp_path))
+    write_test_checkpoint(tmp_path / "checkpoints", draft(tmp_path))
     for file in ("tensors.safetensors", "manifest.json", "manifest.sha256"):
         of_file = [name for name, path in calls if path == file]
         assert of_file[:2] == ["fsync", "posix_fadvise"]  # on the disk, then out of the system's memory

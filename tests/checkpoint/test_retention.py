@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.checkpoint import Candidate, Retention
+from fieldwatch.checkpoint import Retention, RetentionCandidate
 
 _METRICS = st.dictionaries(st.sampled_from(["psnr", "lpips"]), st.floats() | st.integers(0, 3).map(float), max_size=2)
 _CANDIDATES = st.lists(
-    st.builds(Candidate, step=st.integers(0, 40), metrics=_METRICS, pinned=st.booleans(), verified=st.booleans()),
+    st.builds(
+        RetentionCandidate, step=st.integers(0, 40), metrics=_METRICS, pinned=st.booleans(), verified=st.booleans()
+    ),
     unique_by=lambda one: one.step,
     max_size=12,
 )
@@ -42,10 +44,10 @@ def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
 @given(_RULES, st.lists(st.tuples(st.integers(1, 5), _METRICS, st.booleans(), st.booleans()), max_size=25))
 @settings(max_examples=200, deadline=None)
 def test_over_any_history_the_last_verified_and_the_pinned_always_live(rules, history):
-    step, alive, kept = 0, list[Candidate](), set[int]()
+    step, alive, kept = 0, list[RetentionCandidate](), set[int]()
     for ahead, metrics, pinned, verified in history:
         step += ahead
-        alive.append(Candidate(step=step, metrics=metrics, pinned=pinned, verified=verified))
+        alive.append(RetentionCandidate(step=step, metrics=metrics, pinned=pinned, verified=verified))
         kept = rules.kept(alive)
         before, alive = alive, [one for one in alive if one.step in kept]
         assert step in kept
@@ -57,7 +59,7 @@ def test_over_any_history_the_last_verified_and_the_pinned_always_live(rules, hi
 
 
 def test_the_defaults_keep_two_and_of_equals_the_later_is_best():
-    candidates = [Candidate(step=step, metrics={"psnr": 30.0}) for step in (1, 2, 3, 4)]
+    candidates = [RetentionCandidate(step=step, metrics={"psnr": 30.0}) for step in (1, 2, 3, 4)]
     assert Retention().kept(candidates) == {3, 4}
     assert Retention(last=1, best=2, metric="psnr").kept(candidates) == {3, 4}
     assert Retention(last=1, metric="psnr").ranked(candidates)[0].step == 4

@@ -109,7 +109,7 @@ def test_a_run_under_nohup_outlives_its_terminal():
     try:
         with StopRequest() as stop:
             send(signal.SIGHUP)
-            assert not stop.came
+            assert not stop.received
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -136,7 +136,7 @@ def test_the_time_of_arrival_is_known_although_a_long_call_holds_the_handler_up(
         hashlib.pbkdf2_hmac("sha256", b"long", b"call", rounds)
         ended = time.monotonic()
         sender.join()
-        assert stop.came
+        assert stop.received
         assert ended - sent[0] > 0.2, "the call was to be longer than this"
         assert stop.arrived - sent[0] < (ended - sent[0]) / 2
         assert stop.waited >= ended - stop.arrived
@@ -165,7 +165,7 @@ def test_a_wait_that_may_be_given_up_is_when_the_patience_is_over(number):
     began = time.monotonic()
     with StopRequest(patience=0.3) as stop:
         threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-        with pytest.raises(GivenUpError), stop.waiting(give_up):
+        with pytest.raises(GivenUpError), stop.abandonable(give_up):
             threading.Event().wait(20)
         assert stop.requested == number.name
     assert 0.3 < time.monotonic() - began < 10
@@ -174,7 +174,7 @@ def test_a_wait_that_may_be_given_up_is_when_the_patience_is_over(number):
 def test_a_wait_that_ends_in_time_is_left_alone():
     with StopRequest(patience=0.3) as stop:
         send(signal.SIGTERM)
-        with stop.waiting(give_up):
+        with stop.abandonable(give_up):
             time.sleep(0.05)
         time.sleep(0.6)
         assert stop.overdue

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from fieldwatch.record import MemoryLog
+from fieldwatch.record.memory import MemoryLog
 
 HEAD = "=" * 80
 MB = 2**20

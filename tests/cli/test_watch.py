@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.monitor import BlackBox
-from fieldwatch.record import Block, Events, Journal, Manifest, new_segment
+from fieldwatch.record import Block, EventLog, Journal, Manifest, new_segment
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -23,7 +23,7 @@ def write_run(folder, *, state="finished", severity=None, steps=100):
     block = Block(
         axis="step", columns=("Loss/total", "Quality/x"), steps=at, seconds=at * 0.1, positions=at, values=values
     )
-    with Journal(folder) as journal, Events(folder) as events:
+    with Journal(folder) as journal, EventLog(folder) as events:
         journal.append(block)
         events.append({"kind": "plan", "step": 0, "steps": steps})
         if severity:

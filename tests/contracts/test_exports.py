@@ -10,7 +10,7 @@ LEFT = {
     "recon/mesh": 44,
     "recon/pipelines/splats": 57,
     "recon/render": 53,
-    "record": 108,
+    "record": 44,
 }
 
 

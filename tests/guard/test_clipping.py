@@ -3,13 +3,13 @@ import torch
 from torch import nn
 
 from fieldwatch.guard import clip_gradients
-from fieldwatch.measure import Watched, gradient_norms
+from fieldwatch.measure import ParameterGroups, gradient_norms
 
 
 def watched_pair():
     a, b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
     a.grad, b.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 12.0])
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(a=[a], b=[b])
     return a, b, gradient_norms(watched)
 

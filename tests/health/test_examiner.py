@@ -10,7 +10,7 @@ from fieldwatch.health.rules.finite import NonFinite
 from fieldwatch.health.rules.gradients import GradientExploding
 from fieldwatch.health.rules.losses import LossJump
 from fieldwatch.health.rules.quality import Collapse
-from fieldwatch.record import Block, Events, History, Journal, read_history
+from fieldwatch.record import Block, EventLog, History, Journal, read_history
 
 RULES = (*GENERAL, Collapse(metrics=("Train/PSNR",)))
 
@@ -47,7 +47,7 @@ class Live:
     """What a run does with its rows: journal, history and looks in one order."""
 
     def __init__(self, folder, start=0):
-        self.journal, self.events, self.examiner = Journal(folder), Events(folder), Examiner(RULES)
+        self.journal, self.events, self.examiner = Journal(folder), EventLog(folder), Examiner(RULES)
         self.history, self.findings = History(), []
         if start:
             self.journal.segment(start)

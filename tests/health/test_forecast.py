@@ -10,7 +10,7 @@ import pytest
 
 from fieldwatch.health import Examiner, Finding, OutOfMemoryAhead, examine, forecast
 from fieldwatch.health.forecast import Growth, GrowthTrace, MemoryModel, MemoryTrace
-from fieldwatch.record import Events, History, Journal
+from fieldwatch.record import EventLog, History, Journal
 
 FAIR = ["linear", "power 0.75", "power 0.6", "power 1.3"]
 BYTES_MB = 944 / 2**20
@@ -177,7 +177,7 @@ def test_the_same_record_gives_the_same_forecast_live_and_afterwards(tmp_path, s
     """The rule speaks at whole blocks of 64 steps; a replay of the folder says the same, and says it once."""
     rules = [OutOfMemoryAhead(actions=("checkpoint", "cap"), unit="Gaussians")]
     simulated = simulator.simulate(simulator.Setting(death=6000), 1)
-    journal, events, examiner, live = Journal(tmp_path), Events(tmp_path), Examiner(rules), []
+    journal, events, examiner, live = Journal(tmp_path), EventLog(tmp_path), Examiner(rules), []
     history, blocks = History(), [block for at in range(0, 5880, 60) for block in simulated.blocks(at + 60, at)]
     for step in range(500, 5880, 100):
         events.append({"kind": "growth", "step": step})

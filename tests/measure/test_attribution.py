@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Terms, UpdateSizes, Watched, attribute_terms, parameter_statistics
+from fieldwatch.measure import ParameterGroups, Terms, UpdateSizes, attribute_terms, parameter_statistics
 
 
 def watched_pair():
     a, b = nn.Parameter(torch.tensor([1.0, 0.0])), nn.Parameter(torch.tensor([2.0]))
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(a=[a], b=[b])
     return a, b, watched
 
@@ -40,7 +40,7 @@ def test_a_constant_term_is_left_out():
 
 def test_parameter_statistics_use_the_sample_standard_deviation():
     weights = nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 6.0]))
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(head=[weights])
     found = parameter_statistics(watched)
     assert float(found["Parameters/head_mean"]) == 3.0
@@ -50,7 +50,7 @@ def test_parameter_statistics_use_the_sample_standard_deviation():
 def test_the_deviation_far_from_zero_keeps_its_digits_and_one_entry_has_none():
     generator = torch.Generator().manual_seed(0)
     far, single = 1000 + torch.randn(40, 50, generator=generator), torch.tensor(2.5)
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(far=[nn.Parameter(far[:10]), nn.Parameter(far[10:])], single=[nn.Parameter(single)])
     found = parameter_statistics(watched)
     torch.testing.assert_close(found["Parameters/far_std"], far.double().std().float(), rtol=1e-5, atol=0)
@@ -60,7 +60,7 @@ def test_the_deviation_far_from_zero_keeps_its_digits_and_one_entry_has_none():
 def test_update_ratio_of_a_group_of_several_and_of_one_that_changed_shape():
     group = [nn.Parameter(torch.tensor([3.0])), nn.Parameter(torch.tensor([[0.0, 4.0]]))]
     grown = {"means": nn.Parameter(torch.ones(2))}
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(group=group, grown=grown)
     sizes = UpdateSizes(watched)
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_update_ratio_of_a_group_of_several_and_of_one_that_changed_shape():
 
 def test_update_ratio_is_the_move_over_the_size():
     weights = nn.Parameter(torch.tensor([3.0, 4.0]))
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(head=[weights])
     sizes = UpdateSizes(watched)
     with torch.no_grad():

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import STALE, Census, take_census
-from fieldwatch.measure.census.contents import contents
+from fieldwatch.measure.census.find_tensors import find_tensors
 
 CPU = torch.device("cpu")
 
 
 def watch(**groups):
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(**groups)
     return watched
 
@@ -31,7 +31,7 @@ def trained(*shape):
 
 
 def rows(taken):
-    return {(held.kind, held.component, held.name): held.nbytes for held in taken.held}
+    return {(held.kind, held.component, held.name): held.nbytes for held in taken.owned_entries}
 
 
 def test_each_owner_holds_what_it_holds():
@@ -49,7 +49,6 @@ def test_each_owner_holds_what_it_holds():
     }
     assert found.by_kind() == {"parameters": 120, "gradients": 120, "optimizer": 244, "buffers": 0, "data": 5}
     assert found.by_component() == {"gaussians": 484, "images": 5}
-    assert found.by_part() == {"gaussians.means": 484, "images": 5}
     assert found.by_dtype() == {"float32": 484, "uint8": 5}
 
 
@@ -71,8 +70,12 @@ def test_views_of_one_storage_are_counted_once():
     group = {"whole": nn.Parameter(storage), "half": nn.Parameter(storage[50:]), "wide": storage[0].expand(1000, 1000)}
     group["whole"].grad = storage.view(10, 10).view(100)
     found = census(watch(group=group), data={"again": [storage, storage.t(), storage[::2]]})
-    assert len(found.held) == 1
-    assert (found.held[0].kind, found.held[0].nbytes, found.held[0].views) == ("parameters", 400, 7)
+    assert len(found.owned_entries) == 1
+    assert (found.owned_entries[0].kind, found.owned_entries[0].nbytes, found.owned_entries[0].views) == (
+        "parameters",
+        400,
+        7,
+    )
     assert found.owned == 400
 
 
@@ -81,14 +84,14 @@ def test_tied_parameters_are_one_tensor():
     net["b"].weight = net["a"].weight
     found = census(watch(net=net))
     assert rows(found) == {("parameters", "net", "a.weight"): 64}
-    assert found.held[0].views == 1
+    assert found.owned_entries[0].views == 1
 
 
 def test_the_first_kind_that_claims_a_storage_has_it():
     weight = trained(5)
     found = census(watch(group=[weight]), data={"cache": [weight.grad, weight.grad.view(1, 5), weight.data]})
     assert rows(found) == {("parameters", "group", "0"): 20, ("gradients", "group", "0"): 20}
-    assert [held.views for held in found.held] == [2, 2]
+    assert [held.views for held in found.owned_entries] == [2, 2]
 
 
 def test_densification_is_seen_at_once_and_the_old_state_is_named():
@@ -149,7 +152,7 @@ def test_nested_optimizer_state_and_learning_rates_on_the_device_count():
 def test_a_sparse_gradient_counts_indices_and_values():
     table = nn.Embedding(1000, 4, sparse=True)
     table(torch.tensor([1, 5, 7])).sum().backward()
-    found = [held for held in census(watch(table=table)).held if held.kind == "gradients"]
+    found = [held for held in census(watch(table=table)).owned_entries if held.kind == "gradients"]
     assert sorted(held.nbytes for held in found) == [3 * 8, 3 * 4 * 4]
 
 
@@ -228,7 +231,7 @@ def test_contents_are_found_in_whatever_holds_them():
     loop["net"] = nn.Sequential(nn.Linear(1, 1, bias=False))
     loop["lazy"] = Lazy(x=torch.ones(6))
     loop["queue"] = collections.deque([torch.ones(8)])
-    found = {path: tuple(tensor.shape) for path, tensor in contents(loop)}
+    found = {path: tuple(tensor.shape) for path, tensor in find_tensors(loop)}
     assert found == {
         "views.0.image": (1,),
         "views.1.image": (2,),
@@ -244,17 +247,17 @@ def test_contents_are_found_in_whatever_holds_them():
 
 def test_data_without_end_is_cut_and_said_so():
     found = census(watch(w=[trained(1)]), data={"first": torch.ones(3), "numbers": [list(range(200_000))]})
-    assert found.cut == ("numbers",)
+    assert found.truncated == ("numbers",)
     assert found.by_component()["first"] == 12
     with pytest.raises(OverflowError, match="more than 10 objects"):
-        list(contents([[i] for i in range(20)], limit=10))
+        list(find_tensors([[i] for i in range(20)], limit=10))
 
 
 def test_deep_nesting_needs_no_stack():
     value = torch.ones(1)
     for _ in range(5000):
         value = [value]
-    assert [tuple(tensor.shape) for _, tensor in contents(value)] == [(1,)]
+    assert [tuple(tensor.shape) for _, tensor in find_tensors(value)] == [(1,)]
 
 
 def test_large_storages_come_with_their_owner_largest_first():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
-from fieldwatch.measure.census import Block, BlockReading, Loose, blocks_in_use, take_census
+from fieldwatch.measure import ParameterGroups
+from fieldwatch.measure.census import AllocatedBlock, BlockReading, UnownedBlock, blocks_in_use, take_census
 
 CPU = torch.device("cpu")
 
@@ -113,14 +113,14 @@ def block_of(tensor, *, lead=0, site=""):
     """The block around a tensor's storage, rounded up to 512 bytes."""
     storage = tensor.untyped_storage()
     asked = storage.nbytes() + lead
-    return Block(storage.data_ptr() - lead, -(-asked // 512) * 512, asked, site)
+    return AllocatedBlock(storage.data_ptr() - lead, -(-asked // 512) * 512, asked, site)
 
 
 FAR = 1 << 60
 
 
-def loose(number, size=1024, site=""):
-    return Block(FAR + number * 2**20, size, size, site)
+def unowned(number, size=1024, site=""):
+    return AllocatedBlock(FAR + number * 2**20, size, size, site)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def group():
 
 
 def census(group, allocator, **options):
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(gaussians=group)
     return take_census(watched, optimizers=(), device=CPU, allocator=allocator, **options)
 
@@ -144,12 +144,11 @@ def account(taken):
 
 
 def test_owners_rounding_and_rest_are_the_allocated_bytes(group):
-    blocks = [*map(block_of, group.values()), loose(0)]
+    blocks = [*map(block_of, group.values()), unowned(0)]
     taken = census(group, Recorded(*blocks))
     rounding = sum(block.size - block.requested for block in blocks)
     assert account(taken) == {"owned": 16000, "rounding": rounding, "workspace": 0, "unattributed": 1024}
     assert taken.allocated == 16000 + rounding + 1024
-    assert [held.block_bytes for held in taken.held] == [12288, 4096]
     assert taken.source == "memory_snapshot"
 
 
@@ -162,7 +161,7 @@ def test_a_storage_inside_a_block_leaves_the_rest_of_the_request_unattributed(gr
 
 
 def test_what_no_block_holds_is_foreign(group):
-    taken = census(group, Recorded(block_of(group["means"]), loose(0)))
+    taken = census(group, Recorded(block_of(group["means"]), unowned(0)))
     assert [held.name for held in taken.foreign] == ["opacities"]
     assert account(taken)["owned"] == 12000
     assert taken.unattributed == 1024
@@ -170,19 +169,19 @@ def test_what_no_block_holds_is_foreign(group):
 
 def test_a_storage_larger_than_its_block_is_foreign(group):
     start = group["means"].data_ptr()
-    taken = census(group, Recorded(Block(start, 512, 512, ""), block_of(group["opacities"])))
+    taken = census(group, Recorded(AllocatedBlock(start, 512, 512, ""), block_of(group["opacities"])))
     assert [held.name for held in taken.foreign] == ["means"]
     assert taken.unattributed == 512
 
 
 def test_blocks_of_nobody_that_came_within_the_step_are_workspace(group):
     owned = [block_of(tensor) for tensor in group.values()]
-    before = census(group, Recorded(*owned, loose(0, site="a"), loose(1), loose(2)))
-    now = Recorded(*owned, loose(0, site="a"), loose(2, size=2048), loose(3, size=512))
+    before = census(group, Recorded(*owned, unowned(0, site="a"), unowned(1), unowned(2)))
+    now = Recorded(*owned, unowned(0, site="a"), unowned(2, size=2048), unowned(3, size=512))
     taken = census(group, now, before=before)
     assert (taken.workspace, taken.unattributed) == (2048 + 512, 1024)
     assert taken.sites == {"a": 1024}
-    assert before.loose[FAR] == Loose(1024, "a")
+    assert before.unowned[FAR] == UnownedBlock(1024, "a")
 
 
 def test_memory_an_owner_gave_back_and_the_step_took_is_workspace(group):
@@ -194,7 +193,7 @@ def test_memory_an_owner_gave_back_and_the_step_took_is_workspace(group):
 
 
 def test_sites_of_the_rest_are_summed_the_most_first(group):
-    blocks = [loose(0, 512, "a"), loose(1, 512, "b"), loose(2, 1024, "a"), loose(3, 512)]
+    blocks = [unowned(0, 512, "a"), unowned(1, 512, "b"), unowned(2, 1024, "a"), unowned(3, 512)]
     taken = census(group, Recorded(*blocks))
     assert list(taken.sites.items()) == [("a", 1536), ("b", 512)]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import allocator_of, process_memory, take_census
-from fieldwatch.measure.census.ledger import Ledger
-from fieldwatch.measure.census.malloc import PAGE, Heap, System, heap
+from fieldwatch.measure.census.ledger import ClaimLedger
+from fieldwatch.measure.census.malloc import PAGE, Heap, ProcessView, heap
 
 CPU = torch.device("cpu")
 
@@ -24,9 +24,9 @@ def glibc() -> Heap:
 
 
 def claims(**tensors):
-    ledger = Ledger(CPU)
+    ledger = ClaimLedger(CPU)
     for name, tensor in tensors.items():
-        ledger.note(tensor, "data", name, name, name)
+        ledger.note(tensor, "data", name, name)
     return ledger.settled()
 
 
@@ -46,7 +46,7 @@ def test_the_heap_grows_by_what_a_storage_is_said_to_cost(glibc, nbytes):
         tensor = torch.empty(nbytes, dtype=torch.uint8)
         after = glibc.read().allocated
         (claim,) = claims(tensor=tensor)
-        differences.append(after - before - glibc.spent(claim))
+        differences.append(after - before - glibc.block_size(claim))
         del claim, tensor
     assert min(map(abs, differences)) <= 2048  # the tensor object itself, and what readings allocate
 
@@ -54,8 +54,8 @@ def test_the_heap_grows_by_what_a_storage_is_said_to_cost(glibc, nbytes):
 def test_large_storages_cost_whole_pages(glibc):
     tensor = torch.empty(64 * 2**20, dtype=torch.uint8)
     (claim,) = claims(big=tensor)
-    assert glibc.spent(claim) % PAGE == 0
-    assert PAGE <= glibc.spent(claim) - claim.span <= 2 * PAGE
+    assert glibc.block_size(claim) % PAGE == 0
+    assert PAGE <= glibc.block_size(claim) - claim.span <= 2 * PAGE
 
 
 def test_mapped_files_and_shared_memory_are_foreign(glibc, tmp_path):
@@ -72,7 +72,7 @@ def test_mapped_files_and_shared_memory_are_foreign(glibc, tmp_path):
         "own": torch.zeros(2**18),
         "numpy": np.zeros(2**20, dtype=np.uint8),
     }
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1))])
     taken = take_census(watched, optimizers=(), data=data, device=CPU)
     assert {held.component for held in taken.foreign} == {"mapped", "file", "shared", "pages"}
@@ -83,11 +83,11 @@ def test_what_is_not_torchs_is_taken_at_its_size(glibc):
     array = torch.from_numpy(np.zeros(1000))
     (claim,) = claims(array=array)
     assert not claim.from_torch
-    assert glibc.spent(claim) == 8000
+    assert glibc.block_size(claim) == 8000
 
 
 def test_the_account_is_exact_and_the_rest_is_the_interpreters():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
     taken = take_census(watched, optimizers=(), device=CPU)
     assert taken.owned + taken.rounding + taken.workspace + taken.unattributed == taken.allocated
@@ -96,7 +96,7 @@ def test_the_account_is_exact_and_the_rest_is_the_interpreters():
 
 
 def test_workspace_is_what_came_and_nobody_owns():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
     before = take_census(watched, optimizers=(), device=CPU)
     scratch = torch.zeros(5 * 2**20)
@@ -107,9 +107,9 @@ def test_workspace_is_what_came_and_nobody_owns():
 
 
 def test_where_the_heap_cannot_be_asked_the_process_is_measured():
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(w=[nn.Parameter(torch.ones(1000))])
-    taken = take_census(watched, optimizers=(), device=CPU, allocator=System())
+    taken = take_census(watched, optimizers=(), device=CPU, allocator=ProcessView())
     assert taken.source == "uss"
     assert taken.rounding == 0
     assert taken.owned + taken.workspace + taken.unattributed == taken.allocated
@@ -120,7 +120,7 @@ def test_a_heap_that_torch_does_not_use_is_not_believed(monkeypatch):
     """Under jemalloc or tcmalloc glibc's own figures stand still."""
     reading = heap().read()
     monkeypatch.setattr(Heap, "read", lambda _: reading)
-    assert isinstance(heap.__wrapped__(), System)
+    assert isinstance(heap.__wrapped__(), ProcessView)
 
 
 def test_process_memory_is_resident_and_unique():

@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import SavedTensors, take_census
 
 CPU = torch.device("cpu")
@@ -65,8 +65,8 @@ def test_views_and_owned_storages_are_not_counted_again(saved):
     assert saved.alive == 2 * 160  # x once, its repetition once, the weight never
 
 
-def test_the_peak_is_told_by_span_and_by_size():
-    saved = SavedTensors(CPU, large=500)
+def test_the_peak_is_split_by_span():
+    saved = SavedTensors(CPU)
     x = torch.ones(100, requires_grad=True)
     saved.push({x.data_ptr()})
     saved.label = "render"
@@ -78,10 +78,6 @@ def test_the_peak_is_told_by_span_and_by_size():
     loss.backward()
     assert saved.peak_by_label() == {"render": 400 + 800, "loss": 800}
     assert sum(saved.peak_by_label().values()) == saved.peak == 2000
-    assert saved.largest_at_peak() == [
-        ("render", 800, (2, 100), "float32"),
-        ("loss", 800, (2, 100), "float32"),
-    ]
     saved.pop()
 
 
@@ -244,7 +240,7 @@ def test_custom_functions_and_sparse_inputs_are_counted(saved):
 
 def test_a_census_tells_saved_from_owned():
     x, module = torch.ones(64, 8), net()
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(net=module)
     saved = SavedTensors(CPU)
     before = take_census(watched, optimizers=(), data={"x": x}, device=CPU)

@@ -3,9 +3,9 @@ import threading
 import pytest
 import torch
 
-from fieldwatch.measure import OutOfMemory, OutOfMemoryBell, on_out_of_memory
+from fieldwatch.measure import FailedAllocation, OutOfMemoryNotifier, on_out_of_memory
 
-EVENT = OutOfMemory(device=0, requested=5, limit=80, free=2)
+EVENT = FailedAllocation(device=0, requested=5, limit=80, free=2)
 
 
 class Observers(list):
@@ -23,13 +23,13 @@ def torchs_end():
 
 @pytest.fixture
 def bell(torchs_end):
-    return OutOfMemoryBell(torchs_end.append)
+    return OutOfMemoryNotifier(torchs_end.append)
 
 
 def test_all_callbacks_are_called_with_the_facts(bell, torchs_end):
     heard = []
-    bell.watch(lambda event: heard.append(("first", event)))
-    bell.watch(lambda event: heard.append(("second", event)))
+    bell.subscribe(lambda event: heard.append(("first", event)))
+    bell.subscribe(lambda event: heard.append(("second", event)))
     torchs_end.fail()
     assert heard == [("first", EVENT), ("second", EVENT)]
 
@@ -37,15 +37,15 @@ def test_all_callbacks_are_called_with_the_facts(bell, torchs_end):
 def test_torch_is_given_one_observer_however_many_callbacks_there_are(bell, torchs_end):
     assert torchs_end == []
     for _ in range(3):
-        with bell.watch(print):
+        with bell.subscribe(print):
             pass
     assert len(torchs_end) == 1
 
 
 def test_a_detached_callback_is_not_called(bell, torchs_end):
     heard = []
-    first = bell.watch(lambda _: heard.append("first"))
-    with bell.watch(lambda _: heard.append("second")):
+    first = bell.subscribe(lambda _: heard.append("first"))
+    with bell.subscribe(lambda _: heard.append("second")):
         first.detach()
         first.detach()
         torchs_end.fail()
@@ -55,8 +55,8 @@ def test_a_detached_callback_is_not_called(bell, torchs_end):
 
 def test_a_callback_may_detach_itself(bell, torchs_end):
     heard = []
-    watch = bell.watch(lambda _: (heard.append("once"), watch.detach()))
-    bell.watch(lambda _: heard.append("always"))
+    watch = bell.subscribe(lambda _: (heard.append("once"), watch.detach()))
+    bell.subscribe(lambda _: heard.append("always"))
     torchs_end.fail()
     torchs_end.fail()
     assert heard == ["once", "always", "always"]
@@ -64,8 +64,8 @@ def test_a_callback_may_detach_itself(bell, torchs_end):
 
 def test_a_failing_callback_hides_neither_the_error_nor_the_other_callbacks(bell, torchs_end, capsys):
     heard = []
-    watch = bell.watch(lambda _: heard.nothing_of_the_kind)
-    bell.watch(heard.append)
+    watch = bell.subscribe(lambda _: heard.nothing_of_the_kind)
+    bell.subscribe(heard.append)
     torchs_end.fail()
     assert heard == [EVENT]
     assert [type(failure) for failure in watch.failures] == [AttributeError]
@@ -78,17 +78,17 @@ def test_an_interrupt_is_not_held_back_and_the_next_ring_works(bell, torchs_end)
     def interrupted(_):
         raise KeyboardInterrupt
 
-    with bell.watch(interrupted), pytest.raises(KeyboardInterrupt):
+    with bell.subscribe(interrupted), pytest.raises(KeyboardInterrupt):
         torchs_end.fail()
     heard = []
-    bell.watch(heard.append)
+    bell.subscribe(heard.append)
     torchs_end.fail()
     assert heard == [EVENT]
 
 
 def test_a_callback_that_runs_out_of_memory_itself_is_not_called_for_that(bell, torchs_end):
     heard = []
-    bell.watch(lambda event: (heard.append(event), torchs_end.fail()))
+    bell.subscribe(lambda event: (heard.append(event), torchs_end.fail()))
     torchs_end.fail()
     assert heard == [EVENT]
 
@@ -103,7 +103,7 @@ def test_another_threads_error_is_heard_meanwhile(bell, torchs_end):
             other.start()
             other.join()
 
-    bell.watch(callback)
+    bell.subscribe(callback)
     torchs_end.fail()
     assert heard == [threading.current_thread().name, "other"]
 
@@ -117,10 +117,10 @@ def test_an_attachment_that_failed_is_tried_again(torchs_end):
             raise error
         torchs_end.append(observer)
 
-    bell, heard = OutOfMemoryBell(attach), []
+    bell, heard = OutOfMemoryNotifier(attach), []
     with pytest.raises(RuntimeError, match="not yet"):
-        bell.watch(heard.append)
-    bell.watch(heard.append)
+        bell.subscribe(heard.append)
+    bell.subscribe(heard.append)
     torchs_end.fail()
     assert heard == [EVENT]
 

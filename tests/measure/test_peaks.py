@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fieldwatch.measure import AllocatorCounters, Clock, PeakMeter, Peaks
 from fieldwatch.measure import peaks as module
 from fieldwatch.measure.gauge import ProcessGauge
-from fieldwatch.measure.resident import HighWater
+from fieldwatch.measure.resident import HighWaterMark
 
 MB = 2**20
 NAMES = ("render", "loss", "backward")
@@ -216,7 +216,7 @@ def test_a_system_without_a_high_water_mark_says_so(tmp_path, status):
     (tmp_path / "status").write_text(status)
     (tmp_path / "clear_refs").write_text("")
     with pytest.raises(OSError, match="shows no VmHWM"):
-        HighWater(tmp_path)
+        HighWaterMark(tmp_path)
 
 
 def test_real_peaks_on_a_gpu_without_a_wait(gpu):

@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from fieldwatch.measure import Heading, Ring
+from fieldwatch.measure import DeviceRing, Heading
 from fieldwatch.measure.ring import ROWS
 
 CPU = torch.device("cpu")
@@ -13,7 +13,7 @@ def heading(step, **more):
 
 
 def test_rows_come_back_as_written_with_nan_and_infinity():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     for step, value in enumerate([1.5, math.nan, math.inf]):
         ring.write(heading(step), {"loss": torch.tensor(value)}, {"lr": 0.5})
     (block,) = ring.take().blocks()
@@ -25,7 +25,7 @@ def test_rows_come_back_as_written_with_nan_and_infinity():
 
 
 def test_a_metric_that_comes_and_goes_is_absent_not_zero():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     ring.write(heading(0), {"loss": torch.tensor(1.0)}, {})
     ring.write(heading(1), {"loss": torch.tensor(2.0), "mask": torch.tensor(3.0)}, {})
     ring.write(heading(2), {"loss": torch.tensor(4.0)}, {})
@@ -33,7 +33,7 @@ def test_a_metric_that_comes_and_goes_is_absent_not_zero():
 
 
 def test_later_writes_do_not_change_rows_on_their_way():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     ring.write(heading(0), {"loss": torch.tensor(1.0)}, {})
     transfer = ring.take()
     ring.write(heading(1), {"loss": torch.tensor(9.0)}, {})
@@ -41,7 +41,7 @@ def test_later_writes_do_not_change_rows_on_their_way():
 
 
 def test_it_grows_in_both_directions():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     wide = {f"m{i}": torch.tensor(float(i)) for i in range(200)}
     for step in range(150):
         ring.write(heading(step), wide if step == 149 else {"loss": torch.tensor(float(step))}, {})
@@ -51,7 +51,7 @@ def test_it_grows_in_both_directions():
 
 
 def test_rows_of_many_widths_in_turn():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     widths = [1 + (7 * step) % 23 for step in range(100)]
     for part in range(2):
         for step, width in enumerate(widths):
@@ -61,7 +61,7 @@ def test_rows_of_many_widths_in_turn():
 
 
 def test_other_dtypes_and_graphs_are_taken():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     value = (torch.ones(3, requires_grad=True) * 2).sum()
     ring.write(
         heading(0),
@@ -72,7 +72,7 @@ def test_other_dtypes_and_graphs_are_taken():
 
 
 def test_samples_and_other_axes_travel_with_their_rows():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     ring.write(heading(4, samples=("a", "b")), {"loss": torch.tensor(1.0)}, {})
     ring.write(Heading("epoch", 4, 1, 4.5), {"mean": torch.tensor(2.0)}, {})
     step, epoch = ring.take().blocks()
@@ -81,7 +81,7 @@ def test_samples_and_other_axes_travel_with_their_rows():
 
 
 def test_it_is_due_when_full_and_empty_afterwards():
-    ring = Ring(CPU)
+    ring = DeviceRing(CPU)
     for step in range(ROWS):
         assert not ring.due()
         ring.write(heading(step), {"loss": torch.tensor(1.0)}, {})

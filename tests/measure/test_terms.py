@@ -48,7 +48,7 @@ def test_a_window_without_end_goes_on():
 @pytest.mark.parametrize("pieces", [2, 3, 7, 20])
 def test_a_weight_that_all_pieces_have_stays_as_it_is(pieces):
     values = torch.rand(pieces)
-    joined = Terms.joined([(1 / pieces, Terms(depth=(0.1, value))) for value in values])
+    joined = Terms.merged([(1 / pieces, Terms(depth=(0.1, value))) for value in values])
     mean = torch.zeros(())
     for value in values:
         mean = mean + value / pieces
@@ -58,11 +58,11 @@ def test_a_weight_that_all_pieces_have_stays_as_it_is(pieces):
 
 def test_weights_that_differ_among_pieces_are_added_up_by_share():
     pieces = [(0.25, Terms(mask=(2.0, torch.tensor(1.0)))), (0.75, Terms(mask=(4.0, torch.tensor(3.0))))]
-    joined = Terms.joined(pieces)
+    joined = Terms.merged(pieces)
     assert joined["mask"].weight == pytest.approx(3.5)
     assert float(joined.total) == pytest.approx(sum(share * float(terms.total) for share, terms in pieces))
 
 
 def test_a_term_that_a_piece_lacks_counts_as_zero_there():
     pieces = [(0.5, Terms(mask=(1.0, torch.tensor(3.0)))), (0.5, Terms(surface=(2.0, torch.tensor(5.0))))]
-    assert float(Terms.joined(pieces).total) == pytest.approx(6.5)
+    assert float(Terms.merged(pieces).total) == pytest.approx(6.5)

@@ -19,7 +19,7 @@ from fieldwatch.monitor import BlackBox, Death, read_black_box, state_of
 from fieldwatch.monitor.post_mortem import write_post_mortem
 from fieldwatch.monitor.run_state import SILENT_AFTER
 from fieldwatch.monitor.watch import Watcher
-from fieldwatch.record import Block, Events, Journal, Manifest, new_segment
+from fieldwatch.record import Block, EventLog, Journal, Manifest, new_segment
 from fieldwatch.report.account import account_of
 from fieldwatch.report.compare.sources import side_of
 from fieldwatch.report.tab.account_cache import reader
@@ -51,7 +51,7 @@ def plant(tmp_path, other):
         )
         with Journal(folder) as journal:
             journal.append(block)
-        with Events(folder) as events:
+        with EventLog(folder) as events:
             events.append({"kind": "plan", "step": 0, "steps": 1000})
         if black_box:
             box = BlackBox(folder)

@@ -1,18 +1,9 @@
 import pytest
 
-from fieldwatch.record import (
-    TOOLKIT,
-    Catalogue,
-    Chart,
-    DuplicateMetric,
-    Layout,
-    Margin,
-    Metric,
-    Tab,
-    UndeclaredMetric,
-    default_layout,
-    shown_columns,
-)
+from fieldwatch.record import TOOLKIT, Catalogue, Metric
+from fieldwatch.record.catalogue import DuplicateMetric, UndeclaredMetric
+from fieldwatch.record.charts import Chart, Layout, Margin, Tab, default_layout
+from fieldwatch.record.metric import visible_columns
 
 
 def metric(name, **more):
@@ -80,7 +71,7 @@ def test_toolkit_covers_the_tags_of_the_contract():
         "Time/render Time/step LearningRate/g Sample/0/loss"
     )
     assert all(tag in TOOLKIT for tag in tags.split())
-    assert shown_columns(tags.split())[-1] == "LearningRate/g"
+    assert visible_columns(tags.split())[-1] == "LearningRate/g"
 
 
 def test_default_layout_groups_by_path():

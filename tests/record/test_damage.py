@@ -12,7 +12,7 @@ from fieldwatch.record import (
     EVENTS,
     JOURNAL,
     DamageTally,
-    Events,
+    EventLog,
     Journal,
     Manifest,
     NotARun,
@@ -21,8 +21,8 @@ from fieldwatch.record import (
     read_events,
     read_history,
     read_manifest,
-    read_segments,
 )
+from fieldwatch.record.reading import read_segments
 
 OLD = Path(__file__).parent / "old_run"
 
@@ -58,7 +58,7 @@ def series(folder):
 
 
 def test_the_checksum_is_one_that_anybody_can_compute(tmp_path, make_block):
-    with Journal(tmp_path) as journal, Events(tmp_path) as events:
+    with Journal(tmp_path) as journal, EventLog(tmp_path) as events:
         journal.append(make_block(0, 3))
         events.append({"kind": "note", "step": 1, "text": "a, b"})
         journal.segment(2)
@@ -85,10 +85,10 @@ def test_a_lost_layout_is_known_from_its_next_declaration(tmp_path, make_block):
 
 @pytest.mark.parametrize("lost", [[0], [0, 1], [0, 1, 2]])
 def test_what_a_segment_voided_stays_void_when_its_line_is_damaged(tmp_path, make_block, lost):
-    with Journal(tmp_path) as journal, Events(tmp_path) as events:
+    with Journal(tmp_path) as journal, EventLog(tmp_path) as events:
         journal.append(make_block(0, 30))
         events.append({"kind": "note", "step": 25, "try": 1})
-    with Journal(tmp_path) as journal, Events(tmp_path) as events:
+    with Journal(tmp_path) as journal, EventLog(tmp_path) as events:
         journal.segment(10)
         events.segment(10)
         for first in range(10, 28):
@@ -106,7 +106,7 @@ def test_what_a_segment_voided_stays_void_when_its_line_is_damaged(tmp_path, mak
     assert [event["try"] for event in read_events(tmp_path)] == [2]
     assert [(one.number, one.resume) for one in read_segments(tmp_path)] == [(1, 0), (2, 10)]
     history = read_history(tmp_path)
-    follow(tmp_path).news().into(history)
+    follow(tmp_path).poll().apply_to(history)
 
 
 def test_a_layout_number_that_was_lost_is_not_given_again(tmp_path, make_block):
@@ -140,7 +140,7 @@ def test_reading_changes_nothing_and_writing_goes_on_behind_the_damage(tmp_path,
     assert series(tmp_path)[0] == [0, 1, 2, *range(4, 12)]
     tally = DamageTally()
     list(read_blocks(tmp_path, tally))
-    assert (tally.found[0].lines, tally.found[0].steps) == (3, 1)
+    assert (tally.entries[0].lines, tally.entries[0].steps) == (3, 1)
 
 
 def test_a_folder_of_a_version_without_checksums_opens_and_goes_on(tmp_path, make_block):
@@ -150,7 +150,7 @@ def test_a_folder_of_a_version_without_checksums_opens_and_goes_on(tmp_path, mak
     assert [event["step"] for event in history.events("checkpoint")] == [4, 9, 11]
     assert not history.events(DAMAGED)
     assert read_manifest(folder).config == {"lr": 0.25, "size": 4}
-    with Journal(folder) as journal, Events(folder) as events:
+    with Journal(folder) as journal, EventLog(folder) as events:
         journal.segment(12)
         events.segment(12)
         journal.append(make_block(12, 14))

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from fieldwatch.record import Block, History, Row, derive_block, trend
+from fieldwatch.record import Block, History, Row, derive_block
+from fieldwatch.record.derive import trend
 
 
 def block(**values):

@@ -4,11 +4,11 @@ import math
 import numpy as np
 import pytest
 
-from fieldwatch.record import EVENTS, DamageTally, Events, read_events, read_history
+from fieldwatch.record import EVENTS, DamageTally, EventLog, read_events, read_history
 
 
 def test_events_come_back_in_order_with_non_finite_numbers_named(tmp_path):
-    with Events(tmp_path) as events:
+    with EventLog(tmp_path) as events:
         events.append({"kind": "finding", "step": 3, "seconds": 1.0, "value": math.nan, "inner": {"a": [math.inf, 1]}})
         events.append({"kind": "note", "step": np.int64(4), "array": np.array([1.0, -math.inf])})
         events.flush()
@@ -20,7 +20,7 @@ def test_events_come_back_in_order_with_non_finite_numbers_named(tmp_path):
 
 @pytest.mark.parametrize("step", [None, -1, 1.5, True, "3"])
 def test_event_without_a_step_is_refused(tmp_path, step):
-    with Events(tmp_path) as events, pytest.raises(ValueError, match="event 'note' came with step"):
+    with EventLog(tmp_path) as events, pytest.raises(ValueError, match="event 'note' came with step"):
         events.append({"kind": "note", "step": step})
 
 
@@ -29,7 +29,7 @@ def test_event_without_a_kind_or_with_strange_values_is_refused(tmp_path):
     class Odd:
         value: complex = 1j
 
-    with Events(tmp_path) as events:
+    with EventLog(tmp_path) as events:
         with pytest.raises(ValueError, match=r"kind None.*'finding'"):
             events.append({"step": 1})
         with pytest.raises(TypeError, match=r"event 'note'.*: give numbers"):
@@ -38,12 +38,12 @@ def test_event_without_a_kind_or_with_strange_values_is_refused(tmp_path):
 
 
 def test_resume_voids_later_events(tmp_path):
-    with Events(tmp_path) as events:
+    with EventLog(tmp_path) as events:
         for step in (1, 5, 9):
             events.append({"kind": "note", "step": step, "try": 1})
         events.segment(5)
         events.append({"kind": "note", "step": 5, "try": 2})
-    with Events(tmp_path) as events:
+    with EventLog(tmp_path) as events:
         events.segment(5)
         events.append({"kind": "note", "step": 7, "try": 3})
     assert [(event["step"], event["try"]) for event in read_history(tmp_path).events("note")] == [(1, 1), (7, 3)]
@@ -51,7 +51,7 @@ def test_resume_voids_later_events(tmp_path):
 
 
 def test_torn_event_is_dropped_and_a_corrupt_one_named(tmp_path):
-    with Events(tmp_path) as events:
+    with EventLog(tmp_path) as events:
         events.append({"kind": "note", "step": 1})
         events.append({"kind": "note", "step": 2})
     path = tmp_path / EVENTS
@@ -61,16 +61,16 @@ def test_torn_event_is_dropped_and_a_corrupt_one_named(tmp_path):
     path.write_bytes(b'{"kind":"note"}\n' + whole)
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [1, 2]
-    (found,) = damage.found
+    (found,) = damage.entries
     assert (found.file, found.lines, found.first) == ("events.jsonl", 1, 1)
     assert found.problem == "has no checksum"
     path.write_bytes(b'{"kind":"note"}\n{"kind":"note","step":3}\n')  # as a version without checksums wrote them
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [3]
-    assert "event whose step" in damage.found[0].problem
+    assert "event whose step" in damage.entries[0].problem
 
 
 @pytest.mark.parametrize("key", ["crc", "segment", "of_segment"])
 def test_keys_that_the_file_uses_are_refused(tmp_path, key):
-    with Events(tmp_path) as events, pytest.raises(ValueError, match=f"'note'.* key '{key}'"):
+    with EventLog(tmp_path) as events, pytest.raises(ValueError, match=f"'note'.* key '{key}'"):
         events.append({"kind": "note", "step": 1, key: 2})

@@ -9,7 +9,7 @@ from fieldwatch.record import (
     EVENTS,
     JOURNAL,
     DamageTally,
-    Events,
+    EventLog,
     History,
     Journal,
     follow,
@@ -25,9 +25,9 @@ def followed(tmp_path):
     follower, history, events = follow(folder), History(None), []
 
     def look():
-        news = follower.news()
-        news.into(history)
-        if news.begun_anew:
+        news = follower.poll()
+        news.apply_to(history)
+        if news.replaced:
             events.clear()
         if news.events_from is not None:
             events[:] = [event for event in events if event["step"] < news.events_from]
@@ -50,7 +50,7 @@ def test_from_before_the_folder_to_two_resumes(followed, make_block):
     assert not look()
     folder.mkdir()
     assert not look()
-    with Journal(folder) as journal, Events(folder) as events:
+    with Journal(folder) as journal, EventLog(folder) as events:
         assert not look()
         journal.append(make_block(0, 20))
         events.append({"kind": "note", "step": 7})
@@ -101,23 +101,23 @@ def test_torn_tails_are_left_until_they_are_whole(followed, make_block):
 @pytest.mark.parametrize("name", [JOURNAL, EVENTS])
 def test_files_that_are_others_begin_anew(followed, make_block, name):
     folder, look = followed
-    with Journal(folder) as journal, Events(folder) as events:
+    with Journal(folder) as journal, EventLog(folder) as events:
         journal.append(make_block(0, 20))
         events.append({"kind": "note", "step": 7, "text": "x" * 300})
     look()
     other = folder.with_name("other")
-    with Journal(other) as journal, Events(other) as events:
+    with Journal(other) as journal, EventLog(other) as events:
         journal.append(make_block(100, 140, ("new",)))
         events.append({"kind": "note", "step": 8, "text": "y" * 400})
     shutil.copyfile(other / name, folder / name)  # the same inode, and longer
-    assert look().begun_anew
+    assert look().replaced
     assert not look()
     (folder / name).write_bytes(b"")
-    assert look().begun_anew
+    assert look().replaced
     (other / name).replace(folder / name)
     look()
     shutil.rmtree(folder)
-    assert look().begun_anew
+    assert look().replaced
     assert not look()
 
 
@@ -127,10 +127,10 @@ def test_a_limit_gives_the_rest_later(tmp_path, make_block):
             journal.append(make_block(first, first + 100))
         journal.segment(1500)
     follower, history, looks = follow(tmp_path, limit=20_000), History(None), 0
-    while (news := follower.news()).more:
-        news.into(history)
+    while (news := follower.poll()).more:
+        news.apply_to(history)
         looks += 1
-    news.into(history)
+    news.apply_to(history)
     assert looks > 2
     assert news.rows_from == 1500
     assert history["Loss/total"].steps.tolist() == list(range(1500))
@@ -140,18 +140,18 @@ def test_a_damaged_line_is_left_out_and_named_and_read_again_when_it_is_mended(t
     with Journal(tmp_path) as journal:
         journal.append(make_block(0, 5))
     follower = follow(tmp_path)
-    assert follower.news().rows == 5
+    assert follower.poll().rows == 5
     whole = (tmp_path / JOURNAL).read_bytes()
     with (tmp_path / JOURNAL).open("ab") as file:
         file.write(b"[0,5\n" + whole.splitlines()[-1] + b"\n")
-    news = follower.news()
+    news = follower.poll()
     assert news.rows == 1
     assert [(one.file, one.lines, one.first, one.problem) for one in news.damage] == [
         (JOURNAL, 1, 7, "is not a line of JSON")
     ]
     (tmp_path / JOURNAL).write_bytes(whole)
-    news = follower.news()
-    assert (news.begun_anew, news.rows, news.damage) == (True, 5, ())
+    news = follower.poll()
+    assert (news.replaced, news.rows, news.damage) == (True, 5, ())
 
 
 @pytest.mark.parametrize("line", ["12", '{"kind":"note"}', '{"kind":"note","step":"7"}', '{"kind":"note","step":true}'])
@@ -159,8 +159,8 @@ def test_what_is_no_event_is_left_out_and_named(tmp_path, line):
     (tmp_path / EVENTS).write_text(f'{line}\n{{"kind":"note","step":1}}\n')
     damage = DamageTally()
     assert [event["step"] for event in read_events(tmp_path, damage)] == [1]
-    news = follow(tmp_path).news()
+    news = follow(tmp_path).poll()
     assert [event["step"] for event in news.events] == [1]
-    for found in (damage.found, news.damage):
+    for found in (damage.entries, news.damage):
         assert [(one.file, one.lines, one.first) for one in found] == [(EVENTS, 1, 1)]
         assert "an event" in found[0].problem

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.record import DAMAGED, JOURNAL, Block, Journal, Row, read_blocks, read_history, read_segments
-from fieldwatch.record.lines import sealed
+from fieldwatch.record import DAMAGED, JOURNAL, Block, Journal, Row, read_blocks, read_history
+from fieldwatch.record.lines import add_checksum
+from fieldwatch.record.reading import read_segments
 
 NAMES = ("Loss/total", "Loss/component_pixel", "Time/step")
 
@@ -186,12 +187,12 @@ def test_last_line_of_zero_bytes_is_a_torn_one(tmp_path):
         (b"[]", "undeclared layout"),
         (b'[0,"one",0.5,1,[],1.0,2.0,3.0,5]', "is not a row of layout 0"),
         (b"[0,1,0.5,1,[],1.0,null,3.0,1]", "does not have the checksum"),
-        (sealed(b"[0,1,0.5,1,[],1.0,null,3.0]").rstrip(), "not a number"),
-        (sealed(b'[0,1,0.5,1,[],1.0,"x",3.0]').rstrip(), "not a number"),
+        (add_checksum(b"[0,1,0.5,1,[],1.0,null,3.0]").rstrip(), "not a number"),
+        (add_checksum(b'[0,1,0.5,1,[],1.0,"x",3.0]').rstrip(), "not a number"),
         (b'{"layout":1,"axis":"step"}', "has no checksum"),
-        (sealed(b'{"layout":1,"axis":"step"}').rstrip(), "is not a layout"),
-        (sealed(b'{"layout":1,"axis":"hour","names":[],"float32":0}').rstrip(), "is not a layout"),
-        (sealed(b'{"segment":2}').rstrip(), "neither a layout"),
+        (add_checksum(b'{"layout":1,"axis":"step"}').rstrip(), "is not a layout"),
+        (add_checksum(b'{"layout":1,"axis":"hour","names":[],"float32":0}').rstrip(), "is not a layout"),
+        (add_checksum(b'{"segment":2}').rstrip(), "neither a layout"),
         (b"12", "neither a layout"),
     ],
 )

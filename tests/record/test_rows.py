@@ -203,6 +203,6 @@ def test_layout_of_other_types_is_named(tmp_path, layout):
     (tmp_path / JOURNAL).write_bytes(layout + b"\n" + LAYOUTS[0] + b"\n")
     damage = DamageTally()
     assert list(read_blocks(tmp_path, damage)) == []
-    (found,) = damage.found
+    (found,) = damage.entries
     assert (found.lines, found.first) == (1, 1)
     assert "not a layout" in found.problem

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import Watched
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import STALE, SavedTensors, take_census
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ class Scene:
             "white": torch.ones(1, 1, 3, device=device).expand(768, 512, 3),
             "copies": [parameter.detach().view(-1) for parameter in self.gaussians.values()],
         }
-        self.watched = Watched()
+        self.watched = ParameterGroups()
         self.watched.add(**self.groups, background=self.background)
 
     def parameter(self, count, *shape):
@@ -146,10 +146,10 @@ def test_components_names_and_views(cpu_scene):
         **{name: N * 4 * int(torch.tensor(shape).prod()) for name, shape in SHAPES.items()},
         "background": 24,
     }
-    views = {held.name: held.views for held in taken.held}
+    views = {held.name: held.views for held in taken.owned_entries}
     assert views["shN"] == 2  # the parameter and its flat view
     assert views["all"] == 7  # the stack of images and six single ones
-    assert [(h.component, h.nbytes, h.shape) for h in taken.held if h.component == "white"] == [
+    assert [(h.component, h.nbytes, h.shape) for h in taken.owned_entries if h.component == "white"] == [
         ("white", 12, (768, 512, 3))
     ]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fieldwatch import Outputs, Run, Saving
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, FolderInUseError, OneWriter
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, FolderInUseError, FolderLock
 from fieldwatch.health import GENERAL, examine
 from fieldwatch.record import NotARun, read_events, read_history, read_manifest
 from fieldwatch.run import default_sinks
@@ -195,7 +195,7 @@ def test_a_copy_of_the_folder_inside_the_loop_lets_nobody_in(tmp_path):
             child = os.fork()
             if not child:
                 try:
-                    OneWriter(run.folder).__enter__()
+                    FolderLock(run.folder).__enter__()
                 except FolderInUseError:
                     os._exit(7)
                 os._exit(0)

@@ -19,7 +19,10 @@ from fieldwatch.base import DiskFullError
 from fieldwatch.checkpoint import CheckpointError, Checkpoints
 from fieldwatch.checkpoint import interval as intervals
 from fieldwatch.health import GENERAL, examine
-from fieldwatch.record import RESERVE, WriterFailed, read_blocks, read_events, read_memory_log, waiting
+from fieldwatch.record import WriterFailed, read_blocks, read_events
+from fieldwatch.record.disk import backlog
+from fieldwatch.record.disk.reserve import RESERVE
+from fieldwatch.record.memory import read_memory_log
 from fieldwatch.record.sinks import Csv
 from fieldwatch.run import full_disk, sinks
 
@@ -36,7 +39,7 @@ class Disk:
         self.reserve_too = True
         for name in ("write", "posix_fallocate"):
             monkeypatch.setattr(os, name, self._refusing(getattr(os, name)))
-        monkeypatch.setattr(waiting.Reserve, "give", self._giving(waiting.Reserve.give))
+        monkeypatch.setattr(backlog.Reserve, "give_up", self._giving(backlog.Reserve.give_up))
 
     def _refusing(self, real):
         def call(file, *arguments):
@@ -56,7 +59,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
-    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(backlog, "RETRY_SECONDS", 0.02)
     return Disk(tmp_path, monkeypatch)
 
 
@@ -181,7 +184,7 @@ def test_the_reserve_takes_the_rows_first(tmp_path, disk):
 
 
 def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(waiting, "LIMIT", 50_000)
+    monkeypatch.setattr(backlog, "LIMIT", 50_000)
     with pytest.raises(WriterFailed, match="at most 50,000 bytes") as raised:
         train(tmp_path / "run", 5000, each=full_between(disk, 95, -1))
     assert isinstance(raised.value.__cause__, DiskFullError)

@@ -8,7 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from fieldwatch import Declared, Outputs, Profile, Run, Terms, profile_tensors, read_history
-from fieldwatch.record import TOOLKIT, read_memory_log, read_tensor_log
+from fieldwatch.record import TOOLKIT
+from fieldwatch.record.memory import read_memory_log, read_tensor_log
 from fieldwatch.report.memory import read_trace
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "buffers", "data", "activations", "other")

@@ -23,7 +23,8 @@ from fieldwatch import (
     read_history,
 )
 from fieldwatch.checkpoint import FolderInUseError
-from fieldwatch.record import TOOLKIT, Catalogue, Metric, UndeclaredMetric, WriterFailed, read_events, read_manifest
+from fieldwatch.record import TOOLKIT, Catalogue, Metric, WriterFailed, read_events, read_manifest
+from fieldwatch.record.catalogue import UndeclaredMetric
 
 
 class Toy:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.record import read_history, read_memory_log
+from fieldwatch.record import read_history
+from fieldwatch.record.memory import read_memory_log
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

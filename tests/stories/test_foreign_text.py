@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fieldwatch.record import Block, Events, Journal, Manifest, new_segment
+from fieldwatch.record import Block, EventLog, Journal, Manifest, new_segment
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 TAG = f"Loss/{ESCAPE}[link=https://evil.example]tag[/link][/x]"
@@ -21,7 +21,7 @@ def hostile(tmp_path_factory):
         run.mkdir()
         about = {"pipeline": ESCAPE, "device": ESCAPE}
         Manifest(config={ESCAPE: ESCAPE}, segments=(new_segment(0),), about=about, state="finished").write(run)
-        with Journal(run) as journal, Events(run) as events:
+        with Journal(run) as journal, EventLog(run) as events:
             steps = np.arange(400)
             columns = ("Loss/total", TAG, "Memory/allocated_MB")
             values = np.stack([1 / (1 + steps), np.where(steps == 7, np.nan, 1.0), 100.0 + steps], 1)

@@ -14,17 +14,17 @@ import json, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import disk, last_byte, torch
-from fieldwatch.record import reserve
+from fieldwatch.record.disk import reserve
 torch.set_num_threads(1)
 folder = Path(sys.argv[2])
 last_byte.BEFORE, last_byte.AFTER = 128, 64
-for_rows, reserve.FOR_ROWS = reserve.FOR_ROWS, 0  # in 5 s the rows would fit into the reserve
+for_rows, reserve.ROWS_BYTES = reserve.ROWS_BYTES, 0  # in 5 s the rows would fit into the reserve
 found = {}
 with disk.small_disk(folder / "one", "24m") as why:
     found["why"] = why
     if not why:
         found["goes_on"] = last_byte.goes_on(folder / "one", folder / "beside", 5.0)  # longer than a block of rows
-reserve.FOR_ROWS = for_rows
+reserve.ROWS_BYTES = for_rows
 if not why:
     with disk.small_disk(folder / "two", "24m"):
         found["killed"] = last_byte.ends(folder / "two", folder / "beside_killed", signal.SIGKILL, 1.5)

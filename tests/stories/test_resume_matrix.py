@@ -43,7 +43,7 @@ def test_an_interrupted_evaluation_is_done_again_and_interrupted_products_are_ma
     case = torture("resume_cases").splats_case(tmp_path / "data", streams=True)
     module = importlib.import_module("fieldwatch.recon.pipelines.splats.algorithm")
     evaluator = importlib.import_module("fieldwatch.recon.pipelines.splats.evaluator")
-    monkeypatch.setattr("fieldwatch.checkpoint.StopRequest.overdue", property(lambda stop: stop.came))
+    monkeypatch.setattr("fieldwatch.checkpoint.StopRequest.overdue", property(lambda stop: stop.received))
     folder, write = tmp_path / "run", module.write_products
 
     def evaluate(*_, between, **__):

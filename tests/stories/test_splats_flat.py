@@ -6,7 +6,8 @@ import time
 import psutil
 import pytest
 
-from fieldwatch.record import read_events, read_memory_log
+from fieldwatch.record import read_events
+from fieldwatch.record.memory import read_memory_log
 
 SCHEDULE = "--schedule-scale 1 --growth-from 20 --growth-until 120 --growth-every 20 --surface-from 200 --prune-at 250"
 """Every growth doubles them: 80 Gaussians become 4,600, of which one float each, kept at every step, is 55 MB."""

@@ -28,7 +28,7 @@ from fieldwatch.health import GENERAL
 from fieldwatch.monitor import GAVE_UP, Supervisor
 from fieldwatch.monitor.watch import Watcher
 from fieldwatch.recon.data.normal_maps.map_files import read_normal_file
-from fieldwatch.record import CorruptRecord
+from fieldwatch.record.lines import CorruptRecord
 from fieldwatch.report.account import account_of
 
 

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from fieldwatch import Checkpoints, examine, read_history
-from fieldwatch.checkpoint import OneWriter
+from fieldwatch.checkpoint import FolderLock
 from fieldwatch.cli import main
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.pipelines.video import VIDEO_METRICS, VIDEO_RULES
@@ -306,7 +306,7 @@ def test_an_mp4_trains_like_a_folder_of_frames(tmp_path, frames, tiny, capsys):
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_path, train):
     folder = tmp_path / "run"
     folder.mkdir()
-    with OneWriter(folder):
+    with FolderLock(folder):
         code, _, err = train(folder)
     assert code == 2
     assert str(os.getpid()) in err

@@ -1,55 +1,55 @@
 """Whole checkpoints or none, verified on the way back, with everything a run needs to go on as the same run."""
 
-from fieldwatch.checkpoint.drawing import take_drawn
-from fieldwatch.checkpoint.folder import Draft, shared
+from fieldwatch.checkpoint.data_orders import take_used_orders
+from fieldwatch.checkpoint.folder import Draft, share_memory
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.interval import Autosave, Every, Interval
-from fieldwatch.checkpoint.items import Item, Stateful, load_part, part_of
+from fieldwatch.checkpoint.items import Item, Stateful, load_item, stored_item
 from fieldwatch.checkpoint.loader import ResumableLoader
-from fieldwatch.checkpoint.lock import FolderInUseError, OneWriter
+from fieldwatch.checkpoint.lock import FolderInUseError, FolderLock
 from fieldwatch.checkpoint.mirror import Mirror
-from fieldwatch.checkpoint.position import Shuffled
-from fieldwatch.checkpoint.preflight import growth_ahead, rehearse
+from fieldwatch.checkpoint.preflight import optimizer_growth, write_test_checkpoint
 from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state
-from fieldwatch.checkpoint.retention import Candidate, Retention
-from fieldwatch.checkpoint.saver import Saver
+from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
+from fieldwatch.checkpoint.shuffled import Shuffled
 from fieldwatch.checkpoint.signals import StopRequest
 from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
-from fieldwatch.checkpoint.store import Checkpoints, Restored, Saved, Which
+from fieldwatch.checkpoint.store import Checkpoints, CheckpointSelector, Restored, StoredCheckpoint
+from fieldwatch.checkpoint.worker import BackgroundWorker
 
 __all__ = [
     "Autosave",
-    "Candidate",
+    "BackgroundWorker",
     "CheckpointError",
+    "CheckpointSelector",
     "Checkpoints",
     "DamageError",
     "Draft",
     "Every",
     "FolderInUseError",
+    "FolderLock",
     "HostBuffers",
     "Incident",
     "Interval",
     "Item",
     "Mirror",
     "NoWayBackError",
-    "OneWriter",
     "RandomState",
     "Restored",
     "ResumableLoader",
     "Retention",
-    "Saved",
-    "Saver",
+    "RetentionCandidate",
     "ShortOfMemoryError",
     "Shuffled",
     "Stateful",
     "StopRequest",
+    "StoredCheckpoint",
     "StoredStateError",
-    "Which",
-    "growth_ahead",
-    "load_part",
-    "part_of",
+    "load_item",
+    "optimizer_growth",
     "preserve_random_state",
-    "rehearse",
-    "shared",
-    "take_drawn",
+    "share_memory",
+    "stored_item",
+    "take_used_orders",
+    "write_test_checkpoint",
 ]

@@ -43,6 +43,7 @@ class Array:
     def tensor(self) -> Tensor:
         """View the bytes as a tensor on the CPU."""
         dtype = TORCH_DTYPES[self.dtype]
+        # `view` refuses to reinterpret an empty tensor whose shape has zeros.
         if not self.raw.size:
             return torch.empty(self.shape, dtype=dtype)
         return torch.as_tensor(self.raw).view(dtype).reshape(self.shape)
@@ -64,7 +65,7 @@ def item_size(dtype: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ArraySource:
     """An array that is to be stored, still where it lives.
 
     Attributes:
@@ -88,7 +89,7 @@ class Source:
         raw = _bytes_of(_dense(value).cpu()).numpy() if isinstance(value, Tensor) else _raw(value, self.dtype)
         return Array(dtype=self.dtype, shape=self.shape, raw=raw)
 
-    def copied(self, target: UInt8[Tensor, "nbytes"]) -> Array:
+    def copied_to(self, target: UInt8[Tensor, "nbytes"]) -> Array:
         """Copy its bytes into ``[nbytes]`` uint8 on the host; from CUDA into pinned memory without waiting for it."""
         if isinstance(self.value, Tensor):
             target.copy_(_bytes_of(_dense(self.value)), non_blocking=self.value.is_cuda)
@@ -97,7 +98,7 @@ class Source:
         return Array(dtype=self.dtype, shape=self.shape, raw=target.numpy())
 
 
-def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Source:
+def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> ArraySource:
     """Look at a tensor, or a numpy array or scalar, and say what it is as stored; nothing is copied.
 
     Args:
@@ -110,17 +111,18 @@ def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> So
     return _of_tensor(value, path) if isinstance(value, Tensor) else _of_numpy(np.asarray(value), path)
 
 
-def _of_tensor(tensor: Tensor, path: str) -> Source:
+def _of_tensor(tensor: Tensor, path: str) -> ArraySource:
     plain = tensor.detach()
     if type(plain) is not Tensor or plain.layout != torch.strided or plain.device.type == "meta":
         kind = f"{type(plain).__name__} with layout {plain.layout} on {plain.device}"
         raise CheckpointError(f"{path} is a {kind}: only plain dense tensors are stored; convert it in state_dict()")
     if plain.dtype not in _TORCH_NAMES:
         raise CheckpointError(f"{path} has dtype {plain.dtype}, which has no plain bytes: convert it first")
-    return Source(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
+    return ArraySource(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
 
 
 def _dense(tensor: Tensor) -> Tensor:
+    # Conjugation and negation are lazy flags of a view: the bytes in memory are without them.
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
@@ -131,11 +133,12 @@ def _bytes_of(dense: Tensor) -> UInt8[Tensor, "nbytes"]:
     return flat.view(torch.uint8)
 
 
-def _of_numpy(array: NDArray[np.generic], path: str) -> Source:
+def _of_numpy(array: NDArray[np.generic], path: str) -> ArraySource:
+    # Big-endian arrays have the same name; `_raw` swaps their bytes.
     name = array.dtype.newbyteorder("=").name
     if name not in NUMPY_DTYPES:
         raise CheckpointError(f"{path} is a numpy array of dtype {array.dtype}: stored are {', '.join(NUMPY_DTYPES)}")
-    return Source(dtype=name, shape=array.shape, value=array)
+    return ArraySource(dtype=name, shape=array.shape, value=array)
 
 
 def _raw(array: NDArray[np.generic], dtype: str) -> NDArray[np.uint8]:

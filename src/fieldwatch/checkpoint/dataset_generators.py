@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-_DEEPEST = 8
-_MANY = 64
+_MAX_DEPTH = 8
+_MAX_ENTRIES = 64
 """Entries of a list beyond which it holds data, not transforms."""
 
 
 def generators_of(dataset: Any) -> list[Any]:
     """Return the generators that are found on a data set, each once, in the order of its attributes."""
-    return list(_found(dataset, 0, set()))
+    return list(_walk(dataset, 0, set()))
 
 
 def seed_generator(generator: Any, seed: int) -> None:
@@ -25,6 +25,7 @@ def seed_generator(generator: Any, seed: int) -> None:
     if isinstance(generator, torch.Generator):
         generator.manual_seed(seed)
     elif isinstance(generator, np.random.Generator):
+        # A Generator cannot be seeded in place; a fresh bit generator of its kind gives the state.
         fresh: Any = type(generator.bit_generator)
         generator.bit_generator.state = fresh(seed).state
     else:
@@ -48,25 +49,26 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
 
 
-def _found(thing: Any, depth: int, seen: set[int]) -> Iterator[Any]:
-    if id(thing) in seen:
+def _walk(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    # Data sets may refer to each other in cycles.
+    if id(value) in seen:
         return
-    seen.add(id(thing))
-    if isinstance(thing, _KINDS):
-        yield thing
-    elif depth < _DEEPEST:
-        for part in _parts(thing):
-            yield from _found(part, depth + 1, seen)
+    seen.add(id(value))
+    if isinstance(value, _KINDS):
+        yield value
+    elif depth < _MAX_DEPTH:
+        for member in _members(value):
+            yield from _walk(member, depth + 1, seen)
 
 
-def _parts(thing: Any) -> list[Any]:
+def _members(value: Any) -> list[Any]:
     """Return what an object holds, where that may be generators or what holds them."""
-    if isinstance(thing, Tensor | np.ndarray | type | ModuleType):
+    if isinstance(value, Tensor | np.ndarray | type | ModuleType):
         return []
-    if isinstance(thing, dict):
-        members = list(cast("dict[Any, Any]", thing).values())
-    elif isinstance(thing, list | tuple):
-        members = list(cast("list[Any]", thing))
+    if isinstance(value, dict):
+        members = list(cast("dict[Any, Any]", value).values())
+    elif isinstance(value, list | tuple):
+        members = list(cast("list[Any]", value))
     else:
-        return list(getattr(thing, "__dict__", {}).values())
-    return members if len(members) <= _MANY else []
+        return list(getattr(value, "__dict__", {}).values())
+    return members if len(members) <= _MAX_ENTRIES else []

@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def reserve(path: Path, size: int) -> None:
+def preallocate(path: Path, size: int) -> None:
     """Make a new file of ``size`` bytes with all its blocks: a full disk shows before anything is written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -37,6 +37,7 @@ def rename_synced(old: Path, new: Path) -> None:
 
 def delete_folder(folder: Path) -> None:
     """Delete a folder; it loses its name first, so that a half deleted one is never taken for a whole one."""
+    # A half-deleted folder under its own name would look like a damaged checkpoint.
     trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
     folder.rename(trash)
     if trash.is_symlink():
@@ -55,6 +56,7 @@ def open_regular(path: Path) -> int:
         DamageError: it is missing or not a regular file.
     """
     try:
+        # `O_NONBLOCK`: opening a pipe that somebody put there would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
@@ -84,6 +86,7 @@ def read_into(descriptor: int, target: memoryview, offset: int, name: str) -> No
     done = 0
     while done < len(target):
         try:
+            # One call may return less than was asked for, at a signal or beyond 2 GB.
             got = os.preadv(descriptor, [target[done:]], offset + done)
         except OSError as error:
             if error.errno == errno.EIO:

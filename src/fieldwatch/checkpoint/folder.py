@@ -18,25 +18,25 @@ import psutil
 from numpy.typing import NDArray
 
 from fieldwatch.base import sync_folder, write_synced
-from fieldwatch.checkpoint.array import Array, Source
+from fieldwatch.checkpoint.array import Array, ArraySource
 from fieldwatch.checkpoint.files import (
     forget_cached,
     open_regular,
+    preallocate,
     read_into,
     read_small,
-    reserve,
 )
 from fieldwatch.checkpoint.incident import DamageError, StoredStateError
-from fieldwatch.checkpoint.layout import LAYOUTS, VERSION, ArrayLayout, Entry, file_size
-from fieldwatch.checkpoint.manifest import LARGEST, Manifest, decode, seal
+from fieldwatch.checkpoint.layout import LAYOUTS, VERSION, ArrayEntry, ArrayLayout, file_size
+from fieldwatch.checkpoint.manifest import MAX_MANIFEST_BYTES, CheckpointManifest, decode, seal
 from fieldwatch.checkpoint.tree import Packer
 from fieldwatch.checkpoint.unpack import Unpacker
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
-T = TypeVar("T")
-HASHING = min(4, os.cpu_count() or 1)
-_PIECE = 8 * 2**20
+Value = TypeVar("Value")
+HASH_THREADS = min(4, os.cpu_count() or 1)
+_CHUNK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +56,11 @@ class Contents:
     items: Mapping[str, Any]
 
 
-Hold = Callable[[Sequence[Source]], list[Array]]
+CopyArrays = Callable[[Sequence[ArraySource]], list[Array]]
 """What takes the bytes of arrays: shares their memory, or copies them."""
 
 
-def shared(sources: Sequence[Source]) -> list[Array]:
+def share_memory(sources: Sequence[ArraySource]) -> list[Array]:
     """Take the bytes where they are; those on a device come to the host."""
     return [source.array() for source in sources]
 
@@ -70,7 +70,7 @@ class Draft:
 
     Args:
         contents: what to write.
-        hold: takes the arrays' bytes. By default they are shared, so that nothing may change until all is written.
+        copy_arrays: takes the arrays' bytes. By default they are shared: then nothing may change until all is written.
 
     Attributes:
         step: the step it is made at.
@@ -80,12 +80,12 @@ class Draft:
         CheckpointError: it holds a value that cannot be stored; the message names its path.
     """
 
-    def __init__(self, contents: Contents, hold: Hold = shared) -> None:
+    def __init__(self, contents: Contents, copy_arrays: CopyArrays = share_memory) -> None:
         packer = Packer()
         self._contents = contents
         self.step = contents.step
         self._items = {name: packer.pack(tree, ("items", name)) for name, tree in contents.items.items()}
-        self._arrays = hold(packer.sources)
+        self._arrays = copy_arrays(packer.sources)
         self._packer = packer
         self._note = None
         self._run = ""
@@ -98,7 +98,7 @@ class Draft:
             CheckpointError: it holds a value that cannot be stored.
         """
         self._note = self._packer.pack(note, ("note",))
-        self._arrays += shared(self._packer.sources[len(self._arrays) :])
+        self._arrays += share_memory(self._packer.sources[len(self._arrays) :])
         self.nbytes = sum(array.raw.size for array in self._arrays)
 
     def put_run(self, text: str) -> None:
@@ -110,7 +110,7 @@ class Draft:
         self._arrays = []
         self._packer = Packer()
 
-    def write(self, folder: Path, *, threads: int = HASHING) -> None:
+    def write(self, folder: Path, *, threads: int = HASH_THREADS) -> None:
         """Write all files into an empty folder and return when they are on the disk.
 
         Args:
@@ -124,33 +124,36 @@ class Draft:
         entries = self._entries()
         file = folder / layout.file
         header = layout.header(entries)
-        reserve(file, file_size(layout, header, entries))
+        # A full disk shows here, before anything is written.
+        preallocate(file, file_size(layout, header, entries))
         with ThreadPoolExecutor(threads) as pool:
-            sums = _sums(self._arrays, pool)
-            write_synced(file, self._pieces(header, entries))
-            hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, sums(), strict=True)]
+            # Hashing and writing run at the same time: both read the same memory, and neither changes it.
+            hashes_when_done = _start_hashing(self._arrays, pool)
+            write_synced(file, self._file_contents(header, entries))
+            hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, hashes_when_done(), strict=True)]
         manifest = self._manifest(hashed).encode()
         write_synced(folder / MANIFEST, [manifest])
+        # The seal comes last: a folder without it was never finished.
         write_synced(folder / SEAL, [seal(manifest)])
         sync_folder(folder)
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[ArrayEntry]:
         """Describe the arrays and give each its place; their hashes are not known yet."""
         entries = [
-            Entry(name=name, dtype=array.dtype, shape=array.shape, nbytes=array.raw.size)
+            ArrayEntry(name=name, dtype=array.dtype, shape=array.shape, nbytes=array.raw.size)
             for name, array in zip(self._packer.names, self._arrays, strict=True)
         ]
         offsets = LAYOUTS[VERSION].offsets(entries)
         return [replace(entry, offset=offset) for entry, offset in zip(entries, offsets, strict=True)]
 
-    def _pieces(self, header: bytes, entries: Sequence[Entry]) -> Iterator[bytes | memoryview]:
+    def _file_contents(self, header: bytes, entries: Sequence[ArrayEntry]) -> Iterator[bytes | memoryview]:
         """Yield the contents of the arrays' file."""
         yield header
         for i in sorted(range(len(entries)), key=lambda i: entries[i].offset):
             yield self._arrays[i].raw.data
 
-    def _manifest(self, entries: Sequence[Entry]) -> Manifest:
-        return Manifest(
+    def _manifest(self, entries: Sequence[ArrayEntry]) -> CheckpointManifest:
+        return CheckpointManifest(
             step=self._contents.step,
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
             metrics=dict(self._contents.metrics),
@@ -161,7 +164,7 @@ class Draft:
         )
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> CheckpointManifest:
     """Read a checkpoint's manifest, checking its hash, every field, and the size of the tensors' file.
 
     Raises:
@@ -173,16 +176,16 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _read_sealed(folder: Path) -> Manifest:
+def _read_sealed(folder: Path) -> CheckpointManifest:
     if folder.is_symlink():
         raise DamageError(f"{folder.name} is a symbolic link, and a checkpoint is a folder of its own")
-    text = read_small(folder / MANIFEST, LARGEST)
+    text = read_small(folder / MANIFEST, MAX_MANIFEST_BYTES)
     if read_small(folder / SEAL, 1024) != seal(text):
         raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
     return decode(text)
 
 
-def _check_size(folder: Path, manifest: Manifest) -> None:
+def _check_size(folder: Path, manifest: CheckpointManifest) -> None:
     """Check that the tensors' file is as long as the manifest says."""
     file = manifest.layout.file
     wanted = file_size(manifest.layout, manifest.header, manifest.tensors)
@@ -193,7 +196,7 @@ def _check_size(folder: Path, manifest: Manifest) -> None:
         raise DamageError(f"{file} has {size:,} bytes, the manifest wants {wanted:,}")
 
 
-def _check_header(descriptor: int, manifest: Manifest) -> int:
+def _check_header(descriptor: int, manifest: CheckpointManifest) -> int:
     """Check that the tensors' file begins with the header that the manifest implies, and return the header's length.
 
     The header is compared and never parsed: nothing in it can mislead the reader.
@@ -219,7 +222,7 @@ def read_folder(folder: Path) -> Contents:
     return Contents(step=manifest.step, metrics=manifest.metrics, note=unpacker.unpack(manifest.note), items=items)
 
 
-def _check_memory(manifest: Manifest) -> None:
+def _check_memory(manifest: CheckpointManifest) -> None:
     """Refuse arrays that this machine cannot hold: a file with holes may claim terabytes and take no space."""
     wanted = sum(entry.nbytes for entry in manifest.tensors)
     memory = psutil.virtual_memory().total + psutil.swap_memory().total
@@ -237,6 +240,7 @@ def verify_folder(folder: Path) -> None:
         DamageError: something is wrong with it.
         OSError: it cannot be read.
     """
+    # Dropped from the page cache first: what is read below then comes from the disk.
     for name in (MANIFEST, SEAL):
         forget_cached(folder / name)
     manifest = _read_sealed(folder)
@@ -252,23 +256,23 @@ def verify_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _verify_array(descriptor: int, file: str, start: int, entry: Entry, number: int) -> None:
+def _verify_array(descriptor: int, file: str, start: int, entry: ArrayEntry, number: int) -> None:
     summed = hashlib.sha256()
-    piece = memoryview(bytearray(min(entry.nbytes, _PIECE)))
-    for done in range(0, entry.nbytes, _PIECE):
-        part = piece[: entry.nbytes - done]
+    buffer = memoryview(bytearray(min(entry.nbytes, _CHUNK_BYTES)))
+    for done in range(0, entry.nbytes, _CHUNK_BYTES):
+        part = buffer[: entry.nbytes - done]
         read_into(descriptor, part, start + entry.offset + done, file)
         summed.update(part)
     if summed.hexdigest() != entry.sha256:
         raise _wrong_hash(file, entry, number)
 
 
-def _wrong_hash(file: str, entry: Entry, number: int) -> DamageError:
+def _wrong_hash(file: str, entry: ArrayEntry, number: int) -> DamageError:
     what = f"array {number} ({entry.dtype} {entry.shape})"
     return DamageError(f"{file}: {what} does not have the hash written with it")
 
 
-def _read_arrays(folder: Path, manifest: Manifest) -> list[Array]:
+def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
     """Read and check all arrays: each thread reads and hashes its own share."""
     entries = manifest.tensors
     descriptor = open_regular(folder / manifest.layout.file)
@@ -278,14 +282,14 @@ def _read_arrays(folder: Path, manifest: Manifest) -> list[Array]:
 
     try:
         start = _check_header(descriptor, manifest)
-        with ThreadPoolExecutor(HASHING) as pool:
+        with ThreadPoolExecutor(HASH_THREADS) as pool:
             parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
         os.close(descriptor)
     return _in_order(parts)
 
 
-def _sums(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
+def _start_hashing(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
     """Start hashing; the returned function waits for the hashes."""
 
     def hashes(share: list[int]) -> dict[int, str]:
@@ -295,25 +299,28 @@ def _sums(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], lis
     return lambda: _in_order(list(parts))
 
 
-def _in_order(parts: Sequence[dict[int, T]]) -> list[T]:
+def _in_order(parts: Sequence[dict[int, Value]]) -> list[Value]:
     whole = {i: value for part in parts for i, value in part.items()}
     return [whole[i] for i in range(len(whole))]
 
 
 def _shares(sizes: Sequence[int]) -> list[list[int]]:
     """Deal out the indices to the threads, largest first: few hand-overs, about equal work."""
+    # Dealing out by falling size keeps the shares about equal without a queue between the threads.
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-    return [order[k::HASHING] for k in range(HASHING)]
+    return [order[k::HASH_THREADS] for k in range(HASH_THREADS)]
 
 
-def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: Entry, number: int) -> Array:
+def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: ArrayEntry, number: int) -> Array:
     whole = np.empty(layout.padded(entry.nbytes), np.uint8)
     read_into(descriptor, whole.data, start + entry.offset, layout.file)
     raw = whole[: entry.nbytes]
+    # No hash covers the padding, and a format without slack leaves no place to hide data.
     if whole[entry.nbytes :].any():
         raise DamageError(f"{layout.file} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
     if _sha256(raw) != entry.sha256:
         raise _wrong_hash(layout.file, entry, number)
+    # torch and numpy assume 0 and 1; another byte behaves differently from operation to operation.
     if entry.dtype == "bool" and raw.size and raw.max() > 1:
         raise DamageError(f"{layout.file} holds a bool that is neither 0 nor 1")
     return Array(dtype=entry.dtype, shape=entry.shape, raw=raw)

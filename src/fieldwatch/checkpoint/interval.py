@@ -65,7 +65,7 @@ class Interval:
         self._not_before = self._reached
         self._failures = 0
         self._stall = self._writing = 0.0
-        self._told = False
+        self._conflict_reported = False
 
     def begin(self) -> None:
         """Training begins: nothing is lost yet."""
@@ -92,13 +92,14 @@ class Interval:
         latest = max(limit - self._writing, 0.0)  # a kill while it is written costs the time since the one before
         if self.every != "auto":
             return latest if self.every else float("inf")
+        # The budget of waiting, the share of writing and the least interval are lower bounds; the loss limit wins.
         return min(max(self._affordable, self._writing / WRITING_SHARE, self.autosave.least), latest)
 
     @property
     def _affordable(self) -> float:
         return self._stall / self.autosave.stall_budget
 
-    def taken(self, stall: float) -> None:
+    def snapshot_taken(self, stall: float) -> None:
         """A snapshot was taken; training waited so many seconds for it. What is done from now on is not in it."""
         self._stall = stall
         self._reached = self._clock()
@@ -125,6 +126,7 @@ class Interval:
 
     def failed(self) -> float:
         """A save failed; returns after how many seconds the next is tried."""
+        # Exponential backoff: a full disk is usually not freed within a second.
         pause = min(FIRST_RETRY * 2**self._failures, LONGEST_RETRY)
         self._failures += 1
         self._retry_at = self._clock() + pause
@@ -133,9 +135,9 @@ class Interval:
     def conflict(self) -> dict[str, Any] | None:
         """The figures, once, if the loss limit takes more than the budget of waiting; else None."""
         limit = self.autosave.loss_limit
-        if self._told or self.every != "auto" or limit is None or self._affordable <= limit:
+        if self._conflict_reported or self.every != "auto" or limit is None or self._affordable <= limit:
             return None
-        self._told = True
+        self._conflict_reported = True
         return {
             "stall_seconds": self._stall,
             "stall_budget": self.autosave.stall_budget,

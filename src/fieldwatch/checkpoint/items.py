@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint.devices import placed
 from fieldwatch.checkpoint.incident import CheckpointError, StoredStateError
 from fieldwatch.checkpoint.optimizers import check_moments, fitted
-from fieldwatch.checkpoint.placing import placed
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
     """Copy stored state into the items: tensors in place, everything else by ``load_state_dict``.
 
     Names, and the keys, shapes and dtypes of plain tensors, are checked before any item is touched. What an item is
-    given lies on the device of what it replaces, see :func:`~fieldwatch.checkpoint.placing.placed`; the state of an
+    given lies on the device of what it replaces, see :func:`~fieldwatch.checkpoint.devices.placed`; the state of an
     optimizer is fitted to the settings of the run's, see :func:`~fieldwatch.checkpoint.optimizers.fitted`.
 
     Raises:
@@ -53,6 +53,7 @@ def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
         for item, stored, _ in found:
             if not isinstance(item, Stateful):
                 item.copy_(stored)
+    # Objects after plain tensors: an optimizer may look at parameters that were just copied.
     for item, stored, path in found:
         if isinstance(item, Stateful):
             _load(item, stored, path)
@@ -68,10 +69,10 @@ def _state(item: object, path: str) -> Any:
         return {key: _state(value, f"{path}[{key!r}]") for key, value in cast("Mapping[str, object]", item).items()}
     if isinstance(item, Tensor):
         return item
-    raise _unkeepable(item, path)
+    raise _unsupported_item(item, path)
 
 
-def _unkeepable(item: object, path: str) -> CheckpointError:
+def _unsupported_item(item: object, path: str) -> CheckpointError:
     expected = "an object with state_dict() and load_state_dict(), a mapping of such objects or tensors, or a tensor"
     return CheckpointError(
         f"{path} is a {type(item).__qualname__}, expected {expected}: only these can be put back in place"
@@ -95,11 +96,13 @@ def _leaves(item: Any, stored: Any, path: str) -> Iterator[tuple[Any, Any, str]]
         _check_tensor(item, stored, path)
         yield item, stored, path
     elif not isinstance(item, Mapping):
-        raise _unkeepable(item, path)
+        raise _unsupported_item(item, path)
     elif not isinstance(stored, dict) or stored.keys() != item.keys():
         keys = sorted(cast("dict[str, Any]", stored)) if isinstance(stored, dict) else type(stored).__qualname__
-        own = list(cast("Mapping[Any, Any]", item))
-        raise StoredStateError(f"{path} has the keys {sorted(own)}, the checkpoint has {keys}: they must be the same")
+        current = list(cast("Mapping[Any, Any]", item))
+        raise StoredStateError(
+            f"{path} has the keys {sorted(current)}, the checkpoint has {keys}: they must be the same"
+        )
     else:
         for key, value in cast("Mapping[Any, Any]", item).items():
             yield from _leaves(value, stored[key], f"{path}[{key!r}]")
@@ -123,6 +126,7 @@ def _load(item: Stateful, tree: Any, path: str) -> None:
         item.load_state_dict(placed(state, item))
     except Exception as error:  # code of strangers: the object's own load_state_dict may raise anything
         name = f"{path} ({type(item).__qualname__})"
+        # If shapes or names differ the stored state does not fit; otherwise the object's own code failed.
         if found := "; ".join(_differences(item, tree, path)):
             raise StoredStateError(f"{name} does not take its stored state: {found}") from error
         raise CheckpointError(
@@ -130,7 +134,7 @@ def _load(item: Stateful, tree: Any, path: str) -> None:
         ) from error
 
 
-def part_of(items: Mapping[str, Any], name: str) -> Any:
+def stored_item(items: Mapping[str, Any], name: str) -> Any:
     """Return what a checkpoint's items hold under a name.
 
     Raises:
@@ -141,33 +145,33 @@ def part_of(items: Mapping[str, Any], name: str) -> Any:
     return items[name]
 
 
-def load_part(item: Stateful, items: Mapping[str, Any], name: str) -> None:
+def load_item(item: Stateful, items: Mapping[str, Any], name: str) -> None:
     """Load what a checkpoint's items hold under a name into an object.
 
     Raises:
         StoredStateError: there is no such part, or its names or shapes are not the object's.
         CheckpointError: the object's load_state_dict raised something else.
     """
-    _load(item, part_of(items, name), name)
+    _load(item, stored_item(items, name), name)
 
 
 def _differences(item: Stateful, tree: Any, path: str) -> Iterator[str]:
     """Name what differs between an object's state and a stored one: tensors' shapes, and a module's names."""
-    own = item.state_dict()
-    yield from _shape_differences(own, tree, path)
+    current = item.state_dict()
+    yield from _shape_differences(current, tree, path)
     if isinstance(item, nn.Module) and isinstance(tree, Mapping):
         names = set(cast("Mapping[str, object]", tree))
-        if missing := sorted(set(own) - names):
+        if missing := sorted(set(current) - names):
             yield f"the checkpoint lacks {', '.join(missing)}"
-        if unexpected := sorted(names - set(own)):
+        if unexpected := sorted(names - set(current)):
             yield f"the checkpoint has {', '.join(unexpected)}, and the run has not"
 
 
-def _shape_differences(own: Any, stored: Any, path: str) -> Iterator[str]:
+def _shape_differences(current: Any, stored: Any, path: str) -> Iterator[str]:
     """Name every tensor whose shape differs."""
-    if isinstance(own, Tensor) and isinstance(stored, Tensor) and own.shape != stored.shape:
-        yield f"{path} has shape {tuple(own.shape)} in the run and {tuple(stored.shape)} in the checkpoint"
-    if isinstance(own, Mapping) and isinstance(stored, Mapping):
+    if isinstance(current, Tensor) and isinstance(stored, Tensor) and current.shape != stored.shape:
+        yield f"{path} has shape {tuple(current.shape)} in the run and {tuple(stored.shape)} in the checkpoint"
+    if isinstance(current, Mapping) and isinstance(stored, Mapping):
         theirs = cast("Mapping[object, object]", stored)
-        for key, value in cast("Mapping[object, object]", own).items():
+        for key, value in cast("Mapping[object, object]", current).items():
             yield from _shape_differences(value, theirs.get(key), f"{path}[{key!r}]")

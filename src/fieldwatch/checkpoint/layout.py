@@ -45,7 +45,7 @@ _RAW: Final = "U8"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ArrayEntry:
     """Where one array lies in its file.
 
     Attributes:
@@ -79,11 +79,11 @@ class ArrayLayout(Protocol):
         """Whether arrays have names."""
         ...
 
-    def offsets(self, entries: Sequence[Entry]) -> list[int]:
+    def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
         """Return where each array has to lie; the offsets that the entries have are ignored."""
         ...
 
-    def header(self, entries: Sequence[Entry]) -> bytes:
+    def header(self, entries: Sequence[ArrayEntry]) -> bytes:
         """Return what the file begins with."""
         ...
 
@@ -99,11 +99,11 @@ class RawLayout:
     file = "tensors.bin"
     named = False
 
-    def offsets(self, entries: Sequence[Entry]) -> list[int]:
+    def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
         """Return the places in the order of the entries."""
         return _consecutive(range(len(entries)), [self.padded(entry.nbytes) for entry in entries])
 
-    def header(self, entries: Sequence[Entry]) -> bytes:  # noqa: ARG002  the arrays begin at byte 0, whatever they are
+    def header(self, entries: Sequence[ArrayEntry]) -> bytes:  # noqa: ARG002  the arrays begin at byte 0, whatever they are
         """Return nothing."""
         return b""
 
@@ -123,12 +123,13 @@ class SafetensorsLayout:
     file = "tensors.safetensors"
     named = True
 
-    def offsets(self, entries: Sequence[Entry]) -> list[int]:
+    def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
         """Return the places by falling element size, and otherwise in the order of the entries."""
+        # `sorted` is stable: arrays of one element size keep the order of the entries.
         order = sorted(range(len(entries)), key=lambda i: -item_size(entries[i].dtype))
         return _consecutive(order, [entry.nbytes for entry in entries])
 
-    def header(self, entries: Sequence[Entry]) -> bytes:
+    def header(self, entries: Sequence[ArrayEntry]) -> bytes:
         """Return the length of the JSON and the JSON, padded with spaces so that the arrays begin at 64 bytes."""
         other_dtypes = {entry.name: entry.dtype for entry in entries if entry.dtype not in _DTYPES}
         metadata = {"format": "pt", "writer": "fieldwatch"}
@@ -136,6 +137,7 @@ class SafetensorsLayout:
         fields = [f"{json.dumps(METADATA)}:{json.dumps(metadata, separators=(',', ':'))}"]
         fields += [_described(entry) for entry in sorted(entries, key=lambda entry: entry.offset)]
         text = f"{{{','.join(fields)}}}".encode("ascii")
+        # JSON allows spaces at its end; the first array then begins at a multiple of 64 bytes.
         text = text.ljust(aligned(8 + len(text)) - 8)
         return struct.pack("<Q", len(text)) + text
 
@@ -155,7 +157,7 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def file_size(layout: ArrayLayout, header: bytes, entries: Sequence[Entry]) -> int:
+def file_size(layout: ArrayLayout, header: bytes, entries: Sequence[ArrayEntry]) -> int:
     """Return the bytes of the file that holds a header and these arrays."""
     return len(header) + sum(layout.padded(entry.nbytes) for entry in entries)
 
@@ -170,7 +172,7 @@ def _consecutive(order: Sequence[int], sizes: Sequence[int]) -> list[int]:
     return offsets
 
 
-def _described(entry: Entry) -> str:
+def _described(entry: ArrayEntry) -> str:
     """Return one member of the header's object."""
     shape = entry.shape
     if entry.dtype in _PAIRS:

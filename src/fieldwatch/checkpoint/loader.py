@@ -13,17 +13,26 @@ from torch.utils import data
 from torch.utils.data import DataLoader, Sampler, get_worker_info
 
 from fieldwatch.base import InputError
+from fieldwatch.checkpoint.data_orders import note_used
 from fieldwatch.checkpoint.dataset_generators import (
     generator_state,
     generators_of,
     seed_generator,
     set_generator_state,
 )
-from fieldwatch.checkpoint.drawing import note_drawn
 from fieldwatch.checkpoint.incident import StoredStateError
 
 _default_collate: Any = data.default_collate  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  torch leaves it open
-_OWN = ("batch_size", "shuffle", "sampler", "batch_sampler", "generator", "drop_last", "collate_fn", "dataset")
+_FORBIDDEN_OPTIONS = (
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "generator",
+    "drop_last",
+    "collate_fn",
+    "dataset",
+)
 _LARGEST_NUMPY_SEED = 2**32
 
 _STREAM: type = data.IterableDataset
@@ -73,14 +82,14 @@ class ResumableLoader:
         _check(dataset, batch_size, options, drop_last=drop_last)
         self.dataset = dataset
         made_with = {"length": len(dataset), "batch_size": batch_size, "drop_last": drop_last}
-        self._place = _Place({**made_with, "shuffle": shuffle, "seed": seed})
+        self._position = _EpochPosition({**made_with, "shuffle": shuffle, "seed": seed})
         self._restored = 0
         self._iterations = 0
         self._loader = DataLoader(
             cast("Any", _Batches(dataset, collate_fn or _default_collate, seed)),
             batch_size=None,
-            sampler=self._place,
-            collate_fn=_as_it_is,
+            sampler=self._position,
+            collate_fn=_identity,
             generator=torch.Generator(),  # else each new iterator draws from the generator that the training draws from
             **options,
         )
@@ -88,10 +97,10 @@ class ResumableLoader:
     @property
     def epoch(self) -> int:
         """The 0-based epoch that the next batch comes from."""
-        return self._place.epoch
+        return self._position.epoch
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._position)
 
     def __iter__(self) -> Iterator[Any]:
         """Give out the rest of the epoch.
@@ -100,17 +109,18 @@ class ResumableLoader:
             RuntimeError: another iteration was begun meanwhile: there is one position, and both would move it.
         """
         self._iterations += 1
-        mine = self._iterations
+        iteration = self._iterations
         while True:
             restored = self._restored
             epoch = self.epoch
             iterator = iter(self._loader)
             while restored == self._restored and epoch == self.epoch:
                 batch = next(iterator)
-                self._place.advance()
-                note_drawn(self)
+                # Counted before the batch is handed out: a checkpoint of the step that uses it must not repeat it.
+                self._position.advance()
+                note_used(self)
                 yield batch
-                if mine != self._iterations:
+                if iteration != self._iterations:
                     raise RuntimeError(
                         "another iteration over this ResumableLoader was begun: use one iterator at a time, or two "
                         "loaders"
@@ -120,7 +130,11 @@ class ResumableLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: everything else follows from the arguments."""
-        return {"epoch": self._place.epoch, "batch": self._place.batch, "made_with": dict(self._place.made_with)}
+        return {
+            "epoch": self._position.epoch,
+            "batch": self._position.batch,
+            "made_with": dict(self._position.made_with),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
         """Go on where the state was taken, also in the middle of an iteration.
@@ -128,21 +142,23 @@ class ResumableLoader:
         Raises:
             StoredStateError: it was taken with other data, or another seed, batch size, shuffle or drop_last.
         """
-        own = self._place.made_with
+        own = self._position.made_with
         stored = dict(state_dict["made_with"])
         if own != stored:
             differing = {key: (stored.get(key), value) for key, value in own.items() if stored.get(key) != value}
-            told = ", ".join(f"{key} {here!r}, stored with {there!r}" for key, (there, here) in differing.items())
-            raise StoredStateError(
-                f"ResumableLoader has {told}: its order would be another. Use the same data and arguments as the run "
-                "began with, or a new run folder"
+            description = ", ".join(
+                f"{key} {here!r}, stored with {there!r}" for key, (there, here) in differing.items()
             )
-        self._place.epoch = int(state_dict["epoch"])
-        self._place.batch = int(state_dict["batch"])
+            raise StoredStateError(
+                f"ResumableLoader has {description}: its order would be another. Use the same data and arguments as "
+                "the run began with, or a new run folder"
+            )
+        self._position.epoch = int(state_dict["epoch"])
+        self._position.batch = int(state_dict["batch"])
         self._restored += 1
 
 
-class _Place(Sampler[Any]):
+class _EpochPosition(Sampler[Any]):
     """The position, and the order that follows from it; torch's loader draws keys from it, ahead of the position.
 
     It knows nothing of the loader: a cycle of references would let workers live on after the loader is gone.
@@ -178,6 +194,7 @@ class _Place(Sampler[Any]):
         length: int = self.made_with["length"]
         if not self.made_with["shuffle"]:
             return np.arange(length)
+        # Philox is counter-based: an epoch's permutation needs no draw of the epochs before it.
         draws: Any = np.random.Philox(key=seed_of(self.made_with["seed"], epoch, "order"))
         numbers: NDArray[np.uint64] = draws.random_raw(length)
         return np.argsort(numbers, kind="stable")
@@ -186,6 +203,7 @@ class _Place(Sampler[Any]):
 def seed_of(*parts: object) -> int:
     """Return 63 bits that depend on the parts alone: the same in every process, on every machine."""
     text = "/".join(map(str, parts)).encode()
+    # 63 bits: torch takes signed 64-bit seeds.
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
@@ -202,17 +220,18 @@ class _Batches:
         epoch, number, indices = key
         if self._generators is None:  # in a worker those of its copy of the data set
             self._generators = generators_of(self._dataset)
-        with nullcontext() if get_worker_info() else _undisturbed(self._generators):
+        # A worker is a process of its own: its generators are nobody else's.
+        with nullcontext() if get_worker_info() else _preserved_random_state(self._generators):
             _seed_all(seed_of(self._seed, epoch, number), self._generators)
             return self._collate(self._samples(indices))
 
     def _samples(self, indices: list[int]) -> list[Any]:
-        several = getattr(self._dataset, "__getitems__", None)  # torch's name for many samples at once
-        return [self._dataset[index] for index in indices] if several is None else several(indices)
+        get_many = getattr(self._dataset, "__getitems__", None)  # torch's name for many samples at once
+        return [self._dataset[index] for index in indices] if get_many is None else get_many(indices)
 
 
 @contextmanager
-def _undisturbed(generators: Sequence[Any]) -> Generator[None]:
+def _preserved_random_state(generators: Sequence[Any]) -> Generator[None]:
     """Leave the training's random numbers as they are: without workers, samples are made in its process.
 
     The generators of GPUs are neither seeded nor put back: they belong to the training.
@@ -239,12 +258,12 @@ def _seed_all(seed: int, generators: Sequence[Any]) -> None:
         seed_generator(generator, seed_of(seed, number))
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
 def _check(dataset: Any, batch_size: int, options: dict[str, Any], *, drop_last: bool) -> None:
-    own = sorted(options.keys() & set(_OWN))
+    own = sorted(options.keys() & set(_FORBIDDEN_OPTIONS))
     if own:
         raise InputError(
             f"ResumableLoader({', '.join(own)}=...): the loader makes these itself, expected options of DataLoader "

@@ -19,8 +19,9 @@ from fieldwatch.checkpoint.incident import CheckpointError
 LOCK: Final = ".lock"
 _SET_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 """Sets a lock that belongs to the open file and not to the process; Linux has it."""
+# ``struct flock``: type, whence, start, length (0 is to the end), pid and padding.
 _WHOLE_FILE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-_HELD: Final = (errno.EAGAIN, errno.EACCES)
+_LOCKED_ERRNOS: Final = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS_ON_FOLDERS: Final = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR)
 _TRIES: Final = 8
 
@@ -30,7 +31,7 @@ class FolderInUseError(CheckpointError, InputError):
 
 
 @final
-class OneWriter:
+class FolderLock:
     """A context manager that holds a folder for this process alone.
 
     It holds two locks: one on the folder itself, and one on the file ``.lock`` in it, which says who holds it. Both
@@ -47,27 +48,28 @@ class OneWriter:
         CheckpointError: (on entering) ``.lock`` is a link or no file.
     """
 
-    _held: ClassVar[set["OneWriter"]] = set()
+    _instances: ClassVar[set["FolderLock"]] = set()
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder).absolute() / LOCK
         self._folder: int | None = None
         self._file: int | None = None
 
-    def __enter__(self) -> "OneWriter":
+    def __enter__(self) -> "FolderLock":
         make_folder(self.path.parent)
         with ExitStack() as undo:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, folder)
+            # The folder first: its lock cannot be lost by deleting the file ``.lock``.
             if not _lock_folder(folder):
-                raise FolderInUseError(_refusal(self.path))
+                raise FolderInUseError(_describe_owner(self.path))
             file = self._locked_file()
             undo.callback(os.close, file)
-            _name_owner(file)
+            _write_owner(file)
             undo.pop_all()
         self._folder = folder
         self._file = file
-        self._held.add(self)
+        self._instances.add(self)
         return self
 
     def __exit__(
@@ -75,10 +77,10 @@ class OneWriter:
     ) -> None:
         if self._file is not None:
             _rewrite(self._file, b"")
-        self.let_go()
-        self._held.discard(self)
+        self.release()
+        self._instances.discard(self)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close both files: in a forked child that leaves the parent's locks as they are."""
         for descriptor in (self._file, self._folder):
             if descriptor is not None:
@@ -87,11 +89,11 @@ class OneWriter:
         self._folder = None
 
     @classmethod
-    def let_go_in_child(cls) -> None:
+    def release_in_child(cls) -> None:
         """Let go of everything that the parent holds; for a process that was just forked."""
-        for one in cls._held:
-            one.let_go()
-        cls._held.clear()
+        for lock in cls._instances:
+            lock.release()
+        cls._instances.clear()
 
     def _locked_file(self) -> int:
         """Open and lock the file that has the name of the lock when it is locked.
@@ -100,6 +102,7 @@ class OneWriter:
             FolderInUseError: another process holds it, or it is deleted again and again.
             CheckpointError: it is a link or no file.
         """
+        # Between open and lock the file may be deleted: then the lock is on a file that nobody else will open.
         for _ in range(_TRIES):
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -111,8 +114,8 @@ class OneWriter:
                 ) from error
             if not _lock_file(file):
                 os.close(file)
-                raise FolderInUseError(_refusal(self.path))
-            if _is_named(file, self.path):
+                raise FolderInUseError(_describe_owner(self.path))
+            if _has_name(file, self.path):
                 return file
             os.close(file)  # it was deleted or replaced between the two
         raise FolderInUseError(f"{self.path} is replaced again and again: stop what does that")
@@ -123,7 +126,7 @@ def _lock_folder(folder: int) -> bool:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _LOCKED_ERRNOS:
             return False
         if error.errno not in _NO_LOCKS_ON_FOLDERS:
             raise
@@ -138,13 +141,13 @@ def _lock_file(file: int) -> bool:
         else:
             fcntl.fcntl(file, _SET_LOCK, _WHOLE_FILE)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _LOCKED_ERRNOS:
             return False
         raise
     return True
 
 
-def _is_named(file: int, path: Path) -> bool:
+def _has_name(file: int, path: Path) -> bool:
     """Whether an open file is the one that has this name now."""
     try:
         return os.path.samestat(os.fstat(file), path.stat(follow_symlinks=False))
@@ -152,15 +155,15 @@ def _is_named(file: int, path: Path) -> bool:
         return False
 
 
-def _present_owner() -> bytes:
+def _owner_json() -> bytes:
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     return json.dumps(owner).encode()
 
 
-def _name_owner(file: int) -> None:
+def _write_owner(file: int) -> None:
     """Write into the lock's file who holds it; on a full disk the lock holds without that."""
     try:
-        _rewrite(file, _present_owner())
+        _rewrite(file, _owner_json())
     except OSError as error:
         if not lacks_space(error):
             raise
@@ -171,7 +174,7 @@ def _rewrite(descriptor: int, content: bytes) -> None:
     os.pwrite(descriptor, content, 0)
 
 
-def _refusal(path: Path) -> str:
+def _describe_owner(path: Path) -> str:
     """Say who holds a folder, as far as its lock file tells."""
     owner = _owner(path)
     host, pid, since = (str(owner.get(name, "unknown"))[:64] for name in ("host", "pid", "since"))
@@ -196,4 +199,4 @@ def _owner(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", owner) if isinstance(owner, dict) else {}
 
 
-os.register_at_fork(after_in_child=OneWriter.let_go_in_child)
+os.register_at_fork(after_in_child=FolderLock.release_in_child)

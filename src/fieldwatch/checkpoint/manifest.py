@@ -10,15 +10,15 @@ from typing import Any, NoReturn, cast
 
 from fieldwatch.checkpoint.array import TORCH_DTYPES, expected_nbytes
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, StoredStateError
-from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayLayout, Entry
+from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayEntry, ArrayLayout
 
 FORMAT = "fieldwatch checkpoint"
-LARGEST = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
+MAX_MANIFEST_BYTES = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class CheckpointManifest:
     """What one checkpoint holds.
 
     Attributes:
@@ -37,7 +37,7 @@ class Manifest:
     metrics: dict[str, float]
     note: Any
     items: dict[str, Any]
-    tensors: tuple[Entry, ...]
+    tensors: tuple[ArrayEntry, ...]
     run: str = ""
     version: int = VERSION
 
@@ -59,9 +59,11 @@ class Manifest:
         """
         fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
         text = json.dumps({"format": FORMAT} | fields, allow_nan=False, separators=(",", ":"))
-        if len(text) > LARGEST:
+        if len(text) > MAX_MANIFEST_BYTES:
             advice = "keep long lists of numbers as tensors or numpy arrays"
-            raise CheckpointError(f"the manifest would take {len(text):,} bytes, the most is {LARGEST:,}: {advice}")
+            raise CheckpointError(
+                f"the manifest would take {len(text):,} bytes, the most is {MAX_MANIFEST_BYTES:,}: {advice}"
+            )
         return text.encode("ascii")
 
 
@@ -70,7 +72,7 @@ def seal(manifest: bytes) -> bytes:
     return f"{hashlib.sha256(manifest).hexdigest()}  manifest.json\n".encode("ascii")
 
 
-def decode(text: bytes) -> Manifest:
+def decode(text: bytes) -> CheckpointManifest:
     """Read a manifest, checking every field.
 
     Raises:
@@ -78,6 +80,7 @@ def decode(text: bytes) -> Manifest:
         CheckpointError: it was written by a newer fieldwatch.
     """
     try:
+        # json would accept NaN and Infinity, which no checkpoint writes.
         fields = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DamageError(f"the manifest is not JSON, as it was when it was written: {error}") from error
@@ -86,7 +89,7 @@ def decode(text: bytes) -> Manifest:
     return _manifest(cast("dict[str, Any]", fields))
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
+def _manifest(fields: dict[str, Any]) -> CheckpointManifest:
     version = _whole(fields.get("version"), "version")
     if version not in LAYOUTS:
         known = ", ".join(map(str, LAYOUTS))
@@ -100,7 +103,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
     run = fields.get("run", "")
     if not isinstance(run, str):
         raise DamageError("the manifest's run is not the text of a run.json")
-    return Manifest(
+    return CheckpointManifest(
         step=_whole(fields.get("step"), "step"),
         created=fields["created"],
         metrics=_metrics(fields.get("metrics")),
@@ -117,6 +120,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _whole(value: object, name: str) -> int:
+    # `type`, since JSON's true would pass as an int.
     if type(value) is not int or not 0 <= value < 2**63:
         raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, not a whole number from 0 to 2**63 - 1")
     return value
@@ -134,7 +138,7 @@ def _metrics(fields: object) -> dict[str, float]:
         raise DamageError(f"the manifest's metrics are not numbers: {error}") from error
 
 
-def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[Entry, ...]:
+def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[ArrayEntry, ...]:
     """Read the places of all arrays, which must be those of the layout: without a hole or an overlap."""
     entries = tuple(_entry(node, f"tensors[{i}]", named=layout.named) for i, node in enumerate(nodes))
     for i, (entry, offset) in enumerate(zip(entries, layout.offsets(entries), strict=True)):
@@ -145,7 +149,7 @@ def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(node: object, name: str, *, named: bool) -> Entry:
+def _entry(node: object, name: str, *, named: bool) -> ArrayEntry:
     if not isinstance(node, dict):
         raise DamageError(f"the manifest's {name} is not an object")
     fields = cast("dict[str, Any]", node)
@@ -164,13 +168,14 @@ def _entry(node: object, name: str, *, named: bool) -> Entry:
     nbytes = _whole(fields.get("nbytes"), f"{name} nbytes")
     if nbytes != expected_nbytes(dtype, sizes):
         raise DamageError(f"the manifest's {name} of {dtype} {sizes} cannot take {nbytes} bytes")
-    return Entry(name=own_name, dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
+    return ArrayEntry(name=own_name, dtype=dtype, shape=sizes, offset=offset, nbytes=nbytes, sha256=sha256)
 
 
 def _shape(value: object, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or len(cast("list[Any]", value)) > 64:
         raise DamageError(f"the manifest's {name} has no shape of at most 64 sizes")
     sizes = tuple(_whole(size, f"{name} shape") for size in cast("list[Any]", value))
+    # A shape such as [2**40, 0] has no bytes, but its strides would overflow.
     if math.prod(max(size, 1) for size in sizes) >= 2**60:
         raise DamageError(f"the manifest's {name} has the impossible shape {sizes}")
     return sizes

@@ -16,17 +16,17 @@ import orjson
 from fieldwatch.checkpoint.files import make_folder, read_small, rename_synced
 from fieldwatch.checkpoint.folder import MANIFEST, SEAL, verify_folder
 from fieldwatch.checkpoint.incident import DamageError, Incident, StoredStateError
-from fieldwatch.checkpoint.manifest import LARGEST, decode, seal
-from fieldwatch.checkpoint.retention import Candidate, Retention
-from fieldwatch.checkpoint.saver import Saver
+from fieldwatch.checkpoint.manifest import MAX_MANIFEST_BYTES, decode, seal
+from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
+from fieldwatch.checkpoint.worker import BackgroundWorker
 
 CHECKPOINTS = "checkpoints"
 RUN = "run.json"
-_PIECE = 8 * 2**20
+_CHUNK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copied:
+class CopyResult:
     """What came of copying one checkpoint.
 
     Attributes:
@@ -67,20 +67,21 @@ class Mirror:
             raise StoredStateError(f"the mirror {url!r} cannot be used: {error}; {advice}") from error
         self._system = system
         self._root = PurePosixPath(root)
-        self.copied: deque[Copied] = deque()
-        self._thread = Saver("fieldwatch-mirror")
+        self.copied: deque[CopyResult] = deque()
+        self._thread = BackgroundWorker("fieldwatch-mirror")
         self._lock = threading.Lock()
         self._next: Path | None = None
-        self._working = False
-        self._manifests: dict[str, Candidate] = {}
+        self._copying = False
+        self._candidates: dict[str, RetentionCandidate] = {}
 
     def offer(self, folder: Path) -> None:
         """Copy a checkpoint there, in the background; if a copy is under way, the newest offer comes after it."""
         with self._lock:
             self._next = folder
-            if self._working:
+            # The thread that copies takes the newest offer when it is done; those in between are skipped.
+            if self._copying:
                 return
-            self._working = True
+            self._copying = True
         self._thread.wait()
         self._thread.begin(self._work)
 
@@ -101,8 +102,8 @@ class Mirror:
         if not self._system.isdir(place):
             return []
         names = [PurePosixPath(path).name for path in self._system.ls(place, detail=False)]
-        whole = [name for name in names if _order(name) and self._system.exists(self._path(name, SEAL))]
-        return sorted(whole, key=_order)
+        whole = [name for name in names if _step_and_rewrite(name) and self._system.exists(self._path(name, SEAL))]
+        return sorted(whole, key=_step_and_rewrite)
 
     def fetch(self, folder: Path) -> list[Incident]:
         """Bring the last good checkpoint into a run's folder of checkpoints; every hash is checked.
@@ -120,11 +121,11 @@ class Mirror:
                 self._fetch(name, folder)
             except (DamageError, FileNotFoundError) as error:
                 where = Path(self.url, CHECKPOINTS, name)
-                damaged.append(Incident(step=_order(name)[0], what="damaged", reason=str(error), path=where))
+                damaged.append(Incident(step=_step_and_rewrite(name)[0], what="damaged", reason=str(error), path=where))
             else:
                 return damaged
         if damaged:
-            reasons = "; ".join(f"step {one.step}: {one.reason}" for one in damaged)
+            reasons = "; ".join(f"step {candidate.step}: {candidate.reason}" for candidate in damaged)
             raise StoredStateError(f"the mirror {self.url} has no good checkpoint: {reasons}; start anew without it")
         return damaged
 
@@ -136,26 +137,26 @@ class Mirror:
             temporary.mkdir()
             for part in (SEAL, MANIFEST):
                 self._fetch_file(name, temporary / part)
-            manifest = decode(read_small(temporary / MANIFEST, LARGEST))
+            manifest = decode(read_small(temporary / MANIFEST, MAX_MANIFEST_BYTES))
             self._fetch_file(name, temporary / manifest.layout.file)
             verify_folder(temporary)
             rename_synced(temporary, folder / name)
 
     def _fetch_file(self, name: str, to: Path) -> None:
         with self._system.open(self._path(name, to.name), "rb") as there, to.open("wb") as here:
-            shutil.copyfileobj(there, here, _PIECE)
+            shutil.copyfileobj(there, here, _CHUNK_BYTES)
             here.flush()
             os.fsync(here.fileno())
 
     def _work(self) -> None:
-        while (folder := self._taken()) is not None:
+        while (folder := self._take_next()) is not None:
             self._copy_and_note(folder)
 
-    def _taken(self) -> Path | None:
+    def _take_next(self) -> Path | None:
         with self._lock:
             folder = self._next
             self._next = None
-            self._working = folder is not None
+            self._copying = folder is not None
             return folder
 
     def _copy_and_note(self, folder: Path) -> None:
@@ -166,57 +167,62 @@ class Mirror:
             if isinstance(error, FileNotFoundError) and not folder.is_dir():
                 return  # retention has deleted it since; a newer one is offered next
             failure = error
-        self.copied.append(Copied(name=folder.name, step=_order(folder.name)[0], error=failure))
+        self.copied.append(CopyResult(name=folder.name, step=_step_and_rewrite(folder.name)[0], error=failure))
 
     def _copy(self, folder: Path) -> None:
         with ExitStack() as files:
             tensors = decode((folder / MANIFEST).read_bytes()).layout.file
             names = (tensors, MANIFEST, SEAL)
+            # All files are opened before copying: retention may delete the folder meanwhile.
             parts = [files.enter_context((folder / name).open("rb")) for name in names]
-            self._unseal(folder.name)
+            # Deleted first and written last: a copy that is cut off never looks whole.
+            self._delete_seal(folder.name)
             self._system.makedirs(self._path(folder.name), exist_ok=True)
             if (folder.parent.parent / RUN).exists():
                 self._system.pipe_file(str(self._root / RUN), (folder.parent.parent / RUN).read_bytes())
             for part, name in zip(parts, names, strict=True):
                 with self._system.open(self._path(folder.name, name), "wb") as there:
-                    shutil.copyfileobj(part, there, _PIECE)
+                    shutil.copyfileobj(part, there, _CHUNK_BYTES)
         self._prune(folder.name)
 
-    def _unseal(self, name: str) -> None:
-        self._manifests.pop(name, None)
+    def _delete_seal(self, name: str) -> None:
+        self._candidates.pop(name, None)
         if self._system.exists(self._path(name, SEAL)):
             self._system.rm_file(self._path(name, SEAL))
 
     def _prune(self, newest: str) -> None:
         """Delete what the retention does not want, and later steps, which belong to a branch that was left."""
         names = self.names()
-        last = _order(newest)
-        left = [name for name in names if _order(name) > last]
-        known = {name: found for name in names if name not in left and (found := self._candidate(name, newest))}
-        current = {one.step: name for name, one in known.items()}  # of one step the last written
+        last = _step_and_rewrite(newest)
+        # The run went back and saved this step again: later ones belong to the branch that it left.
+        abandoned = [name for name in names if _step_and_rewrite(name) > last]
+        known = {name: found for name in names if name not in abandoned and (found := self._candidate(name, newest))}
+        current = {candidate.step: name for name, candidate in known.items()}  # of one step the last written
         kept = {current[step] for step in self._keep.kept([known[name] for name in current.values()])}
-        for name in [*left, *(name for name in known if name not in kept)]:
-            self._unseal(name)
+        for name in [*abandoned, *(name for name in known if name not in kept)]:
+            self._delete_seal(name)
             self._system.rm(self._path(name), recursive=True)
 
-    def _candidate(self, name: str, newest: str) -> Candidate | None:
+    def _candidate(self, name: str, newest: str) -> RetentionCandidate | None:
         """What retention needs to know; None for a damaged one, which is left alone."""
-        if name not in self._manifests:
+        if name not in self._candidates:
             text = self._system.cat_file(self._path(name, MANIFEST))
             if self._system.cat_file(self._path(name, SEAL)) != seal(text):
                 return None
             manifest = decode(text)
-            self._manifests[name] = Candidate(step=manifest.step, metrics=manifest.metrics, verified=name == newest)
-        return self._manifests[name]
+            self._candidates[name] = RetentionCandidate(
+                step=manifest.step, metrics=manifest.metrics, verified=name == newest
+            )
+        return self._candidates[name]
 
     def _path(self, *parts: str) -> str:
         return str(self._root.joinpath(CHECKPOINTS, *parts))
 
 
-def _order(name: str) -> tuple[int, ...]:
+def _step_and_rewrite(name: str) -> tuple[int, ...]:
     """Step and turn of a checkpoint's folder, by which they are ordered; empty for any other name."""
     kind, _, number = name.partition("_")
-    step, _, turn = number.partition(".")
-    if kind not in ("step", "ckpt") or not step.isdigit() or not (turn or "1").isdigit():
+    step, _, rewrite = number.partition(".")
+    if kind not in ("step", "ckpt") or not step.isdigit() or not (rewrite or "1").isdigit():
         return ()
-    return int(step), int(turn or 1)
+    return int(step), int(rewrite or 1)

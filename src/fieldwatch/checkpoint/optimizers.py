@@ -5,8 +5,8 @@ from typing import Any, cast
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.checkpoint.devices import placed_as
 from fieldwatch.checkpoint.incident import StoredStateError
-from fieldwatch.checkpoint.placing import placed_as
 
 IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")
 """Settings that say how a step is computed, not which: where this run's code sets them, its choice counts."""
@@ -42,22 +42,23 @@ def fitted(optimizer: Optimizer, stored: Any, path: str) -> Any:
     if len(groups) != len(optimizer.param_groups):
         return state  # torch says what is wrong with it
     fitting = [
-        _fitted_group(optimizer, own, group, f"{path} group {number}")
-        for number, (own, group) in enumerate(zip(optimizer.param_groups, groups, strict=True))
+        _fitted_group(optimizer, current, group, f"{path} group {number}")
+        for number, (current, group) in enumerate(zip(optimizer.param_groups, groups, strict=True))
     ]
     return {**state, "param_groups": fitting}
 
 
-def _fitted_group(optimizer: Optimizer, own: dict[str, Any], stored: dict[str, Any], where: str) -> dict[str, Any]:
+def _fitted_group(optimizer: Optimizer, current: dict[str, Any], stored: dict[str, Any], where: str) -> dict[str, Any]:
     kind = type(optimizer).__name__
     for key, value in stored.items():
-        if key in _HYPERPARAMETERS and key not in own and _in_use(value):
+        if key in _HYPERPARAMETERS and key not in current and _in_use(value):
             raise StoredStateError(
                 f"{where} was stored with {key}={value!r}, and {kind} has no such setting: {_ADVICE}"
             )
-    group = {key: value for key, value in stored.items() if key in own or key not in IMPLEMENTATION}
+    # Unknown keys stay, since they may be labels of the user's groups; settings about the implementation do not.
+    group = {key: value for key, value in stored.items() if key in current or key not in IMPLEMENTATION}
     for key in optimizer.defaults:
-        own_value = own.get(key)
+        own_value = current.get(key)
         if key in IMPLEMENTATION:
             group[key] = stored.get(key) if own_value is None else own_value
         elif key not in stored:
@@ -66,7 +67,7 @@ def _fitted_group(optimizer: Optimizer, own: dict[str, Any], stored: dict[str, A
                     f"{where} was stored without {key}, and {kind} uses {key}={own_value!r}: {_ADVICE}"
                 )
             group[key] = own_value
-    return placed_as(group, {key: value for key, value in own.items() if key != "params"})
+    return placed_as(group, {key: value for key, value in current.items() if key != "params"})
 
 
 _ADVICE = "it was another optimizer; resume with the one that the run began with, or start the optimizer anew"

@@ -9,7 +9,7 @@ from typing import cast
 
 from torch.optim import Optimizer
 
-from fieldwatch.checkpoint.files import make_folder, reserve
+from fieldwatch.checkpoint.files import make_folder, preallocate
 from fieldwatch.checkpoint.folder import Draft, verify_folder
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError
 
@@ -17,44 +17,50 @@ MOMENTS = 2
 """Numbers per parameter that an optimizer will hold after its first step, as Adam does."""
 
 
-def rehearse(folder: Path, draft: Draft, *, ahead: int = 0) -> None:
+def write_test_checkpoint(folder: Path, draft: Draft, *, growth: int = 0) -> None:
     """Write a checkpoint under a temporary name, sync it, read it back from the disk, and delete it.
 
     Args:
         folder: where checkpoints are going to lie.
         draft: what a checkpoint holds now.
-        ahead: bytes by which the state will have grown after its first step.
+        growth: bytes by which the state will have grown after its first step.
 
     Raises:
         CheckpointError: there is too little space, the disk cannot be written, or it does not give back what was
             written. Nothing is left behind.
     """
     existed = folder.is_dir()
-    place = folder / f".tmp-step_preflight-{os.getpid()}-{os.urandom(4).hex()}"
+    draft_folder = folder / f".tmp-step_preflight-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         with ExitStack() as undo:
             if not existed:
                 undo.callback(_remove_empty, folder)
             make_folder(folder)
-            undo.callback(shutil.rmtree, place, ignore_errors=True)
-            place.mkdir()
-            reserve(place / "ahead", ahead)
-            draft.write(place)
-            verify_folder(place)
+            undo.callback(shutil.rmtree, draft_folder, ignore_errors=True)
+            draft_folder.mkdir()
+            # The optimizer's state does not exist yet: its room is tried out by allocating it.
+            preallocate(draft_folder / "growth", growth)
+            draft.write(draft_folder)
+            verify_folder(draft_folder)
     except (OSError, DamageError) as error:
-        raise CheckpointError(_explain(folder, draft.nbytes + ahead, error)) from error
+        raise CheckpointError(_describe_failure(folder, draft.nbytes + growth, error)) from error
 
 
-def growth_ahead(items: Mapping[str, object]) -> int:
+def optimizer_growth(items: Mapping[str, object]) -> int:
     """Bytes that the optimizers among some items will add to a checkpoint in their first step, at most."""
-    found = 0
+    nbytes = 0
     for item in items.values():
         if isinstance(item, Optimizer):
-            empty = [one for group in item.param_groups for one in group["params"] if not item.state.get(one)]
-            found += MOMENTS * sum(one.numel() * one.element_size() for one in empty)
+            empty = [
+                parameter
+                for group in item.param_groups
+                for parameter in group["params"]
+                if not item.state.get(parameter)
+            ]
+            nbytes += MOMENTS * sum(parameter.numel() * parameter.element_size() for parameter in empty)
         elif isinstance(item, Mapping):
-            found += growth_ahead(cast("Mapping[str, object]", item))
-    return found
+            nbytes += optimizer_growth(cast("Mapping[str, object]", item))
+    return nbytes
 
 
 def _remove_empty(folder: Path) -> None:
@@ -62,7 +68,7 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _explain(folder: Path, nbytes: int, error: Exception) -> str:
+def _describe_failure(folder: Path, nbytes: int, error: Exception) -> str:
     near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(near).free
     what = f"a checkpoint of {nbytes:,} bytes was written to {folder.absolute()} to see whether this run can be saved"

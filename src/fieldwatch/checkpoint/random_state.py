@@ -70,6 +70,7 @@ def preserve_random_state(**generators: AnyGenerator) -> Generator[None]:
 
 
 def _cuda_states() -> list[torch.Tensor]:
+    # `is_initialized` keeps a CPU run from creating a CUDA context.
     return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class RetentionCandidate:
     """What retention needs to know of a stored checkpoint.
 
     Attributes:
@@ -60,22 +60,25 @@ class Retention:
         if self.name not in DIGITS:
             raise ValueError(f"Retention(name={self.name!r}): it must be 'step' or 'ckpt'")
 
-    def ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def ranked(self, candidates: Sequence[RetentionCandidate]) -> list[RetentionCandidate]:
         """Sort those that have the metric (and not NaN), best first; of equals the later step first."""
-        having = [one for one in candidates if not math.isnan(one.metrics.get(self.metric, math.nan))]
+        with_metric = [
+            candidate for candidate in candidates if not math.isnan(candidate.metrics.get(self.metric, math.nan))
+        ]
         sign = -1.0 if self.better == "higher" else 1.0
-        return sorted(having, key=lambda one: (sign * one.metrics[self.metric], -one.step))
+        return sorted(with_metric, key=lambda candidate: (sign * candidate.metrics[self.metric], -candidate.step))
 
-    def kept(self, candidates: Sequence[Candidate]) -> set[int]:
+    def kept(self, candidates: Sequence[RetentionCandidate]) -> set[int]:
         """Return the steps that stay.
 
         The highest verified step is among them whatever the rules say: as long as newer ones have not been checked,
         it is the one a run can rely on.
         """
-        steps = sorted(one.step for one in candidates)
-        verified = sorted(one.step for one in candidates if one.verified)
+        steps = sorted(candidate.step for candidate in candidates)
+        verified = sorted(candidate.step for candidate in candidates if candidate.verified)
+        # The verified one stays whatever the rules say: newer ones may turn out to be damaged.
         kept = {*steps[-self.last :], *verified[-1:]}
         kept.update(step for step in steps if self.every and step % self.every == 0)
-        kept.update(one.step for one in self.ranked(candidates)[: self.best])
-        kept.update(one.step for one in candidates if one.pinned)
+        kept.update(candidate.step for candidate in self.ranked(candidates)[: self.best])
+        kept.update(candidate.step for candidate in candidates if candidate.pinned)
         return kept

@@ -36,7 +36,7 @@ class StopRequest:
         patience: seconds from the arrival after which work under way should be given up, see :meth:`overdue`.
 
     Attributes:
-        came: whether a signal came; an attribute, so that it may be looked at anywhere.
+        received: whether a signal came; an attribute, so that any thread may read it.
         patience: may be changed at any time.
 
     Raises:
@@ -44,7 +44,7 @@ class StopRequest:
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
-        self.came = False
+        self.received = False
         self.patience = patience
         self._requested: signal.Signals | None = None
         self._arrived: float | None = None
@@ -52,7 +52,7 @@ class StopRequest:
         self._owner = 0
         self._previous: dict[signal.Signals, Any] = {}
         self._give_up: Callable[[], NoReturn] | None = None
-        self._watch = _Watch(self._note, self._look)
+        self._listener = _SignalListener(self._note, self._poke_main_thread)
 
     @property
     def requested(self) -> str | None:
@@ -67,7 +67,7 @@ class StopRequest:
     @property
     def arrived(self) -> float | None:
         """When the first signal came, as `time.monotonic()`; None while none did."""
-        return self._arrived if self.came else None
+        return self._arrived if self.received else None
 
     @property
     def waited(self) -> float:
@@ -77,15 +77,15 @@ class StopRequest:
     @property
     def overdue(self) -> bool:
         """Whether a signal came, and the patience is over."""
-        return self.came and self.waited >= self.patience
+        return self.received and self.waited >= self.patience
 
-    def waiting(self, give_up: Callable[[], NoReturn]) -> "Waiting":
+    def abandonable(self, give_up: Callable[[], NoReturn]) -> "AbandonableWait":
         """Let a wait inside this block be given up when the patience is over, although no line of ours runs in it.
 
         Args:
             give_up: called in the middle of the wait, in the main thread; has to raise.
         """
-        return Waiting(self._allow, give_up)
+        return AbandonableWait(self._allow, give_up)
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is not threading.main_thread():
@@ -97,31 +97,33 @@ class StopRequest:
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # started with nohup: it is to outlive its terminal
             self._previous[number] = signal.signal(number, self._handle)
-        self._watch.open()
+        self._listener.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._watch.close()
+        self._listener.close()
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # Forked workers inherit the handler, and must not speak for the main process.
         if os.getpid() != self._owner:
             _handle_in_worker(number)
             return
         self._note()
         if self._requested is None:
             self._requested = signal.Signals(number)
-            self.came = True
+            self.received = True
         if number == signal.SIGINT:
             before = self._interrupted
             self._interrupted = time.monotonic()
             if self._interrupted - before < _IMMEDIATE_SECONDS:
                 raise KeyboardInterrupt
         if self._give_up is not None and self.overdue:
+            # Cleared before it is called: it raises, and must not be called again while that unwinds.
             give_up = self._give_up
             self._give_up = None
             give_up()
@@ -131,17 +133,18 @@ class StopRequest:
         if self._arrived is None:
             self._arrived = time.monotonic()
 
-    def _look(self) -> None:
+    def _poke_main_thread(self) -> None:
         """From the thread: get the main thread out of a wait that may be given up; SIGTERM is noted already."""
         if self._give_up is not None and self.overdue:
+            # A signal interrupts a system call of the main thread; its handler then finds the patience over.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _allow(self, give_up: Callable[[], NoReturn] | None) -> None:
         self._give_up = give_up
 
 
-class Waiting:
-    """A block in which a wait may be given up. :meth:`StopRequest.waiting` makes it."""
+class AbandonableWait:
+    """A block in which a wait may be given up. :meth:`StopRequest.abandonable` makes it."""
 
     __slots__ = ("_allow", "_give_up")
 
@@ -156,19 +159,19 @@ class Waiting:
         self._allow(None)
 
 
-class _Watch:
+class _SignalListener:
     """A thread that is told of signals by the interpreter itself; idle until one comes.
 
     Args:
         arrived: called at the first one that asks to stop.
-        look: called again and again from then on.
+        poke: called again and again from then on.
     """
 
-    def __init__(self, arrived: Callable[[], None], look: Callable[[], None]) -> None:
+    def __init__(self, arrived: Callable[[], None], poke: Callable[[], None]) -> None:
         self._arrived = arrived
-        self._look = look
+        self._poke_main_thread = poke
         self._closing = threading.Event()
-        self._ends: tuple[socket.socket, socket.socket] | None = None
+        self._sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
@@ -176,65 +179,67 @@ class _Watch:
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        # Another listener is there, such as an event loop: put it back and do without.
         if before != -1:
             signal.set_wakeup_fd(before)
             reader.close()
             writer.close()
             return
-        _OPEN.add(self)
-        self._ends = reader, writer
+        _LISTENERS.add(self)
+        self._sockets = reader, writer
         self._closing.clear()
         self._thread = threading.Thread(target=self._work, args=(reader,), name="fieldwatch-signals", daemon=True)
         self._thread.start()
 
     def listen(self) -> None:
         """Be told of signals again."""
-        if self._ends is not None:
-            signal.set_wakeup_fd(self._ends[1].fileno(), warn_on_full_buffer=False)
+        if self._sockets is not None:
+            signal.set_wakeup_fd(self._sockets[1].fileno(), warn_on_full_buffer=False)
 
     def close(self) -> None:
         """End."""
-        if self._ends is None or self._thread is None:
+        if self._sockets is None or self._thread is None:
             return
         signal.set_wakeup_fd(-1)
-        _OPEN.discard(self)
+        _LISTENERS.discard(self)
         self._closing.set()
         with contextlib.suppress(BlockingIOError):  # full of signals: then it is awake
-            self._ends[1].send(b"\0")
+            self._sockets[1].send(b"\0")
         self._thread.join()
-        for end in self._ends:
-            end.close()
-        self._ends = self._thread = None
+        for socket_end in self._sockets:
+            socket_end.close()
+        self._sockets = self._thread = None
 
     def _work(self, reader: socket.socket) -> None:
+        # The interpreter's C handler writes each signal's number as one byte.
         while not set(reader.recv(4096)).intersection(STOPPING):
             if self._closing.is_set():
                 return
         self._arrived()
         while not self._closing.wait(_POKE_SECONDS):
-            self._look()
+            self._poke_main_thread()
 
 
-_OPEN: "weakref.WeakSet[_Watch]" = weakref.WeakSet()
+_LISTENERS: "weakref.WeakSet[_SignalListener]" = weakref.WeakSet()
 
 
 def _pause_listening() -> None:
     """Before a fork: a worker that gets a signal at once must not speak for the main process."""
-    if _OPEN and threading.current_thread() is threading.main_thread():
+    if _LISTENERS and threading.current_thread() is threading.main_thread():
         signal.set_wakeup_fd(-1)
 
 
 def _listen_again() -> None:
     """After it, in the main process."""
     if threading.current_thread() is threading.main_thread():
-        for watch in _OPEN:
-            watch.listen()
+        for listener in _LISTENERS:
+            listener.listen()
 
 
 def _listen_no_more() -> None:
     """In a forked worker: its signals are not the main process's."""
-    if _OPEN:
-        _OPEN.clear()
+    if _LISTENERS:
+        _LISTENERS.clear()
         signal.set_wakeup_fd(-1)
 
 

@@ -8,17 +8,17 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from fieldwatch.checkpoint.array import Array, Source
+from fieldwatch.checkpoint.array import Array, ArraySource
 from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import aligned
 
-SLACK = 1.25
+GROWTH_FACTOR = 1.25
 """How much larger than needed the memory is made, since the number of primitives grows."""
-TIGHT = 0.8
+FULL_SHARE = 0.8
 """The share in use from which on more memory is got ahead of time."""
-RESERVE = 512 * 2**20
+SPARE_BYTES = 512 * 2**20
 """Bytes of memory that a snapshot leaves to everybody else."""
-_HUGE = 2 * 2**20
+_HUGE_PAGE_BYTES = 2 * 2**20
 
 
 class ShortOfMemoryError(CheckpointError):
@@ -32,11 +32,11 @@ class HostBuffers:
     current stream does. One snapshot at a time.
 
     Args:
-        room: bytes of memory that the process may still take.
+        available_bytes: returns the bytes of memory that the process may still take.
     """
 
-    def __init__(self, room: Callable[[], int]) -> None:
-        self._room = room
+    def __init__(self, available_bytes: Callable[[], int]) -> None:
+        self._available_bytes = available_bytes
         self._memory: Tensor = torch.empty(0, dtype=torch.uint8)
         self._pinned = False
         self._used = 0
@@ -47,7 +47,7 @@ class HostBuffers:
         """Bytes that it holds now."""
         return self._memory.numel()
 
-    def hold(self, sources: Sequence[Source]) -> list[Array]:
+    def copy_arrays(self, sources: Sequence[ArraySource]) -> list[Array]:
         """Copy arrays; when this returns, what they were taken from may change.
 
         The copies of a GPU's arrays are complete after :meth:`wait`.
@@ -61,19 +61,21 @@ class HostBuffers:
         Raises:
             ShortOfMemoryError: there is not enough memory.
         """
-        devices = {one.value.device for one in sources if isinstance(one.value, Tensor) and one.value.is_cuda}
-        self._make_room(sum(aligned(one.nbytes) for one in sources), pinned=bool(devices))
-        places = list[Tensor]()
+        devices = {
+            source.value.device for source in sources if isinstance(source.value, Tensor) and source.value.is_cuda
+        }
+        self._make_room(sum(aligned(source.nbytes) for source in sources), pinned=bool(devices))
+        targets = list[Tensor]()
         offset = 0
-        for one in sources:
-            places.append(self._memory[offset : offset + one.nbytes])
-            offset += aligned(one.nbytes)
-        pairs = list(zip(sources, places, strict=True))
+        for source in sources:
+            targets.append(self._memory[offset : offset + source.nbytes])
+            offset += aligned(source.nbytes)
+        pairs = list(zip(sources, targets, strict=True))
         copies: dict[int, Array] = {}
         for device in (None, *devices):
-            here = [k for k, (one, _) in enumerate(pairs) if _device(one) == device]
+            indices = [k for k, (source, _) in enumerate(pairs) if _device(source) == device]
             with _SideStream(device, self._copying):
-                copies |= {k: pairs[k][0].copied(pairs[k][1]) for k in here}
+                copies |= {k: pairs[k][0].copied_to(pairs[k][1]) for k in indices}
         return [copies[k] for k in range(len(pairs))]
 
     def wait(self) -> None:
@@ -87,25 +89,26 @@ class HostBuffers:
 
         That there is none is no failure yet: the next snapshot tries again.
         """
-        if self._used > TIGHT * self.capacity:
+        if self._used > FULL_SHARE * self.capacity:
             with suppress(ShortOfMemoryError):
-                self._allocate(int(self._used * SLACK / TIGHT), pinned=self._pinned)
+                self._allocate(int(self._used * GROWTH_FACTOR / FULL_SHARE), pinned=self._pinned)
 
     def _make_room(self, nbytes: int, *, pinned: bool) -> None:
         self._used = nbytes
         if nbytes > self.capacity or (pinned and not self._pinned):
             try:
-                self._allocate(int(nbytes * SLACK), pinned=pinned)
+                self._allocate(int(nbytes * GROWTH_FACTOR), pinned=pinned)
             except ShortOfMemoryError:
                 self._allocate(nbytes, pinned=pinned)
 
     def _allocate(self, nbytes: int, *, pinned: bool) -> None:
+        # torch's pinned allocator rounds to powers of two, so the check uses what it will really take.
         wanted = 1 << max(nbytes - 1, 1).bit_length() if pinned else -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        free = self._room() + self.capacity
-        if wanted + RESERVE > free:
+        free = self._available_bytes() + self.capacity
+        if wanted + SPARE_BYTES > free:
             raise ShortOfMemoryError(
-                f"a snapshot wants {wanted:,} bytes of memory and {RESERVE:,} to spare, {free:,} are free: it is saved "
-                "while training waits; free memory to save in the background"
+                f"a snapshot wants {wanted:,} bytes of memory and {SPARE_BYTES:,} to spare, {free:,} are free: it is "
+                "saved while training waits; free memory to save in the background"
             )
         self._memory = torch.empty(0, dtype=torch.uint8)  # the old goes before the new comes
         self._memory = (_pinned if pinned else _pages)(wanted)
@@ -123,6 +126,7 @@ class _SideStream:
         if self._device is not None:
             self._current = torch.cuda.current_stream(self._device)
             self._side = torch.cuda.Stream(self._device)
+            # The copy must see what the current stream has queued so far.
             self._side.wait_stream(self._current)
             self._context = torch.cuda.stream(self._side)
             self._context.__enter__()
@@ -132,11 +136,12 @@ class _SideStream:
             self._context.__exit__(kind, error, at)
             event = torch.cuda.Event()
             event.record(self._side)
+            # Later work may change the arrays in place: it waits for the copy, on the device.
             self._current.wait_event(event)
             self._events.append(event)
 
 
-def _device(source: Source) -> torch.device | None:
+def _device(source: ArraySource) -> torch.device | None:
     on_gpu = isinstance(source.value, Tensor) and source.value.is_cuda
     return source.value.device if on_gpu and isinstance(source.value, Tensor) else None
 
@@ -154,8 +159,9 @@ def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
         pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be had: {error}") from error
+    # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write.
     pages.madvise(mmap.MADV_DONTFORK)
-    if nbytes >= _HUGE:
+    if nbytes >= _HUGE_PAGE_BYTES:
         with suppress(OSError):  # a system without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     memory = torch.frombuffer(pages, dtype=torch.uint8)

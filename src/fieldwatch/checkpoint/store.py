@@ -12,21 +12,30 @@ from typing import Any, Literal
 
 from fieldwatch.base import refuse_link, sync_folder, write_synced
 from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced
-from fieldwatch.checkpoint.folder import HASHING, Contents, Draft, Hold, read_folder, read_manifest, shared
+from fieldwatch.checkpoint.folder import (
+    HASH_THREADS,
+    Contents,
+    CopyArrays,
+    Draft,
+    read_folder,
+    read_manifest,
+    share_memory,
+)
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.items import Item, gather, put_back
-from fieldwatch.checkpoint.retention import DIGITS, Candidate, Retention
+from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
 
+# ``step_`` or ``ckpt_``, the step, and which rewrite of that step it is: ``step_0000000400.2``.
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
-_KEEP = Retention()
+_DEFAULT_RETENTION = Retention()
 _PINNED = "pinned"
 
-Which = int | Literal["last", "best"]
+CheckpointSelector = int | Literal["last", "best"]
 """A stored checkpoint: its step, the highest step, or the best by the retention's metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class StoredCheckpoint:
     """A stored checkpoint.
 
     Attributes:
@@ -64,7 +73,7 @@ class Checkpoints:
 
     A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files
     (``tensors.safetensors``, ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and
-    only then acknowledged. One process at a time may save (see ``OneWriter``).
+    only then acknowledged. One process at a time may save (see ``FolderLock``).
 
     Args:
         folder: where they lie; made at the first save.
@@ -74,7 +83,7 @@ class Checkpoints:
         incidents: what was survived so far: damage, abandoned branches, folders that could not be deleted.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _KEEP) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _DEFAULT_RETENTION) -> None:
         self.folder = Path(folder)
         self.keep = keep
         self.incidents: list[Incident] = []
@@ -85,18 +94,18 @@ class Checkpoints:
         """Return the steps that have a checkpoint, in order; damaged ones are among them until they are read."""
         return sorted(self._folders())
 
-    def latest(self) -> Saved | None:
+    def latest(self) -> StoredCheckpoint | None:
         """Return the highest step whose manifest is sound, without reading its tensors."""
         return next((saved for saved in reversed(self._sound())), None)
 
-    def find(self, step: Which = "last") -> Saved:
+    def find(self, step: CheckpointSelector = "last") -> StoredCheckpoint:
         """Return what ``read`` of the same step would read: its number, folder and metrics, without its tensors.
 
         Raises:
             CheckpointError: there is none, or its manifest is damaged; nothing is touched.
         """
         folder = self._choose(step)[0]
-        saved = self._look(folder)
+        saved = self._read_saved(folder)
         if saved is None:
             others = [other for other, path in self._folders().items() if path != folder]
             raise DamageError(
@@ -125,7 +134,7 @@ class Checkpoints:
         Raises:
             CheckpointError: a value cannot be stored, or the disk is full or fails; earlier checkpoints are untouched.
         """
-        draft = self.take(step, items, shared, metrics=metrics)
+        draft = self.take(step, items, share_memory, metrics=metrics)
         draft.put_note(note)
         return self.write(draft)
 
@@ -142,28 +151,33 @@ class Checkpoints:
         try:
             final = self._write(draft.step, draft, threads)
         except OSError as error:
-            raise CheckpointError(self._explain(draft.step, draft.nbytes, error)) from error
+            raise CheckpointError(self._describe_failure(draft.step, draft.nbytes, error)) from error
         with self._pruning:
             self._verified.add(final)
             self._prune()
         return final
 
     def take(
-        self, step: int, items: Mapping[str, Item], hold: Hold, *, metrics: Mapping[str, float] | None = None
+        self,
+        step: int,
+        items: Mapping[str, Item],
+        copy_arrays: CopyArrays,
+        *,
+        metrics: Mapping[str, float] | None = None,
     ) -> Draft:
-        """Take a snapshot for :meth:`write`; the arguments are those of :meth:`save`, ``hold`` copies the arrays.
+        """Take a snapshot for :meth:`write`; its arguments are those of :meth:`save`; ``copy_arrays`` copies.
 
         Raises:
             CheckpointError: a value cannot be stored.
         """
         figures = {name: float(value) for name, value in (metrics or {}).items()}
-        return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), hold)
+        return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), copy_arrays)
 
     def restore(
         self,
         items: Mapping[str, Item],
         *,
-        step: Which = "last",
+        step: CheckpointSelector = "last",
         renamed: Mapping[str, str] | None = None,
         optional: Collection[str] = (),
     ) -> Restored:
@@ -195,7 +209,8 @@ class Checkpoints:
             present = {name: item for name, item in items.items() if name in trees or name not in optional}
             put_back(present, trees)
             self._verified.add(folder)
-            fell_back = tuple(self._set_aside(one, reason) for one, reason in damaged.items())
+            # Set aside only now: where nothing can be read, nothing is renamed.
+            fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())
             return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
         reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
         others = [other for other, path in sorted(self._folders().items()) if path not in damaged]
@@ -207,7 +222,7 @@ class Checkpoints:
         for _, folder in sorted(self._folders().items()):
             self._set_aside(folder, reason)
 
-    def read(self, step: Which = "last") -> dict[str, Any]:
+    def read(self, step: CheckpointSelector = "last") -> dict[str, Any]:
         """Return the stored tree of every item, tensors on the CPU; for evaluation and inference, nothing is touched.
 
         Raises:
@@ -244,29 +259,33 @@ class Checkpoints:
             name = _NAME.fullmatch(path.name)
             if name is not None:
                 step = int(name[1])
-                turn = int(name[2] or 1)
-                found[step] = max(found.get(step, (0, path)), (turn, path))
+                rewrite = int(name[2] or 1)
+                found[step] = max(found.get(step, (0, path)), (rewrite, path))
         return {step: path for step, (_, path) in found.items()}
 
-    def _sound(self) -> list[Saved]:
+    def _sound(self) -> list[StoredCheckpoint]:
         """List the checkpoints whose manifest and file size are right, by step."""
-        return [saved for _, path in sorted(self._folders().items()) if (saved := self._look(path)) is not None]
+        return [saved for _, path in sorted(self._folders().items()) if (saved := self._read_saved(path)) is not None]
 
-    def _look(self, path: Path) -> Saved | None:
+    def _read_saved(self, path: Path) -> StoredCheckpoint | None:
         try:
             manifest = read_manifest(path)
         except DamageError:
             return None
         pinned = (path / _PINNED).exists()
-        return Saved(step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned)
+        return StoredCheckpoint(
+            step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned
+        )
 
-    def _candidates(self, sound: Sequence[Saved]) -> list[Candidate]:
+    def _candidates(self, sound: Sequence[StoredCheckpoint]) -> list[RetentionCandidate]:
         return [
-            Candidate(step=one.step, metrics=one.metrics, pinned=one.pinned, verified=one.path in self._verified)
-            for one in sound
+            RetentionCandidate(
+                step=saved.step, metrics=saved.metrics, pinned=saved.pinned, verified=saved.path in self._verified
+            )
+            for saved in sound
         ]
 
-    def _choose(self, which: Which) -> list[Path]:
+    def _choose(self, which: CheckpointSelector) -> list[Path]:
         """Return the folders to try, in order.
 
         Raises:
@@ -290,12 +309,12 @@ class Checkpoints:
         sound = self._sound()
         ranked = self.keep.ranked(self._candidates(sound))
         if not ranked:
-            known = sorted({name for one in sound for name in one.metrics})
+            known = sorted({name for saved in sound for name in saved.metrics})
             wanted = f"Retention(metric={self.keep.metric!r})"
             raise StoredStateError(
                 f"no checkpoint in {self.folder} has the metric of {wanted}: they have {known or 'no metrics'}"
             )
-        return [folders[one.step] for one in ranked]
+        return [folders[saved.step] for saved in ranked]
 
     def _set_aside(self, folder: Path, reason: str) -> Incident:
         """Give a damaged checkpoint another name, so that nothing takes it for a good one."""
@@ -316,9 +335,11 @@ class Checkpoints:
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, temporary, ignore_errors=True)
             temporary.mkdir()
+            # A pin belongs to the step, and outlives a rewrite of it.
             if step in self._folders() and (self._folders()[step] / _PINNED).exists():
                 write_synced(temporary / _PINNED, [])
-            draft.write(temporary, threads=threads or HASHING)
+            # The new checkpoint is whole before later ones lose their names, and gets its own name last.
+            draft.write(temporary, threads=threads or HASH_THREADS)
             self._abandon(step)
             final = self._fresh_name(step)
             rename_synced(temporary, final)
@@ -351,26 +372,27 @@ class Checkpoints:
     def _prune(self) -> None:
         """Delete what no rule wants; that this fails is no reason to stop a run."""
         try:
-            doomed = self._doomed()
+            unwanted = self._unwanted()
         except OSError as error:
             reason = f"older checkpoints could not be looked through: {error}"
             self.incidents.append(Incident(step=-1, what="kept", reason=reason, path=self.folder))
             return
-        for path in doomed:
+        for path in unwanted:
             try:
                 delete_folder(path)
             except OSError as error:
                 reason = f"it could not be deleted: {error}"
                 self.incidents.append(Incident(step=_step_of(path), what="kept", reason=reason, path=path))
 
-    def _doomed(self) -> list[Path]:
+    def _unwanted(self) -> list[Path]:
         sound = self._sound()
         kept = self.keep.kept(self._candidates(sound))
         current = set(self._folders().values())
+        # Folders of a step that was saved again.
         replaced = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path not in current]
-        return [*replaced, *(one.path for one in sound if one.step not in kept)]
+        return [*replaced, *(saved.path for saved in sound if saved.step not in kept)]
 
-    def _explain(self, step: int, nbytes: int, error: OSError) -> str:
+    def _describe_failure(self, step: int, nbytes: int, error: OSError) -> str:
         try:
             free = f"{_free_bytes(self.folder):,}"
             steps = str(self.steps())

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwatch.checkpoint.array import Array, Source, source_of
+from fieldwatch.checkpoint.array import Array, ArraySource, source_of
 from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import METADATA
 
-DEEPEST = 50
+MAX_DEPTH = 50
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 Path = tuple[object, ...]
 """The way to a value: the name of the tree, then a key or an index for each level."""
@@ -40,9 +40,9 @@ class Packer:
     """
 
     def __init__(self) -> None:
-        self.sources: list[Source] = []  # alive until the end, so that no address is used twice
+        self.sources: list[ArraySource] = []  # alive until the end, so that no address is used twice
         self.names: list[str] = []
-        self._places: dict[Hashable, int] = {}
+        self._array_numbers: dict[Hashable, int] = {}
         self._uses = Counter[str]()
 
     @property
@@ -65,7 +65,7 @@ class Packer:
         if isinstance(value, Tensor):
             return {"$": "tensor", "at": self._tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic):
-            at = self._add(source_of(cast("np.generic", value), shown(path)), path)
+            at = self._add(source_of(cast("np.generic", value), format_path(path)), path)
             return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": at}
         if type(value) in MAPPINGS:
             return self._mapping(cast("Mapping[object, object]", value), path, depth)
@@ -80,6 +80,7 @@ class Packer:
     def _mapping(self, mapping: Mapping[object, object], path: Path, depth: int) -> dict[str, Any]:
         kind = MAPPINGS[type(mapping)]
         values = [self.pack(value, (*path, key), depth + 1) for key, value in mapping.items()]
+        # The plain case needs no tag: an object of JSON with the same keys.
         if kind == "dict" and "$" not in mapping and all(type(key) is str for key in mapping):
             return dict(zip(cast("Mapping[str, object]", mapping), values, strict=True))
         keys = [self._key(key, path, depth) for key in mapping]
@@ -93,7 +94,9 @@ class Packer:
         _check_depth(path, depth)
         if type(key) not in _KEY_TYPES:
             wanted = "str, int, float, bool, None or a tuple of these"
-            raise CheckpointError(f"{shown(path)} has the key {key!r} of type {type(key).__qualname__}: use {wanted}")
+            raise CheckpointError(
+                f"{format_path(path)} has the key {key!r} of type {type(key).__qualname__}: use {wanted}"
+            )
         if type(key) is tuple:
             members = cast("tuple[object, ...]", key)
             return {"$": "tuple", "items": [self._key(member, path, depth + 1) for member in members]}
@@ -101,14 +104,14 @@ class Packer:
 
     def _tensor(self, tensor: Tensor, path: Path) -> int:
         key = _identity(tensor)
-        if key is not None and key in self._places:
-            return self._places[key]
-        at = self._add(source_of(tensor, shown(path)), path)
+        if key is not None and key in self._array_numbers:
+            return self._array_numbers[key]
+        at = self._add(source_of(tensor, format_path(path)), path)
         if key is not None:
-            self._places[key] = at
+            self._array_numbers[key] = at
         return at
 
-    def _add(self, source: Source, path: Path) -> int:
+    def _add(self, source: ArraySource, path: Path) -> int:
         """Collect an array and return its number."""
         self.sources.append(source)
         self.names.append(self._distinct(_dotted(path)))
@@ -120,7 +123,7 @@ class Packer:
         return name if self._uses[name] == 1 else self._distinct(f"{name}~{self._uses[name]}")
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as an error names it, e.g. ``items['model']['weight']``."""
     return str(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
 
@@ -134,14 +137,17 @@ def _dotted(path: Path) -> str:
 
 
 def _check_depth(path: Path, depth: int) -> None:
-    if depth > DEEPEST:
-        raise CheckpointError(f"{shown(path)[:120]}... is nested more than {DEEPEST} deep: does it contain itself?")
+    if depth > MAX_DEPTH:
+        raise CheckpointError(
+            f"{format_path(path)[:120]}... is nested more than {MAX_DEPTH} deep: does it contain itself?"
+        )
 
 
 def _identity(tensor: Tensor) -> Hashable:
     """Tell two tensors apart by the memory they show; None where they cannot be compared."""
     if tensor.layout != torch.strided or tensor.device.type == "meta" or not tensor.numel():
         return None
+    # Two views of one memory are one tensor only if they show the same elements.
     view = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg())
     return (str(tensor.device), tensor.data_ptr(), view)
 
@@ -155,4 +161,6 @@ def _plain(value: object, path: Path, what: str = "") -> Any:
         return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
     if type(value) is bytes:
         return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}
-    raise CheckpointError(f"{what}{shown(path)} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}")
+    raise CheckpointError(
+        f"{what}{format_path(path)} is a {type(value).__module__}.{type(value).__qualname__}: {_ADVICE}"
+    )

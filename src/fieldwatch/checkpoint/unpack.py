@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fieldwatch.checkpoint.array import Array
 from fieldwatch.checkpoint.incident import DamageError
-from fieldwatch.checkpoint.tree import DEEPEST
+from fieldwatch.checkpoint.tree import MAX_DEPTH
 
 _Node = dict[str, Any]
 
@@ -30,8 +30,8 @@ class Unpacker:
         Raises:
             DamageError: it is none of the forms that ``Packer`` writes.
         """
-        if depth > DEEPEST + 1:
-            raise DamageError(f"the manifest's values are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH + 1:
+            raise DamageError(f"the manifest's values are nested more than {MAX_DEPTH} deep")
         if isinstance(node, list):
             return self._members(cast("list[Any]", node), depth)
         if not isinstance(node, dict):
@@ -89,6 +89,7 @@ class Unpacker:
         at = int(_field(node, "at", int))
         if not 0 <= at < len(self._arrays):
             raise DamageError(f"the manifest refers to array {at}, and there are {len(self._arrays)}")
+        # One array, one tensor: values that shared memory when they were packed share it again.
         if (kind, at) not in self._made:
             array = self._arrays[at]
             self._made[kind, at] = array.tensor() if kind == "tensor" else array.ndarray()
@@ -97,6 +98,7 @@ class Unpacker:
 
 def _field(node: _Node, name: str, wanted: type) -> Any:
     value = node.get(name)
+    # `type`: JSON's true would pass for an int.
     if type(value) is not wanted:
         raise DamageError(f"the manifest's {node['$']} has no {name} of type {wanted.__name__}")
     return value

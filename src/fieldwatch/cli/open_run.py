@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from fieldwatch.checkpoint import StoredStateError, Which
+from fieldwatch.checkpoint import CheckpointSelector, StoredStateError
 from fieldwatch.cli.output import BadInput, reading_input
 
 Stored = TypeVar("Stored")
 
 
-def which_checkpoint(text: str) -> Which:
+def which_checkpoint(text: str) -> CheckpointSelector:
     """Read ``best``, ``last`` or a step.
 
     Raises:
@@ -23,7 +23,7 @@ def which_checkpoint(text: str) -> Which:
     raise BadInput(f"--checkpoint {text!r} is not known: give best, last, or the number of a stored step")
 
 
-def open_stored(open_run: Callable[[Path, Which], Stored], folder: Path, checkpoint: str) -> Stored:
+def open_stored(open_run: Callable[[Path, CheckpointSelector], Stored], folder: Path, checkpoint: str) -> Stored:
     """Open a run for looking at it, by its pipeline's own function.
 
     Raises:

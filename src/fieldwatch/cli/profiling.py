@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from fieldwatch.cli.output import BadInput
-from fieldwatch.record import ProfileNames
+from fieldwatch.record.memory import ProfileNames
 from fieldwatch.run import Profile
 
 SWITCH = "--profile-tensors"

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fieldwatch.record import DISK_EVENTS, DISK_FULL, Block
+from fieldwatch.record import Block
+from fieldwatch.record.disk import DISK_EVENTS, DISK_FULL
 
 
 class ProgressBar:

@@ -19,7 +19,9 @@ from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.health import training_exit_code
 from fieldwatch.monitor import report_exit
-from fieldwatch.record import MEMORY_LOG, Sink, Terminal, holds_run, plain
+from fieldwatch.record import Sink, Terminal, holds_run
+from fieldwatch.record.config import plain_values
+from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import Job, Pipeline
 from fieldwatch.run import (
@@ -111,7 +113,7 @@ def prepared(
         InputError: the input, or the run folder, is not usable.
     """
     with reading_input():
-        check_folder(folder, plain(config), resume)
+        check_folder(folder, plain_values(config), resume)
         check_writable(folder)
         job = pipeline.load("prepare")(config)
         check_apart(folder, config)

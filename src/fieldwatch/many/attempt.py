@@ -101,7 +101,7 @@ def _wait_for_folder(task: SceneTask) -> bool:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Whether a run holds its folder (see OneWriter); asking takes nothing away from it."""
+    """Whether a run holds its folder (see FolderLock); asking takes nothing away from it."""
     try:
         # A shared lock fails while a writer holds the exclusive one.
         with lock.open("rb") as file:

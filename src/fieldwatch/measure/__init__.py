@@ -7,42 +7,47 @@ from fieldwatch.measure.census import Census, SavedTensors, take_census
 from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
 from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
 from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
-from fieldwatch.measure.out_of_memory import OutOfMemory, OutOfMemoryBell, OutOfMemoryWatch, on_out_of_memory
+from fieldwatch.measure.out_of_memory import (
+    FailedAllocation,
+    OutOfMemoryNotifier,
+    OutOfMemorySubscription,
+    on_out_of_memory,
+)
+from fieldwatch.measure.parameter_groups import Owner, ParameterGroups
 from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
 from fieldwatch.measure.peaks import Peaks
-from fieldwatch.measure.recorder import Recorder
-from fieldwatch.measure.ring import Heading, Ring, RingTransfer
+from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
 from fieldwatch.measure.snapshots import AllocatorHistory
+from fieldwatch.measure.step_recorder import StepRecorder
 from fieldwatch.measure.terms import Phase, Term, Terms, Window
-from fieldwatch.measure.watched import Owner, Watched
 
 __all__ = [
     "AllocatorCounters",
     "AllocatorHistory",
     "Census",
     "Clock",
+    "DeviceRing",
+    "FailedAllocation",
     "Fragmentation",
     "GradientNorms",
     "Heading",
     "Listeners",
-    "OutOfMemory",
-    "OutOfMemoryBell",
-    "OutOfMemoryWatch",
+    "OutOfMemoryNotifier",
+    "OutOfMemorySubscription",
     "Owner",
+    "ParameterGroups",
     "PeakMeter",
     "Peaks",
     "Phase",
-    "Recorder",
-    "Ring",
     "RingTransfer",
     "SavedTensors",
     "Span",
     "SpanLabels",
     "SpanListener",
+    "StepRecorder",
     "Term",
     "Terms",
     "UpdateSizes",
-    "Watched",
     "Window",
     "attribute_terms",
     "fragmentation_of",

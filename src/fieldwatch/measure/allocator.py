@@ -7,8 +7,8 @@ from fieldwatch.measure.gauge import Counts, Gauge, gauge_of
 MB = 2**20
 
 
-class Stretch:
-    """A stretch of time whose peak is asked for.
+class PeakInterval:
+    """A interval of time whose peak is asked for.
 
     Attributes:
         peak: the most that was allocated at once, in bytes, as far as it has been folded in.
@@ -23,8 +23,8 @@ class Stretch:
 class PeakMeter:
     """Shares out a device's one peak counter. Nobody else in the toolkit resets it.
 
-    The counter is read and reset at every border of a stretch; what it showed goes to each stretch that was open, to
-    the step and to the run. So stretches may lie in each other or overlap, and the step's peak stays right.
+    The counter is read and reset at every border of a interval; what it showed goes to each interval that was open, to
+    the step and to the run. So intervals may lie in each other or overlap, and the step's peak stays right.
 
     A reset changes what others read: while a meter is in use, ``torch.cuda.max_memory_allocated()`` speaks of the time
     since the last border only, and :attr:`run_peak` of the run. Where somebody else resets the counter, what it held
@@ -39,7 +39,7 @@ class PeakMeter:
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
-        self._open: list[Stretch] = []
+        self._open: list[PeakInterval] = []
         self._floor = self._step_peak = self.run_peak = 0
         self.fold()
         self._step_peak = 0
@@ -48,25 +48,27 @@ class PeakMeter:
         """Read the counter, pass its peak on to all that is open, and reset it."""
         counts = self._gauge.read()
         self._gauge.reset()
+        # Somebody else may have reset the counter: what was allocated at both borders bounds the peak from below.
         peak = max(counts.peak, counts.allocated, self._floor)
         self._floor = counts.allocated
-        for stretch in self._open:
-            stretch.peak = max(stretch.peak, peak)
+        for interval in self._open:
+            interval.peak = max(interval.peak, peak)
         self._step_peak = max(self._step_peak, peak)
         self.run_peak = max(self.run_peak, peak)
         return counts
 
-    def begin(self) -> Stretch:
-        """Begin a stretch."""
-        stretch = Stretch(self.fold().allocated)
-        self._open.append(stretch)
-        return stretch
+    def begin(self) -> PeakInterval:
+        """Begin a interval."""
+        # The border before the interval closes what came before: an earlier peak must not count for it.
+        interval = PeakInterval(self.fold().allocated)
+        self._open.append(interval)
+        return interval
 
-    def end(self, stretch: Stretch) -> int:
-        """End a stretch, and say its peak in bytes."""
+    def end(self, interval: PeakInterval) -> int:
+        """End a interval, and say its peak in bytes."""
         self.fold()
-        self._open.remove(stretch)
-        return stretch.peak
+        self._open.remove(interval)
+        return interval.peak
 
     def take(self) -> tuple[Counts, int]:
         """The counts of this moment and the peak since the last call, in bytes."""

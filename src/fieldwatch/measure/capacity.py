@@ -18,7 +18,7 @@ NO_LIMIT = 2**60
 """From here on a limit is none: version 1 writes the largest number of pages it can think of."""
 
 
-class _Names(NamedTuple):
+class _CgroupFiles(NamedTuple):
     """What a version of control groups calls its files, and the file cache that it would give up first."""
 
     limit: str
@@ -26,8 +26,8 @@ class _Names(NamedTuple):
     cache: str
 
 
-_VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
+_VERSION_1 = _CgroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = _CgroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 def process_capacity(resident: int, *, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
@@ -38,43 +38,47 @@ def process_capacity(resident: int, *, cgroups: Path = CGROUPS, membership: Path
         cgroups: where control groups are mounted.
         membership: the table that says to which groups the process belongs.
     """
-    rooms = [psutil.virtual_memory().available + resident, *_rooms(resident, cgroups, membership)]
-    return min([*rooms, *_address_space(resident)])
+    capacities = [psutil.virtual_memory().available + resident, *_cgroup_capacities(resident, cgroups, membership)]
+    return min([*capacities, *_address_space_capacity(resident)])
 
 
-def _address_space(resident: int) -> Iterator[int]:
+def _address_space_capacity(resident: int) -> Iterator[int]:
     """What ``ulimit -v`` leaves: the limit without what is mapped and not resident; nothing where there is none."""
     if resource is None:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
+        # ``RLIMIT_AS`` counts mapped addresses; what is mapped and not resident is spent already.
         yield max(0, limit - psutil.Process().memory_info().vms + resident)
 
 
-def _rooms(resident: int, cgroups: Path, membership: Path) -> Iterator[int]:
+def _cgroup_capacities(resident: int, cgroups: Path, membership: Path) -> Iterator[int]:
     """What each limited group leaves to the process: the limit without what the group's other members use."""
     for folder, names in _groups(cgroups, membership):
         limit = _number(folder / names.limit)
         usage = _number(folder / names.usage)
         if limit is not None and usage is not None:
-            others = max(0, usage - _cache(folder / "memory.stat", names.cache) - resident)
-            yield max(0, limit - others)
+            # File cache that the kernel would drop is not in anybody's way.
+            used_by_others = max(0, usage - _cache(folder / "memory.stat", names.cache) - resident)
+            yield max(0, limit - used_by_others)
 
 
-def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _Names]]:
+def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _CgroupFiles]]:
     """The process's memory groups with all that they lie in; in a container only the mounted top may be seen."""
     if not membership.exists():
         return
     for line in membership.read_text().splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
+        # ``0::/path`` (no controllers) is version 2; in version 1 only the memory controller matters.
         if controllers and "memory" not in controllers.split(","):
             continue
         top, names = (cgroups / "memory", _VERSION_1) if controllers else (cgroups, _VERSION_2)
-        own = top / path.lstrip("/")
+        group = top / path.lstrip("/")
+        # In a container the path may name a group that is not mounted here: the top is what can be read.
         yield top, names
-        while own != top and top in own.parents:
-            yield own, names
-            own = own.parent
+        while group != top and top in group.parents:
+            yield group, names
+            group = group.parent
 
 
 def _number(file: Path) -> int | None:
@@ -92,4 +96,4 @@ def _cache(file: Path, name: str) -> int:
         lines = file.read_text().splitlines()
     except OSError:
         return 0
-    return next((int(words[1]) for words in map(str.split, lines) if words[:1] == [name]), 0)
+    return next((int(fields[1]) for fields in map(str.split, lines) if fields[:1] == [name]), 0)

@@ -12,7 +12,7 @@ from fieldwatch.record import tags
 
 Item = TypeVar("Item")
 
-UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
+NSYS_SESSION_VARIABLE = "NSYS_PROFILING_SESSION_ID"
 """What Nsight Systems sets in the environment of the process it watches."""
 
 
@@ -25,7 +25,7 @@ _END = _End()
 
 @runtime_checkable
 class SpanListener(Protocol):
-    """What is told of every span, in order: spans nest."""
+    """Follows every span, in order: spans nest."""
 
     def enter(self, name: str) -> None:
         """A span begins; its time is not running yet."""
@@ -54,26 +54,26 @@ class Listeners:
 
 
 class SpanLabels:
-    """A listener that keeps somebody told which span is the innermost one.
+    """A listener that reports which span is the innermost one.
 
     Args:
-        tell: called with the name whenever it changes.
+        on_change: called with the name whenever it changes.
         outside: the name of what lies outside every span.
     """
 
-    def __init__(self, tell: Callable[[str], None], outside: str = "") -> None:
-        self._tell = tell
+    def __init__(self, on_change: Callable[[str], None], outside: str = "") -> None:
+        self._on_change = on_change
         self._names = [outside]
 
     def enter(self, name: str) -> None:
         """The span is the innermost one now."""
         self._names.append(name)
-        self._tell(name)
+        self._on_change(name)
 
     def leave(self, name: str) -> None:  # noqa: ARG002  a listener is told the name; spans nest, so it is the last one
         """The span around it is the innermost one again."""
         self._names.pop()
-        self._tell(self._names[-1])
+        self._on_change(self._names[-1])
 
 
 class Clock:
@@ -98,22 +98,22 @@ class Clock:
 
     def __init__(self, *, nvtx: bool | None = None) -> None:
         self.listener: SpanListener | None = None
-        self._ranges: Any = None
+        self._nvtx: Any = None
         self._milliseconds: dict[str, float] = {}
-        self._waiting: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
-        self.nvtx = UNDER_NSYS in os.environ and has_ranges() if nvtx is None else nvtx
+        self._pending_events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        self.nvtx = NSYS_SESSION_VARIABLE in os.environ and has_nvtx() if nvtx is None else nvtx
 
     @property
     def nvtx(self) -> bool:
         """Whether spans are NVTX ranges too; may be switched at any time, and counts for spans that begin later."""
-        return self._ranges is not None
+        return self._nvtx is not None
 
     @nvtx.setter
     def nvtx(self, wanted: bool) -> None:
         """Switch them; RuntimeError where this build of torch has none."""
-        if wanted and not has_ranges():
+        if wanted and not has_nvtx():
             raise RuntimeError("NVTX ranges are not in this build of torch: install one with CUDA, or leave them off")
-        self._ranges = torch.cuda.nvtx if wanted else None
+        self._nvtx = torch.cuda.nvtx if wanted else None
 
     def span(self, name: str) -> "Span":
         """Measure the block as ``Time/<name>``; spans of one name add up within a step."""
@@ -129,6 +129,7 @@ class Clock:
             iterator = iter(source)
             count = 0
             while True:
+                # Only `next` is measured: the time in the loop body belongs to the training.
                 with self.span("data"):
                     batch = next(iterator, _END)
                 if isinstance(batch, _End):
@@ -145,12 +146,13 @@ class Clock:
 
     def add_events(self, name: str, first: torch.cuda.Event, last: torch.cuda.Event) -> None:
         """Count the device time between two events, once they have passed."""
-        self._waiting.append((name, first, last))
+        self._pending_events.append((name, first, last))
 
     def take(self) -> dict[str, float]:
         """What has been measured since the last call, in milliseconds by ``Time/<name>``."""
-        while self._waiting and self._waiting[0][2].query():
-            name, first, last = self._waiting.popleft()
+        # Events complete in order on their stream: stop at the first that has not passed, and never wait.
+        while self._pending_events and self._pending_events[0][2].query():
+            name, first, last = self._pending_events.popleft()
             self.add(name, first.elapsed_time(last))
         taken = self._milliseconds
         self._milliseconds = {}
@@ -160,7 +162,7 @@ class Clock:
 class Span:
     """One named block of a step, for one ``with`` statement. :meth:`Clock.span` makes it."""
 
-    __slots__ = ("_clock", "_first", "_listener", "_name", "_ranges", "_started")
+    __slots__ = ("_clock", "_first", "_listener", "_name", "_nvtx", "_started")
 
     def __init__(self, clock: Clock, name: str) -> None:
         self._clock = clock
@@ -168,32 +170,33 @@ class Span:
 
     def __enter__(self) -> None:
         clock = self._clock
-        self._ranges = ranges = clock._ranges  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+        self._nvtx = nvtx = clock._nvtx  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
         self._listener = listener = clock.listener
-        if ranges is not None:
-            ranges.range_push(self._name)
+        if nvtx is not None:
+            nvtx.range_push(self._name)
         if listener is not None:
             listener.enter(self._name)
-        self._first = _mark() if torch.cuda.is_initialized() else None
+        # `is_initialized` keeps a CPU run from creating a CUDA context.
+        self._first = _recorded_event() if torch.cuda.is_initialized() else None
         self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         if self._first is None:
             self._clock.add(self._name, (time.perf_counter() - self._started) * 1e3)
         else:
-            self._clock.add_events(self._name, self._first, _mark())
+            self._clock.add_events(self._name, self._first, _recorded_event())
         if self._listener is not None:
             self._listener.leave(self._name)
-        if self._ranges is not None:
-            self._ranges.range_pop()
+        if self._nvtx is not None:
+            self._nvtx.range_pop()
 
 
-def has_ranges() -> bool:
+def has_nvtx() -> bool:
     """Whether this build of torch can mark ranges for Nsight Systems."""
     return hasattr(torch._C, "_nvtx")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch.cuda.nvtx asks it too
 
 
-def _mark() -> torch.cuda.Event:
+def _recorded_event() -> torch.cuda.Event:
     """An event on the current stream."""
     event = torch.cuda.Event(enable_timing=True)
     event.record()

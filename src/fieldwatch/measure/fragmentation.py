@@ -90,6 +90,7 @@ def fragmentation(
     """
     allocated = _current(stats, "allocated_bytes")
     reserved = _current(stats, "reserved_bytes")
+    # Backends that do not count a figure report 0: each figure is raised to what it must include at least.
     active = max(_current(stats, "active_bytes"), allocated)
     reserved = max(reserved, active)
     not_returnable = min(_current(stats, "inactive_split_bytes"), reserved - active)
@@ -136,6 +137,7 @@ def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = No
 
 
 def _current(stats: Mapping[str, Any], name: str) -> int:
+    # Flattened statistics (of a dump) have dotted keys, nested ones (of the allocator) do not.
     flat = stats.get(f"{name}.all.current")
     return int(flat if flat is not None else stats.get(name, {}).get("all", {}).get("current", 0))
 
@@ -143,5 +145,8 @@ def _current(stats: Mapping[str, Any], name: str) -> int:
 def _largest_free(segments: Sequence[Mapping[str, Any]], device: int | None) -> int | None:
     if not segments:
         return None
-    own = [segment for segment in segments if device is None or segment.get("device", 0) == device]
-    return max((block["size"] for segment in own for block in segment["blocks"] if block["state"] == IDLE), default=0)
+    device_segments = [segment for segment in segments if device is None or segment.get("device", 0) == device]
+    return max(
+        (block["size"] for segment in device_segments for block in segment["blocks"] if block["state"] == IDLE),
+        default=0,
+    )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 
 from fieldwatch.measure.capacity import process_capacity
-from fieldwatch.measure.resident import HighWater, ResidentMemory
+from fieldwatch.measure.resident import HighWaterMark, ResidentMemory
 
 
 class Counts(NamedTuple):
@@ -82,9 +82,11 @@ class CudaGauge:
 
     def capacity(self) -> int | None:
         """What is free on the device and what torch has already, within the fraction that the process may have."""
+        # `mem_get_info` would create a context, which costs hundreds of MB.
         if not torch.cuda.is_initialized():
             return None
         free, total = torch.cuda.mem_get_info(self._index)
+        # cudaMallocAsync does not know a fraction per process; asking it raises.
         allowed = total
         if torch.cuda.get_allocator_backend() == "native":
             allowed = int(total * torch.cuda.get_per_process_memory_fraction(self._index))
@@ -119,7 +121,7 @@ class HighWaterGauge(ProcessGauge):
 
     def __init__(self) -> None:
         super().__init__()
-        self._mark = HighWater()
+        self._mark = HighWaterMark()
 
     def read(self) -> Counts:
         """Resident memory now, and the most since the reset."""
@@ -137,6 +139,7 @@ def gauge_of(device: torch.device) -> Gauge | None:
     """
     if device.type != "cuda":
         return ProcessGauge()
+    # A pluggable allocator keeps its own books; torch's counters stay at 0.
     if torch.cuda.get_allocator_backend() == "pluggable":
         return None
     return CudaGauge(torch.cuda.current_device() if str(device) == "cuda" else device.index)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.measure.norms import largest_entries, norm, norms
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 
 
 class GradientNorms(NamedTuple):
@@ -24,7 +24,7 @@ class GradientNorms(NamedTuple):
         return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
 
 
-def gradient_norms(watched: Watched) -> GradientNorms | None:
+def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
     """Norm of every watched group and of all gradients together; None when there is no gradient at all.
 
     Two fused calls do the work: one over all gradients, one over the per-group slices of the result, where a group has
@@ -37,6 +37,7 @@ def gradient_norms(watched: Watched) -> GradientNorms | None:
     with torch.no_grad():
         parts = norms(gradients)
         each = torch.stack(parts)
+        # The norm of the norms is the norm of all entries: no second pass over the gradients.
         total = norm(each)
         groups = dict(zip(names, _by_group(parts, each, counts, total), strict=True))
         return GradientNorms(total, groups, gradients, counts)
@@ -49,6 +50,7 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
 
 
 def _by_group(parts: list[Tensor], each: Float[Tensor, " gradients"], counts: list[int], total: Tensor) -> list[Tensor]:
+    # The norm of the only group is the total; groups of one gradient each have their norms already.
     if len(counts) == 1:
         return [total]
     return parts if len(counts) == len(parts) else norms(torch.split(each, counts))

@@ -29,4 +29,5 @@ def largest_entries(tensors: Sequence[Tensor]) -> list[Tensor]:
     """
     if any(tensor.device.type != "cpu" or tensor.is_complex() or not tensor.numel() for tensor in tensors):
         return list(_foreach_norm(list(tensors), float("inf")))
+    # The larger absolute value of minimum and maximum; NaN survives both.
     return [torch.stack(torch.aminmax(tensor)).abs_().amax() for tensor in tensors]

@@ -16,7 +16,7 @@ _core: Any = torch._C  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  to
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutOfMemory:
+class FailedAllocation:
     """A request that CUDA's allocator could not serve, in bytes.
 
     Attributes:
@@ -32,17 +32,17 @@ class OutOfMemory:
     free: int
 
 
-OnOutOfMemory: TypeAlias = Callable[[OutOfMemory], None]
+OnOutOfMemory: TypeAlias = Callable[[FailedAllocation], None]
 
 
-class OutOfMemoryWatch:
+class OutOfMemorySubscription:
     """One callback's place among those that are called. End it by :meth:`detach`, or by ``with``.
 
     Attributes:
         failures: what the callback raised, the last one last; printed too, and never in the way of the real error.
     """
 
-    def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemoryWatch"], None]) -> None:
+    def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemorySubscription"], None]) -> None:
         self.failures: list[Exception] = []
         self._callback = callback
         self._detach = detach
@@ -51,12 +51,13 @@ class OutOfMemoryWatch:
         """Never call this callback again."""
         self._detach(self)
 
-    def call(self, event: OutOfMemory) -> None:
+    def call(self, event: FailedAllocation) -> None:
         """Call the callback; what it raises is kept and printed, for torch must get to raise its own error."""
         try:
             self._callback(event)
         except Exception as error:  # noqa: BLE001  code of strangers, called by torch's allocator: torch raises its own
             self.failures.append(error)
+            # Not logging: handlers may need memory, or be closed already.
             sys.stderr.write(
                 "fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n"
             )
@@ -76,7 +77,7 @@ def _attach_to_torch(observer: Observer) -> None:
     _core._cuda_attach_out_of_memory_observer(observer)  # noqa: SLF001  see above
 
 
-class OutOfMemoryBell:
+class OutOfMemoryNotifier:
     """One observer in torch, and whom it calls: torch can attach an observer, but not detach it.
 
     Args:
@@ -86,37 +87,40 @@ class OutOfMemoryBell:
     def __init__(self, attach: Callable[[Observer], None] = _attach_to_torch) -> None:
         self._attach = attach
         self._attached = False
-        self._ringing = threading.local()
-        self._watches: tuple[OutOfMemoryWatch, ...] = ()  # replaced, never changed: a ring keeps its own
+        self._notifying = threading.local()
+        self._subscriptions: tuple[
+            OutOfMemorySubscription, ...
+        ] = ()  # replaced, never changed: a notification under way keeps its own
 
-    def watch(self, callback: OnOutOfMemory) -> OutOfMemoryWatch:
+    def subscribe(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
         """Call ``callback`` from now on, after those that were there before."""
         if not self._attached:
-            self._attach(self.ring)
+            self._attach(self.notify)
             self._attached = True
-        watch = OutOfMemoryWatch(callback, self._detach)
-        self._watches = (*self._watches, watch)
-        return watch
+        subscription = OutOfMemorySubscription(callback, self._detach)
+        self._subscriptions = (*self._subscriptions, subscription)
+        return subscription
 
-    def ring(self, device: int, requested: int, limit: int, free: int) -> None:
+    def notify(self, device: int, requested: int, limit: int, free: int) -> None:
         """Call all; not when one of them runs out of memory itself."""
-        if getattr(self._ringing, "now", False):
+        # Per thread: a callback that runs out of memory itself must not call all callbacks again.
+        if getattr(self._notifying, "now", False):
             return
-        self._ringing.now = True
+        self._notifying.now = True
         try:
-            for watch in self._watches:
-                watch.call(OutOfMemory(device=device, requested=requested, limit=limit, free=free))
+            for subscription in self._subscriptions:
+                subscription.call(FailedAllocation(device=device, requested=requested, limit=limit, free=free))
         finally:
-            self._ringing.now = False
+            self._notifying.now = False
 
-    def _detach(self, watch: OutOfMemoryWatch) -> None:
-        self._watches = tuple(other for other in self._watches if other is not watch)
-
-
-_BELL = OutOfMemoryBell()
+    def _detach(self, subscription: OutOfMemorySubscription) -> None:
+        self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
 
-def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemoryWatch:
+_NOTIFIER = OutOfMemoryNotifier()
+
+
+def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemorySubscription:
     """Call ``callback`` whenever a CUDA allocation fails, before the exception is raised.
 
     At that moment nothing has been unwound: census and snapshot show what fills the memory. The callback runs in the
@@ -130,4 +134,4 @@ def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemoryWatch:
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    return _BELL.watch(callback)
+    return _NOTIFIER.subscribe(callback)

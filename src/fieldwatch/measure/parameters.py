@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.measure.norms import norm
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 from fieldwatch.record import tags
 
 
-def parameter_statistics(watched: Watched) -> dict[str, Tensor]:
+def parameter_statistics(watched: ParameterGroups) -> dict[str, Tensor]:
     """Mean and sample standard deviation (ddof 1) over all entries of each watched group.
 
     Returns:
@@ -34,7 +34,7 @@ class UpdateSizes:
     Made before the update (it keeps a copy of the parameters), read after it.
     """
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: ParameterGroups) -> None:
         self._watched = watched
         self._before: dict[str, tuple[list[torch.Size], Tensor]] = {}
         with torch.no_grad():
@@ -52,6 +52,7 @@ class UpdateSizes:
             for name, (shapes, before) in self._before.items():
                 parameters = self._watched.read(name)
                 if [p.shape for p in parameters] == shapes:
+                    # A group of zeros has no relative update; the floor keeps the ratio finite.
                     size = norm(before).clamp_min(1e-12)
                     moved = norm(torch.sub(_joined(parameters), before, out=before))  # the copy is not needed any more
                     found[tags.UPDATE_RATIO.tag(name)] = moved / size

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter, Stretch
+from fieldwatch.measure.allocator import AllocatorCounters, PeakInterval, PeakMeter
 from fieldwatch.measure.gauge import HighWaterGauge, ProcessGauge
 
 Method: TypeAlias = Literal["allocator counter", "high-water mark", "span borders"]
@@ -28,8 +28,9 @@ class Peaks:
         self.method: Method = "allocator counter"
         self._meter = counters.meter
         if counters.device.type != "cuda":
+            # The counters of a CPU have no peak of their own: a second meter reads the high-water mark.
             self._meter, self.method = _process_meter()
-        self._open: list[tuple[str, Stretch]] = []
+        self._open: list[tuple[str, PeakInterval]] = []
         self._peaks: dict[str, int] = {}
 
     def enter(self, name: str) -> None:
@@ -40,8 +41,8 @@ class Peaks:
     def leave(self, name: str) -> None:
         """The span that was entered last ends."""
         if self._meter is not None:
-            name, stretch = self._open.pop()
-            self._peaks[name] = max(self._peaks.get(name, 0), self._meter.end(stretch))
+            name, interval = self._open.pop()
+            self._peaks[name] = max(self._peaks.get(name, 0), self._meter.end(interval))
 
     def take(self) -> dict[str, int]:
         """Bytes by span since the last call; a span that is still open will be there next time."""

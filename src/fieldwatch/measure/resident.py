@@ -9,12 +9,13 @@ import psutil
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc/self")
+# The line ``VmHWM:     123456 kB`` of /proc/self/status.
 _HIGH_WATER = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _RESET_HIGH_WATER = b"5"
 """What ``clear_refs`` takes as: forget the high-water mark, and nothing else (proc(5))."""
 
 
-class _KeptOpen:
+class _ProcFile:
     """A file of ``/proc/self`` that stays open, so that a look costs one system call.
 
     ``/proc/self`` stands for whoever opened it: a forked process opens its own.
@@ -30,6 +31,7 @@ class _KeptOpen:
 
     def descriptor(self) -> int:
         """The descriptor that belongs to this process."""
+        # After a fork the descriptor still shows the parent's memory.
         if self._owner != os.getpid():
             self._close()
             self._open()
@@ -52,7 +54,7 @@ class ResidentMemory:
 
     def __init__(self, folder: Path = PROC) -> None:
         try:
-            self._statm: _KeptOpen | None = _KeptOpen(folder / "statm", os.O_RDONLY)
+            self._statm: _ProcFile | None = _ProcFile(folder / "statm", os.O_RDONLY)
         except OSError:
             self._statm = None
 
@@ -60,10 +62,11 @@ class ResidentMemory:
         """Bytes."""
         if self._statm is None:
             return psutil.Process().memory_info().rss
+        # The second field of statm is the number of resident pages.
         return int(os.pread(self._statm.descriptor(), 128, 0).split(maxsplit=2)[1]) * PAGE
 
 
-class HighWater:
+class HighWaterMark:
     """The most that was resident since :meth:`mark`. Linux only, and where the process may set the mark.
 
     The mark is the process's only one: ``VmHWM`` and ``ru_maxrss`` begin anew for others too.
@@ -76,8 +79,8 @@ class HighWater:
     """
 
     def __init__(self, folder: Path = PROC) -> None:
-        self._status = _KeptOpen(folder / "status", os.O_RDONLY)
-        self._clear_refs = _KeptOpen(folder / "clear_refs", os.O_WRONLY)
+        self._status = _ProcFile(folder / "status", os.O_RDONLY)
+        self._clear_refs = _ProcFile(folder / "clear_refs", os.O_WRONLY)
         self.read()
         self.mark()
 

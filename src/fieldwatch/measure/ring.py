@@ -16,16 +16,16 @@ from fieldwatch.record import Axis, Block
 ROWS = 64
 """Steps between two transfers."""
 
-WIDTHS = 8
+MAX_CACHED_WIDTHS = 8
 """Widths of rows that are kept cut out, since steps that record more than usual come again and again."""
 
-PATIENCE_SECONDS = 1.0
+MAX_WAIT_SECONDS = 1.0
 """A slow run is shown at least this often."""
 
 Names = tuple[str, ...]
 
 
-class _Line(NamedTuple):
+class _RowInfo(NamedTuple):
     """What the host knows of one ring row."""
 
     axis: Axis
@@ -51,9 +51,9 @@ class Heading(NamedTuple):
 class RingTransfer:
     """A block of ring rows on its way to the host."""
 
-    def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_Line], arrived: Any = None) -> None:
+    def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_RowInfo], arrived: Any = None) -> None:
         self._values = values
-        self._lines = lines
+        self._row_infos = lines
         self._arrived = arrived
 
     def ready(self) -> bool:
@@ -65,18 +65,18 @@ class RingTransfer:
         values = self._values.numpy()
         blocks: list[Block] = []
         first = 0
-        for _, run in groupby(self._lines, key=_kind):
+        for _, run in groupby(self._row_infos, key=_block_key):
             lines = list(run)
             blocks.append(_block(lines, values[first : first + len(lines)]))
             first += len(lines)
         return blocks
 
 
-def _kind(line: _Line) -> tuple[Axis, Names, Names, bool]:
+def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
     return line.axis, line.device_names, line.host_names, bool(line.samples)
 
 
-def _block(lines: list[_Line], values: NDArray[np.float32]) -> Block:
+def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
     head = lines[0]
     device = values[:, : len(head.device_names)].astype(np.float64)
     host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
@@ -91,7 +91,7 @@ def _block(lines: list[_Line], values: NDArray[np.float32]) -> Block:
     )
 
 
-class Ring:
+class DeviceRing:
     """Collects one row of scalars per step on their own device.
 
     Writing a row is one fused ``stack`` into preallocated memory: no host read, no allocation. Metrics may come and go
@@ -104,69 +104,77 @@ class Ring:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._width = 64
-        self._values = self._fresh()
-        self._rows: dict[int, Sequence[Tensor]] = {}
-        self._lines: list[_Line] = []
-        self._handed_over = time.monotonic()
+        self._values = self._new_values()
+        self._row_views: dict[int, Sequence[Tensor]] = {}
+        self._row_infos: list[_RowInfo] = []
+        self._last_take = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def write(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Keep one row; the caller takes the ring's rows when they are ``due``."""
         if device_values:
             values = list(device_values.values())
+            # One kernel writes all values in place; copying them one by one would launch one kernel each.
             row = self._row(len(values))
             with torch.no_grad():
                 torch.stack(values, out=row)
-        self._lines.append(_Line(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values())))
+        self._row_infos.append(
+            _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
+        )
 
     def due(self) -> bool:
         """Whether the ring is full, or its oldest row has waited long enough."""
-        full = len(self._lines) >= ROWS
-        return full or (bool(self._lines) and time.monotonic() - self._handed_over > PATIENCE_SECONDS)
+        full = len(self._row_infos) >= ROWS
+        return full or (bool(self._row_infos) and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
 
     def take(self) -> RingTransfer | None:
         """Start the copy of all rows to the host and begin anew; None when there is no row."""
-        self._handed_over = time.monotonic()
-        if not self._lines:
+        self._last_take = time.monotonic()
+        if not self._row_infos:
             return None
-        lines = self._lines
-        self._lines = []
+        lines = self._row_infos
+        self._row_infos = []
         rows = self._values[: len(lines)]
         if self._stream is None:
             return RingTransfer(rows.clone(), lines)
         return self._start_copy(rows, lines)
 
-    def _start_copy(self, rows: Tensor, lines: list[_Line]) -> RingTransfer:
+    def _start_copy(self, rows: Tensor, lines: list[_RowInfo]) -> RingTransfer:
+        # Pinned memory: only then the copy is asynchronous.
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         current = torch.cuda.current_stream(self.device)
         assert self._stream is not None  # noqa: S101  only called with a stream
+        # The copy must see the rows that the training's stream has queued so far.
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             host.copy_(rows, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(self._stream)
+        # The caching allocator may not reuse this memory before the side stream has read it.
         rows.record_stream(self._stream)
-        self._values = self._fresh()
-        self._rows.clear()
+        self._values = self._new_values()
+        self._row_views.clear()
         return RingTransfer(host, lines, arrived)
 
     def _row(self, count: int) -> Tensor:
-        place = len(self._lines)
-        if count > self._width or place >= len(self._values):
+        row_index = len(self._row_infos)
+        if count > self._width or row_index >= len(self._values):
             self._enlarge(count)
-        rows = self._rows.get(count)
+        rows = self._row_views.get(count)
         if rows is None:
-            if len(self._rows) >= WIDTHS:
-                self._rows.clear()
-            self._rows[count] = rows = self._values[:, :count].unbind()
-        return rows[place]
+            if len(self._row_views) >= MAX_CACHED_WIDTHS:
+                self._row_views.clear()
+            # `unbind` makes all row views at once; cutting a view out at every step costs more than the write.
+            self._row_views[count] = rows = self._values[:, :count].unbind()
+        return rows[row_index]
 
     def _enlarge(self, count: int) -> None:
-        kept = self._values
+        old_values = self._values
         self._width = self._width if count <= self._width else max(count, 2 * self._width)
-        self._values = self._fresh(2 * len(self._lines))
-        self._values[: len(kept), : kept.shape[1]] = kept
-        self._rows.clear()
+        self._values = self._new_values(2 * len(self._row_infos))
+        self._values[: len(old_values), : old_values.shape[1]] = old_values
+        self._row_views.clear()
 
-    def _fresh(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
+    def _new_values(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
+        # Twice the rows of a transfer: a late hand-over then needs no larger ring.
         return torch.zeros(max(rows, 2 * ROWS), self._width, device=self.device)

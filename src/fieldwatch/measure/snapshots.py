@@ -56,7 +56,7 @@ class AllocatorHistory:
         self._record = record
         self._dump = dump
         self._label = label
-        self._labels = SpanLabels(self._tell)
+        self._labels = SpanLabels(self._apply_label)
 
     def start(
         self,
@@ -81,18 +81,19 @@ class AllocatorHistory:
             raise ValueError(f"an allocator history of {max_entries} entries: wanted at least 1, 100,000 is usual")
         if self.refusal:
             return
-        more: dict[str, Any] = {"skip_actions": list(skip_actions)}
+        options: dict[str, Any] = {"skip_actions": list(skip_actions)}
         known = inspect.signature(self._record).parameters
         if "skip_actions" not in known:  # older torch: the same number of events then reaches less far back
-            more = {}
-        self._record("all", context=context, stacks=stacks, max_entries=max_entries, **more)
+            options = {}
+        self._record("all", context=context, stacks=stacks, max_entries=max_entries, **options)
         self.recording = True
 
     def stop(self) -> None:
         """Stop recording, if this object started it."""
         if self.recording:
             self._record(None)
-            self._tell("")
+            # Labels outlive the recording: without this, later allocations keep the last one.
+            self._apply_label("")
             self.recording = False
 
     def dump(self, path: Path, *, keep: int = 5) -> Path | None:
@@ -135,15 +136,15 @@ class AllocatorHistory:
         """A span ends."""
         self._labels.leave(name)
 
-    def _tell(self, name: str) -> None:
+    def _apply_label(self, name: str) -> None:
         if self.recording and self._label is not None:
             self._label(name)
 
 
 def _prune(newest: Path, keep: int) -> None:
     """Delete the oldest snapshots of this one's kind, and what a killed process left half written."""
-    word, underscore, _ = newest.stem.partition("_")
-    kind = glob.escape(word + underscore)
+    prefix, underscore, _ = newest.stem.partition("_")
+    kind = glob.escape(prefix + underscore)
     folder = newest.parent
     for draft in folder.glob(f".{kind}*{SUFFIX}{_DRAFT}"):
         draft.unlink(missing_ok=True)

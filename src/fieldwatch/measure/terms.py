@@ -68,7 +68,7 @@ class Terms:
     __slots__ = ("_terms", "_total")
 
     def __init__(self, **terms: tuple[float | Tensor, Tensor]) -> None:
-        self._terms = {name: _checked(name, pair) for name, pair in terms.items()}
+        self._terms = {name: _checked_term(name, pair) for name, pair in terms.items()}
         self._total: Tensor | None = None
 
     @property
@@ -92,7 +92,7 @@ class Terms:
         return detached
 
     @classmethod
-    def joined(cls, pieces: Sequence[tuple[float, "Terms"]]) -> "Terms":
+    def merged(cls, micro_batches: Sequence[tuple[float, "Terms"]]) -> "Terms":
         """Return the terms of a batch from those of its pieces; without a graph.
 
         A term that has one weight in all pieces keeps it, and its value is the mean by shares. Else its weight is the
@@ -101,21 +101,23 @@ class Terms:
         share. A term that a piece lacks counts as 0 there.
 
         Args:
-            pieces: the share of each piece in the batch, and its terms; shares add up to 1.
+            micro_batches: the share of each micro-batch in the batch, and its terms; shares add up to 1.
         """
-        if len(pieces) == 1:
-            return pieces[0][1].detach()
+        if len(micro_batches) == 1:
+            return micro_batches[0][1].detach()
         found: dict[str, list[tuple[float, Term]]] = {}
-        for share, terms in pieces:
+        for share, terms in micro_batches:
             for name, term in terms.detach().items():
                 found.setdefault(name, []).append((share, term))
-        return cls(**{name: _joined(rows) for name, rows in found.items()})
+        return cls(**{name: _merged_term(rows) for name, rows in found.items()})
 
     def __or__(self, other: "Terms") -> "Terms":
         """Join two sets of terms; a name in both is an error, since one would hide the other."""
-        both = self._terms.keys() & other._terms.keys()
-        if both:
-            raise ValueError(f"term {min(both)!r} is given twice: name the second one differently, or add them up")
+        duplicates = self._terms.keys() & other._terms.keys()
+        if duplicates:
+            raise ValueError(
+                f"term {min(duplicates)!r} is given twice: name the second one differently, or add them up"
+            )
         joined = Terms()
         joined._terms = {**self._terms, **other._terms}
         return joined
@@ -137,7 +139,7 @@ class Terms:
         return self._terms.items()
 
 
-def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
+def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     match pair:
         case (weight, Tensor() as value):
             if value.ndim != 0:
@@ -146,37 +148,43 @@ def _checked(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
                 raise ValueError(f"term {name!r} must be a scalar, got shape {shape}: {advice}")
             return Term(weight, value)
         case _:
-            came = type(pair).__name__
-            raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {came}: write {name}=(1.0, error)")
+            given = type(pair).__name__
+            raise TypeError(f"term {name!r} must be (weight, scalar tensor), got {given}: write {name}=(1.0, error)")
 
 
-def _joined(rows: Sequence[tuple[float, Term]]) -> Term:
+def _merged_term(rows: Sequence[tuple[float, Term]]) -> Term:
     """Join one term of several pieces, given with the share of each piece."""
-    shared = _weight_of_all(rows)
+    shared = _shared_weight(rows)
     if shared is not None:
         # Divided, not multiplied: a share of one third has been rounded already, three has not.
         parts = [term.value / (1 / share) for share, term in rows]
         return Term(shared, sum(parts[1:], start=parts[0]))
     weights = [share * term.weight for share, term in rows]
     weight: float | Tensor = sum(weights[1:], start=weights[0])
-    weighted = torch.stack([one * term.value for one, (_, term) in zip(weights, rows, strict=True)]).sum()
+    weighted = torch.stack(
+        [part_weight * term.value for part_weight, (_, term) in zip(weights, rows, strict=True)]
+    ).sum()
     if isinstance(weight, float | int):
         if weight:
             return Term(weight, weighted / weight)
-        return Term(weight, _mean(rows))
-    return Term(weight, torch.where(weight == 0, _mean(rows), weighted / weight))
+        return Term(weight, _mean_value(rows))
+    # A weight on the device is compared there: reading it would wait for the device.
+    return Term(weight, torch.where(weight == 0, _mean_value(rows), weighted / weight))
 
 
-def _weight_of_all(rows: Sequence[tuple[float, Term]]) -> float | None:
+def _shared_weight(rows: Sequence[tuple[float, Term]]) -> float | None:
     """Return the weight of a term that has the same one, known on the host, in all pieces of a batch; else None."""
     _, (weight, _) = rows[0]
     if isinstance(weight, Tensor) or not math.isclose(sum(share for share, _ in rows), 1):
         return None
-    is_shared = all(share > 0 and not isinstance(own, Tensor) and own == weight for share, (own, _) in rows)
+    is_shared = all(
+        share > 0 and not isinstance(other_weight, Tensor) and other_weight == weight
+        for share, (other_weight, _) in rows
+    )
     return weight if is_shared else None
 
 
-def _mean(rows: Sequence[tuple[float, Term]]) -> Tensor:
+def _mean_value(rows: Sequence[tuple[float, Term]]) -> Tensor:
     """Return the mean of a term's values by the shares of their pieces."""
     return torch.stack([share * term.value for share, term in rows]).sum() / sum(share for share, _ in rows)
 
@@ -184,6 +192,7 @@ def _mean(rows: Sequence[tuple[float, Term]]) -> Tensor:
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:
     total: Tensor | None = None
     for weight, value in terms:
+        # Multiplying by 1 would add a node to the graph and change nothing.
         weighted = value if isinstance(weight, float | int) and weight == 1 else weight * value
         total = weighted if total is None else total + weighted
     if total is None:

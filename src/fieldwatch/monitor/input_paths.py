@@ -8,7 +8,8 @@ from typing import Final, final
 
 from fieldwatch.monitor.causes import Cause, Death
 from fieldwatch.monitor.supervised import ExitReason
-from fieldwatch.record import NotARun, flat, read_manifest
+from fieldwatch.record import NotARun, read_manifest
+from fieldwatch.record.config import flattened
 
 _OUTPUTS: Final = ("out", "resume", "mirror")
 """Flags whose values are no input."""
@@ -48,7 +49,7 @@ class InputPaths:
             config = read_manifest(folder).config
         except (NotARun, OSError):
             return
-        paths = {str(value) for key, value in flat(config).items() if _is_input(key, value)}
+        paths = {str(value) for key, value in flattened(config).items() if _is_input(key, value)}
         self._named |= paths
         self._known |= paths
 

@@ -8,33 +8,41 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import StoredStateError, load_part, part_of
-    from fieldwatch.record import (
-        A_SHARE,
+    from fieldwatch.checkpoint import StoredStateError, load_item, stored_item
+    from fieldwatch.record import Better, holds_run, read_manifest
+    from fieldwatch.record.charts import MEMORY_TAB
+    from fieldwatch.record.config import (
         AT_LEAST_ONE,
         FINITE_WEIGHT,
-        MEMORY_TAB,
+        FRACTION,
         NOT_NEGATIVE,
         POSITIVE,
-        Better,
         config_from_plain,
         config_of_run,
-        holds_run,
-        plain,
-        read_manifest,
+        plain_values,
         refuse_out_of_bounds,
     )
-    from fieldwatch.registry import Command, CommandLine, DataKind, EvaluationRequest, Job, Pipeline, Scores, Which
+    from fieldwatch.registry import (
+        CheckpointSelector,
+        Command,
+        CommandLine,
+        DataKind,
+        EvaluationRequest,
+        Job,
+        Pipeline,
+        Scores,
+    )
     from fieldwatch.run import Device, Outcome, RunChoices, choose_device, run_options
 
 __all__ = [
     "AT_LEAST_ONE",
-    "A_SHARE",
     "FINITE_WEIGHT",
+    "FRACTION",
     "MEMORY_TAB",
     "NOT_NEGATIVE",
     "POSITIVE",
     "Better",
+    "CheckpointSelector",
     "Command",
     "CommandLine",
     "DataKind",
@@ -46,37 +54,34 @@ __all__ = [
     "RunChoices",
     "Scores",
     "StoredStateError",
-    "Which",
     "choose_device",
     "config_from_plain",
     "config_of_run",
     "holds_run",
     "lazy_names",
-    "load_part",
-    "part_of",
-    "plain",
+    "load_item",
+    "plain_values",
     "read_manifest",
     "refuse_out_of_bounds",
     "run_options",
+    "stored_item",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "checkpoint": ["StoredStateError", "load_part", "part_of"],
-        "record": [
+        "checkpoint": ["StoredStateError", "load_item", "stored_item"],
+        "record": ["Better", "holds_run", "read_manifest"],
+        "record.charts": ["MEMORY_TAB"],
+        "record.config": [
             "AT_LEAST_ONE",
-            "A_SHARE",
-            "Better",
             "FINITE_WEIGHT",
-            "MEMORY_TAB",
+            "FRACTION",
             "NOT_NEGATIVE",
             "POSITIVE",
             "config_from_plain",
             "config_of_run",
-            "holds_run",
-            "plain",
-            "read_manifest",
+            "plain_values",
             "refuse_out_of_bounds",
         ],
         "registry": [
@@ -87,7 +92,7 @@ __getattr__ = lazy_names(
             "Job",
             "Pipeline",
             "Scores",
-            "Which",
+            "CheckpointSelector",
         ],
         "run": ["Device", "Outcome", "RunChoices", "choose_device", "run_options"],
     },

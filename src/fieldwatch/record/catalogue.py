@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from fieldwatch.record.metric import Metric
 
+# A part such as ``<term>``: it stands for one or more characters without a slash.
 _PLACEHOLDER = re.compile(r"<[^<>/]+>")
 
 
@@ -33,20 +34,22 @@ class Catalogue:
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
-        self._found: dict[str, Metric | None] = {}
+        self._by_name: dict[str, Metric | None] = {}
         for metric in self._metrics:
-            if metric.name in self._found:
+            if metric.name in self._by_name:
                 raise DuplicateMetric(f"metric '{metric.name}' is declared twice: declare each tag in one place only")
-            self._found[metric.name] = metric
+            self._by_name[metric.name] = metric
         patterns = [metric for metric in self._metrics if _PLACEHOLDER.search(metric.name)]
+        # Longest literal text first: the most specific pattern wins.
         patterns.sort(key=lambda metric: len(_PLACEHOLDER.sub("", metric.name)), reverse=True)
         self._patterns = [(re.compile(tag_pattern(metric.name)), metric) for metric in patterns]
 
     def find(self, name: str) -> Metric | None:
         """Return the metric that declares ``name``, or None."""
-        if name not in self._found:
-            self._found[name] = next((metric for regex, metric in self._patterns if regex.fullmatch(name)), None)
-        return self._found[name]
+        # Misses are cached too: a loop may ask for the same undeclared name at every step.
+        if name not in self._by_name:
+            self._by_name[name] = next((metric for regex, metric in self._patterns if regex.fullmatch(name)), None)
+        return self._by_name[name]
 
     def require(self, name: str) -> Metric:
         """Return the metric that declares ``name``.
@@ -56,9 +59,11 @@ class Catalogue:
         """
         metric = self.find(name)
         if metric is None:
-            near = difflib.get_close_matches(name, [metric.name for metric in self._metrics], n=3, cutoff=0.5)
+            nearest = difflib.get_close_matches(name, [metric.name for metric in self._metrics], n=3, cutoff=0.5)
             hint = (
-                f"nearest declared: {', '.join(repr(one) for one in near)}" if near else "nothing similar is declared"
+                f"nearest declared: {', '.join(repr(name) for name in nearest)}"
+                if nearest
+                else "nothing similar is declared"
             )
             raise UndeclaredMetric(f"metric '{name}' is not declared ({hint}): add Metric(name='{name}', ...) once")
         return metric

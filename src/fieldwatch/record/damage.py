@@ -1,4 +1,4 @@
-"""Damaged lines of a run's record: left out, counted, and told as one event per file."""
+"""Damaged lines of a run's record: left out, counted, and reported as one event per file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 DAMAGED = "damaged_record"
-"""The kind of the events that tell of damage. Readers make them up; a run that goes on writes them down."""
+"""The kind of the events that report damage. Readers make them up; a run that goes on writes them to its record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class Damage:
         """One sentence for a user."""
         if not self.lines:
             return f"{self.file} {self.problem}"
-        many = "1 line" if self.lines == 1 else f"{self.lines} lines"
+        count = "1 line" if self.lines == 1 else f"{self.lines} lines"
         lost = (
             "" if not self.steps else "; 1 step has no row" if self.steps == 1 else f"; {self.steps} steps have no row"
         )
-        return f"{self.file}: {many} left out (line {self.first} {self.problem}){lost}"
+        return f"{self.file}: {count} left out (line {self.first} {self.problem}){lost}"
 
     def as_event(self, step: int) -> dict[str, Any]:
         """Return it as an event of a run that stands at ``step``."""
@@ -48,7 +48,7 @@ class DamageTally:
     """Counts damaged lines, per file, while one or several files are read."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Damage] = {}
+        self._by_file: dict[str, Damage] = {}
 
     def add(self, path: Path, number: int, problem: str) -> None:
         """Count one line.
@@ -58,36 +58,37 @@ class DamageTally:
             number: 1-based number of the line.
             problem: what is wrong with it, such as "is not a line of JSON".
         """
-        known = self._of.get(path.name)
-        if known is None or not known.lines:
-            self._of[path.name] = Damage(file=path.name, lines=1, first=number, problem=problem)
+        previous = self._by_file.get(path.name)
+        # The first damaged line names the problem; it also replaces a note about the whole file.
+        if previous is None or not previous.lines:
+            self._by_file[path.name] = Damage(file=path.name, lines=1, first=number, problem=problem)
         else:
-            self._of[path.name] = replace(known, lines=known.lines + 1)
+            self._by_file[path.name] = replace(previous, lines=previous.lines + 1)
 
     def add_file(self, path: Path, problem: str) -> None:
         """Note that a whole file cannot be used, or lacks its end."""
-        self._of.setdefault(path.name, Damage(file=path.name, lines=0, first=0, problem=problem))
+        self._by_file.setdefault(path.name, Damage(file=path.name, lines=0, first=0, problem=problem))
 
     def lost(self, path: Path, steps: int) -> None:
         """Count steps that have no row because of the damage in a file."""
-        known = self._of.get(path.name)
-        if known is not None and steps > 0:
-            self._of[path.name] = replace(known, steps=known.steps + steps)
+        previous = self._by_file.get(path.name)
+        if previous is not None and steps > 0:
+            self._by_file[path.name] = replace(previous, steps=previous.steps + steps)
 
     @property
-    def found(self) -> tuple[Damage, ...]:
+    def entries(self) -> tuple[Damage, ...]:
         """The damage so far, one entry per file."""
-        return tuple(self._of.values())
+        return tuple(self._by_file.values())
 
     def events(self, step: int) -> list[dict[str, Any]]:
         """Return what was found as events of a run that stands at ``step``."""
-        return [damage.as_event(step) for damage in self._of.values()]
+        return [damage.as_event(step) for damage in self._by_file.values()]
 
     def __bool__(self) -> bool:
         """Whether anything is damaged."""
-        return bool(self._of)
+        return bool(self._by_file)
 
 
-def same_damage(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two events tell of the same damage."""
-    return all(one.get(key) == other.get(key) for key in ("file", "lines", "first", "lost_steps"))
+def same_damage(event: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether two events report the same damage."""
+    return all(event.get(key) == recorded.get(key) for key in ("file", "lines", "first", "lost_steps"))

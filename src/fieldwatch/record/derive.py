@@ -20,22 +20,24 @@ def derive_block(block: Block) -> Block:
     there too. A column cannot be absent in a single row of a block, so the share is NaN in rows whose total is 0 or not
     finite. Columns that the block already has are left as they are. Bit for bit the same on every call.
     """
-    plan = _plan(block.columns)
-    if not plan.columns:
+    derived = _derived_columns(block.columns)
+    if not derived.columns:
         return block
     values = block.values
-    weighted = values[:, plan.components] * values[:, plan.weights]
-    parts = [values, weighted[:, plan.new_weighted]]
-    if plan.total is not None:
-        total = values[:, plan.total : plan.total + 1]
+    # All terms at once: one gather per operand instead of a loop over terms for every block.
+    weighted = values[:, derived.components] * values[:, derived.weights]
+    pieces = [values, weighted[:, derived.new_weighted]]
+    if derived.total is not None:
+        total = values[:, derived.total : derived.total + 1]
+        # Dividing by 0 or infinity would warn, and give infinities and zeros that look like shares.
         usable = np.isfinite(total) & (total != 0)
         shares = np.full_like(weighted, np.nan)
         np.divide(weighted, total, out=shares, where=usable)
-        parts.append(shares[:, plan.new_shares])
-    return replace(block, columns=(*block.columns, *plan.columns), values=np.concatenate(parts, axis=1))
+        pieces.append(shares[:, derived.new_shares])
+    return replace(block, columns=(*block.columns, *derived.columns), values=np.concatenate(pieces, axis=1))
 
 
-class _Plan:
+class _DerivedColumns:
     """Which columns of a layout derived ones are made of.
 
     Args:
@@ -43,13 +45,13 @@ class _Plan:
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
-        places = {name: i for i, name in enumerate(columns)}
-        terms = [term for term in tags.COMPONENT.parts(columns) if tags.WEIGHT.tag(term) in places]
-        self.components = _index(places[tags.COMPONENT.tag(term)] for term in terms)
-        self.weights = _index(places[tags.WEIGHT.tag(term)] for term in terms)
-        self.total = places.get(tags.TOTAL)
-        new_weighted = [i for i, term in enumerate(terms) if tags.WEIGHTED.tag(term) not in places]
-        new_shares = [i for i, term in enumerate(terms) if tags.SHARE.tag(term) not in places]
+        column_of = {name: i for i, name in enumerate(columns)}
+        terms = [term for term in tags.COMPONENT.parts(columns) if tags.WEIGHT.tag(term) in column_of]
+        self.components = _index(column_of[tags.COMPONENT.tag(term)] for term in terms)
+        self.weights = _index(column_of[tags.WEIGHT.tag(term)] for term in terms)
+        self.total = column_of.get(tags.TOTAL)
+        new_weighted = [i for i, term in enumerate(terms) if tags.WEIGHTED.tag(term) not in column_of]
+        new_shares = [i for i, term in enumerate(terms) if tags.SHARE.tag(term) not in column_of]
         self.new_weighted = _index(new_weighted)
         self.new_shares = _index(new_shares)
         self.columns: tuple[str, ...] = tuple(tags.WEIGHTED.tag(terms[i]) for i in new_weighted)
@@ -57,13 +59,14 @@ class _Plan:
             self.columns += tuple(tags.SHARE.tag(terms[i]) for i in new_shares)
 
 
-def _index(places: Iterable[int]) -> NDArray[np.intp]:
-    return np.array(list(places), np.intp)
+def _index(column_of: Iterable[int]) -> NDArray[np.intp]:
+    return np.array(list(column_of), np.intp)
 
 
+# A run has few sets of columns and many blocks; the lookup of columns is done once per set.
 @functools.lru_cache(maxsize=1024)
-def _plan(columns: tuple[str, ...]) -> _Plan:
-    return _Plan(columns)
+def _derived_columns(columns: tuple[str, ...]) -> _DerivedColumns:
+    return _DerivedColumns(columns)
 
 
 def trend(series: Series, window: int) -> float:

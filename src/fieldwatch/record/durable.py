@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(kw_only=True)
-class _Stretch:
+class _ByteRange:
     """Bytes ``start`` to ``end`` of the file, and their checksum."""
 
     start: int
@@ -21,7 +21,7 @@ class _Stretch:
 
 
 @final
-class Durable:
+class SyncTracker:
     """Syncs a file that only grows, and remembers what no sync has confirmed.
 
     When ``fsync`` fails, Linux marks the pages that it could not write as clean: the next ``fsync`` finds nothing to
@@ -36,13 +36,13 @@ class Durable:
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._stretches = [_Stretch(start=size, end=size)]
-        self._doubtful = False
+        self._unconfirmed = [_ByteRange(start=size, end=size)]
+        self._sync_failed = False
 
-    def wrote(self, data: bytes) -> None:
+    def note_write(self, data: bytes) -> None:
         """Note what was appended."""
         with self._lock:
-            last = self._stretches[-1]
+            last = self._unconfirmed[-1]
             last.end += len(data)
             last.crc = zlib.crc32(data, last.crc)
 
@@ -56,36 +56,40 @@ class Durable:
             OSError: it is not; with EIO also where bytes of a failed sync are lost for good.
         """
         with self._lock:
-            pending = self._stretches
+            # Writes that arrive while this sync runs go into a new range: this sync may not cover them.
+            pending = self._unconfirmed
             end = pending[-1].end
-            self._stretches = [_Stretch(start=end, end=end)]
+            self._unconfirmed = [_ByteRange(start=end, end=end)]
         try:
-            if self._doubtful:
-                self._write_again(pending)
+            if self._sync_failed:
+                self._rewrite(pending)
             os.fsync(file)
         except OSError:
             with self._lock:
-                self._stretches = pending + self._stretches
-                self._doubtful = True
+                # Nothing of the old ranges is confirmed; the next sync verifies them first.
+                self._unconfirmed = pending + self._unconfirmed
+                self._sync_failed = True
             raise
-        self._doubtful = False
+        self._sync_failed = False
 
-    def _write_again(self, stretches: list[_Stretch]) -> None:
+    def _rewrite(self, ranges: list[_ByteRange]) -> None:
         file = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)  # not for appending: it writes in place
         try:
-            for stretch in stretches:
-                if _checksum(file, stretch) != stretch.crc:
-                    what = f"bytes {stretch.start:,} to {stretch.end:,} were lost when the disk failed to take them"
+            for written in ranges:
+                # The page may have been evicted meanwhile: then the disk returns what it had before the failed write.
+                if _checksum(file, written) != written.crc:
+                    what = f"bytes {written.start:,} to {written.end:,} were lost when the disk failed to take them"
                     raise OSError(errno.EIO, what, str(self._path))
-                place = stretch.start
-                while place < stretch.end:
-                    place += os.pwrite(file, os.pread(file, min(_PIECE, stretch.end - place), place), place)
+                offset = written.start
+                while offset < written.end:
+                    # Rewriting the bytes marks their pages dirty again, so that the next fsync really writes them.
+                    offset += os.pwrite(file, os.pread(file, min(_CHUNK_BYTES, written.end - offset), offset), offset)
         finally:
             os.close(file)
 
 
-def _checksum(file: int, stretch: _Stretch) -> int:
+def _checksum(file: int, written: _ByteRange) -> int:
     crc = 0
-    for place in range(stretch.start, stretch.end, _PIECE):
-        crc = zlib.crc32(os.pread(file, min(_PIECE, stretch.end - place), place), crc)
+    for offset in range(written.start, written.end, _CHUNK_BYTES):
+        crc = zlib.crc32(os.pread(file, min(_CHUNK_BYTES, written.end - offset), offset), crc)
     return crc

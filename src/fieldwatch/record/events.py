@@ -8,14 +8,14 @@ from typing import Any, cast
 import numpy as np
 import orjson
 
-from fieldwatch.record.lines import CHECKSUM, sealed
-from fieldwatch.record.segments import PART, SegmentedFile
+from fieldwatch.record.lines import CHECKSUM, add_checksum
+from fieldwatch.record.segments import SEGMENT_KEY, SegmentedFile
 
 EVENTS = "events.jsonl"
-_TAKEN = {CHECKSUM, PART, "segment"}
+_RESERVED_KEYS = {CHECKSUM, SEGMENT_KEY, "segment"}
 
 
-class Events(SegmentedFile):
+class EventLog(SegmentedFile):
     """Writer of ``events.jsonl`` in a run's folder.
 
     An event is a mapping with at least ``kind`` (text) and ``step`` (0-based index of the step during which it
@@ -42,22 +42,24 @@ class Events(SegmentedFile):
             TypeError: a value is not a number, text, list or mapping.
         """
         check_event(event)
-        refuse_taken_keys(event["kind"], event)
+        refuse_reserved_keys(event["kind"], event)
         try:
-            line = orjson.dumps(_plain({**event, **self.part}), option=orjson.OPT_NON_STR_KEYS)
+            line = orjson.dumps(_plain({**event, **self.segment_fields}), option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             kind = event["kind"]
             raise TypeError(
                 f"event '{kind}' holds what JSON cannot ({error}): give numbers, texts, lists or mappings"
             ) from error
-        self._file.append(sealed(line))
+        self._file.append(add_checksum(line))
 
 
-def refuse_taken_keys(kind: str, facts: Mapping[str, Any]) -> None:
+def refuse_reserved_keys(kind: str, facts: Mapping[str, Any]) -> None:
     """Raise ValueError where an event has a key that the file of events uses itself."""
-    taken = facts.keys() & _TAKEN
-    if taken:
-        raise ValueError(f"event '{kind}' came with the key {min(taken)!r}, which its file uses: choose another name")
+    reserved = facts.keys() & _RESERVED_KEYS
+    if reserved:
+        raise ValueError(
+            f"event '{kind}' came with the key {min(reserved)!r}, which its file uses: choose another name"
+        )
 
 
 def check_event(event: Mapping[str, Any]) -> None:
@@ -66,6 +68,7 @@ def check_event(event: Mapping[str, Any]) -> None:
     step = event.get("step")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"an event came with kind {kind!r}: wanted a text such as 'finding', 'phase' or 'note'")
+    # bool is a subclass of int: True would pass for step 1.
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
         raise ValueError(f"event '{kind}' came with step {step!r}: wanted the 0-based index of the step it happened in")
 
@@ -75,10 +78,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return {key: _plain(item) for key, item in items}
+    # `tolist` turns both arrays and numpy scalars into plain Python values.
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(item) for item in cast("Sequence[Any]", value)]
+    # JSON has no non-finite numbers: orjson would write null and lose which one it was.
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

@@ -1,4 +1,4 @@
-"""Following a run while it is written: what is new in its journal and its events since the last look."""
+"""Following a run while it is written: what its journal and its events have gained since the last poll."""
 
 import math
 import os
@@ -11,30 +11,30 @@ from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
 from fieldwatch.record.events import EVENTS
 from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL
-from fieldwatch.record.lines import LineReader, numbered, parts, whole_end
+from fieldwatch.record.lines import LineReader, chunks, end_of_last_line, numbered
 from fieldwatch.record.reading import problem_of_event
 from fieldwatch.record.row import Block
 from fieldwatch.record.rows import RowReader
-from fieldwatch.record.segments import PART, segment_in
+from fieldwatch.record.segments import SEGMENT_KEY, segment_in
 
-_SEEN = 64
+_LAST_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class News:
-    """What is new in a run's record since the last look. Take it in in the order of the attributes, or by ``into``.
+class RecordUpdate:
+    """What a run's record has gained since the last poll. Apply it in that order, or by :meth:`apply_to`.
 
     Attributes:
-        begun_anew: the record is another one (a file shrank, or was replaced): forget all that was told before.
-        rows_from: a resume has voided what was told of this step and later ones: forget those rows; None: it has not.
+        replaced: the record is another one (a file shrank, or was replaced): forget everything returned before.
+        rows_from: a resume has voided the rows of this step and later ones: forget those; None: it has not.
         events_from: the same for events, whose file is marked at another moment than the journal.
-        blocks: the new rows that stand, in order.
-        events: the new events that stand, in order.
+        blocks: the new valid rows, in order.
+        events: the new valid events, in order.
         damage: the damaged lines so far, which are left out, one entry per file.
-        more: whether there was more than the limit of a look allowed: ask again at once.
+        more: whether there was more than the limit of one poll: poll again at once.
     """
 
-    begun_anew: bool = False
+    replaced: bool = False
     rows_from: int | None = None
     events_from: int | None = None
     blocks: tuple[Block, ...] = ()
@@ -44,16 +44,16 @@ class News:
 
     def __bool__(self) -> bool:
         """Whether there is anything new."""
-        return self.begun_anew or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
+        return self.replaced or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
 
     @property
     def rows(self) -> int:
         """How many new rows there are."""
         return sum(map(len, self.blocks))
 
-    def into(self, history: History) -> None:
-        """Bring a history up to date that has taken in all earlier news."""
-        if self.begun_anew:
+    def apply_to(self, history: History) -> None:
+        """Bring a history up to date that all earlier updates were applied to."""
+        if self.replaced:
             history.discard(0)
             history.windows.clear()
         if self.rows_from is not None:
@@ -73,21 +73,21 @@ class News:
 class JournalFollower:
     """Reads what is new in the journal and the events of a run that another process is writing.
 
-    Each look reads only the bytes written since the last one: a few microseconds where there are none. A last line
-    that is still being written is left for the next look. Files, and the folder itself, may come into being later.
+    Each poll reads only the bytes written since the last one: a few microseconds where there are none. A last line
+    that is still being written is left for the next poll. Files, and the folder itself, may come into being later.
     Not thread-safe.
 
     Usage::
 
         follower, history = JournalFollower(folder), History()
         while True:
-            follower.news().into(history)
+            follower.poll().apply_to(history)
             ...
             time.sleep(1)
 
     Args:
         folder: the run's folder.
-        limit: bytes of the journal to read in one look, about; what is left comes with the next ones. None reads all
+        limit: bytes of the journal to read in one poll, about; what is left comes with the next ones. None reads all
             there is (8 bytes per value in memory).
     """
 
@@ -102,50 +102,52 @@ class JournalFollower:
         self._damage = DamageTally()
         self._rows = RowReader(self._journal.path, self._damage)
         self._event_lines = LineReader()
-        self._part = 1
+        self._segment_number = 1
 
-    def news(self) -> News:
+    def poll(self) -> RecordUpdate:
         """Return what is new since the last call; the first call returns what stands so far.
 
         Raises:
             OSError: a file cannot be read.
         """
-        anew = self._journal.is_another() or self._events.is_another()
-        if anew:
+        # Both files belong to one record: if either was replaced, everything starts over.
+        replaced = self._journal.was_replaced() or self._events.was_replaced()
+        if replaced:
             self._begin()
         rows_from, blocks = self._new_rows()
         events_from, events = self._new_events()
-        return News(
-            begun_anew=anew,
+        return RecordUpdate(
+            replaced=replaced,
             rows_from=rows_from,
             events_from=events_from,
             blocks=tuple(blocks),
             events=tuple(events),
-            damage=self._damage.found,
+            damage=self._damage.entries,
             more=self._journal.more,
         )
 
     def _new_rows(self) -> tuple[int | None, list[Block]]:
-        """Return from which step on rows told earlier are void, and the new ones that stand."""
-        void = None
+        """Return from which step on rows returned earlier are void, and the new valid ones."""
+        void_from = None
         blocks = list[Block]()
         for first, text in self._journal.new_lines(self._limit):
             for _, block in self._rows.read(text, first):
                 if isinstance(block, Block):
                     blocks.append(block)
                 else:
-                    void = block.resume if void is None else min(void, block.resume)
-                    blocks = [one for old in blocks if len(one := old.before(block.resume))]
-        return void, blocks
+                    void_from = block.resume if void_from is None else min(void_from, block.resume)
+                    # Blocks of this poll may be voided, too; those of earlier polls are the caller's to discard.
+                    blocks = [valid for earlier in blocks if len(valid := earlier.before(block.resume))]
+        return void_from, blocks
 
     def _new_events(self) -> tuple[int | None, list[dict[str, Any]]]:
-        """Return from which step on events told earlier are void, and the new ones that stand."""
-        void = None
+        """Return from which step on events returned earlier are void, and the new valid ones."""
+        void_from = None
         events = list[dict[str, Any]]()
         path = self._events.path
         for first, text in self._events.new_lines(math.inf):
             if first == 1:
-                self._event_lines.begin(text)
+                self._event_lines.check_first_line(text)
             for number, line in numbered(text, first):
                 event, problem = self._event_lines.read(line)
                 problem = problem or problem_of_event(event)
@@ -153,14 +155,15 @@ class JournalFollower:
                     self._damage.add(path, number, problem)
                     continue
                 segment = segment_in(event)
-                if segment is not None and ("segment" in event or segment.number > self._part):
-                    self._part = max(self._part, segment.number)
-                    void = segment.resume if void is None else min(void, segment.resume)
+                if segment is not None and ("segment" in event or segment.number > self._segment_number):
+                    # A line of a later segment stands in for that segment's own line, which may be damaged.
+                    self._segment_number = max(self._segment_number, segment.number)
+                    void_from = segment.resume if void_from is None else min(void_from, segment.resume)
                     events = [one for one in events if one["step"] < segment.resume]
-                event.pop(PART, None)
+                event.pop(SEGMENT_KEY, None)
                 if "segment" not in event:
                     events.append(event)
-        return void, events
+        return void_from, events
 
 
 class _Tail:
@@ -172,19 +175,20 @@ class _Tail:
         self._end = 0
         self._lines = 0
         self._inode = 0
-        self._seen = b""
+        self._last_bytes = b""
 
-    def is_another(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether what was read is not in the file any more: it shrank, was replaced or rewritten."""
         if not self._end:
             return False
         try:
             with self.path.open("rb", buffering=0) as file:
-                about = os.fstat(file.fileno())
-                seen = os.pread(file.fileno(), len(self._seen), self._end - len(self._seen))
+                status = os.fstat(file.fileno())
+                last_bytes = os.pread(file.fileno(), len(self._last_bytes), self._end - len(self._last_bytes))
         except FileNotFoundError:
             return True
-        return about.st_ino != self._inode or about.st_size < self._end or seen != self._seen
+        # A rewritten file may keep its inode and its size: the last bytes read must still be where they were.
+        return status.st_ino != self._inode or status.st_size < self._end or last_bytes != self._last_bytes
 
     def new_lines(self, limit: float) -> Iterator[tuple[int, bytes]]:
         """Yield new whole lines, some 512 at a time as one text, with the 1-based number of the first."""
@@ -193,19 +197,20 @@ class _Tail:
         except FileNotFoundError:
             return
         with file:
-            yield from self._parts(file, limit)
+            yield from self._chunks(file, limit)
 
-    def _parts(self, file: BinaryIO, limit: float) -> Iterator[tuple[int, bytes]]:
-        about = os.fstat(file.fileno())
-        self._inode = about.st_ino
-        whole = whole_end(file.fileno()) if about.st_size > self._end else self._end
+    def _chunks(self, file: BinaryIO, limit: float) -> Iterator[tuple[int, bytes]]:
+        status = os.fstat(file.fileno())
+        self._inode = status.st_ino
+        # A line that is still being written is not read: the writer may be between two writes of it.
+        whole = end_of_last_line(file.fileno()) if status.st_size > self._end else self._end
         file.seek(self._end)
         stop = min(whole, self._end + limit)
-        for text, lines in parts(file, whole - self._end):
+        for text, lines in chunks(file, whole - self._end):
             first = self._lines + 1
             self._end += len(text)
             self._lines += lines
-            self._seen = (self._seen + text[-_SEEN:])[-_SEEN:]
+            self._last_bytes = (self._last_bytes + text[-_LAST_BYTES:])[-_LAST_BYTES:]
             yield first, text
             if self._end >= stop:
                 break

@@ -42,10 +42,10 @@ class History:
         self.windows: dict[str, tuple[int, int]] = {}
         self._capacity = capacity
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
-        self._of_name: dict[str, list[Table]] = {}
+        self._tables_by_name: dict[str, list[Table]] = {}
         self._names: tuple[str, ...] | None = None
         self._series: dict[str, Series] = {}
-        self._orders: dict[tuple[int, ...], _Order] = {}
+        self._row_orders: dict[tuple[int, ...], _RowOrder] = {}
         self._sample_codes: dict[str, int] = {}
         self._samples: SampleLosses | None = None
         self._events: dict[str, list[Mapping[str, Any]]] = {}
@@ -59,7 +59,8 @@ class History:
         if table is None:
             table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
             for name in block.columns:
-                self._of_name.setdefault(name, []).append(table)
+                self._tables_by_name.setdefault(name, []).append(table)
+        # A table without rows (after a discard) had no names to show; now it has.
         if not len(table):
             self._names = None
         table.append(block, self._arrived)
@@ -76,13 +77,15 @@ class History:
             ValueError: the event has no ``kind`` or no ``step``.
         """
         check_event(event)
-        kept = self._events.setdefault(event["kind"], [])
-        kept.append(event)
+        events = self._events.setdefault(event["kind"], [])
+        events.append(event)
         if event["kind"] == "windows":
             declared = cast("Mapping[str, Sequence[int]]", event["windows"])
             self.windows.update({term: (int(first), int(last)) for term, (first, last) in declared.items()})
-        elif self._capacity is not None and event["kind"] != "phase" and len(kept) > 2 * self._capacity:
-            del kept[: -self._capacity]
+        # Trimmed only at twice the capacity: amortized constant time. Phases are never forgotten:
+        # `phase_start` needs all of them.
+        elif self._capacity is not None and event["kind"] != "phase" and len(events) > 2 * self._capacity:
+            del events[: -self._capacity]
 
     def discard(self, step: int) -> None:
         """Forget all rows and events of ``step`` and later ones: the run goes on from there a second time."""
@@ -94,25 +97,26 @@ class History:
         for table in self._tables.values():
             table.discard(step)
         self._names = None
+        # The first step survives: it says where the record began, not what is still kept.
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
         self.first = self.first if self.step >= 0 else -1
         self._forget_series()
 
     def discard_events(self, step: int) -> None:
         """Forget all events of ``step`` and later ones."""
-        for kind, kept in self._events.items():
-            self._events[kind] = [event for event in kept if event["step"] < step]
+        for kind, events in self._events.items():
+            self._events[kind] = [event for event in events if event["step"] < step]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all metrics with at least one value, in order of first appearance."""
         if self._names is None:
-            self._names = tuple(name for name in self._of_name if name in self)
+            self._names = tuple(name for name in self._tables_by_name if name in self)
         return self._names
 
     def events(self, kind: str) -> Sequence[Mapping[str, Any]]:
         """Return the events of one kind in the order in which they came."""
-        kept = self._events.get(kind, [])
-        return tuple(kept if self._capacity is None or kind == "phase" else kept[-self._capacity :])
+        events = self._events.get(kind, [])
+        return tuple(events if self._capacity is None or kind == "phase" else events[-self._capacity :])
 
     def sample_losses(self) -> SampleLosses:
         """Return the loss of each named sample.
@@ -121,11 +125,11 @@ class History:
         of the rows that name a single sample.
         """
         if self._samples is None:
-            parts = [table.sample_rows() for table in self._tables.values() if table.names_samples]
-            if not parts:
+            sample_rows = [table.sample_rows() for table in self._tables.values() if table.names_samples]
+            if not sample_rows:
                 return _NO_SAMPLES
-            codes = np.concatenate([part for part, _ in parts])
-            rows = np.concatenate([part for _, part in parts], axis=1)
+            codes = np.concatenate([part for part, _ in sample_rows])
+            rows = np.concatenate([part for _, part in sample_rows], axis=1)
             named = codes >= 0
             if not named.all():
                 codes = codes[named]
@@ -138,6 +142,7 @@ class History:
 
         A phase is a longest interval with the same set of declared-active terms that no ``phase`` event divides.
         """
+        # A declared window is active up to and including its last step, so the next phase starts one later.
         borders = [border for first, last in self.windows.values() for border in (first, last + 1)]
         borders += [int(event["step"]) for event in self._events.get("phase", ())]
         return max((border for border in borders if 0 <= border <= step), default=0)
@@ -150,7 +155,7 @@ class History:
         """
         series = self._series.get(name)
         if series is None:
-            tables = [table for table in self._of_name.get(name, ()) if len(table)]
+            tables = [table for table in self._tables_by_name.get(name, ()) if len(table)]
             if not tables:
                 known = ", ".join(sorted(self.names())) or "nothing"
                 raise KeyError(f"nothing was recorded as '{name}'; recorded: {known}")
@@ -158,28 +163,29 @@ class History:
         return series
 
     def __contains__(self, name: object) -> bool:
-        for table in self._of_name.get(cast("str", name), ()):  # noqa: SIM110  any() takes three times as long
+        for table in self._tables_by_name.get(cast("str", name), ()):  # noqa: SIM110  any() takes three times as long
             if len(table):
                 return True
         return False
 
     def _merged(self, name: str, tables: list[Table]) -> Series:
+        # Metrics that share their tables share the order of rows: it is computed once for all of them.
         key = tuple(map(id, tables))
-        if key not in self._orders:
-            self._orders[key] = _Order.of(tables, self._capacity)
-        order = self._orders[key]
+        if key not in self._row_orders:
+            self._row_orders[key] = _RowOrder.of(tables, self._capacity)
+        order = self._row_orders[key]
         columns = [table.column(name) for table in tables]
         values = columns[0] if order.index is None else np.concatenate(columns).take(order.index)
         return Series(steps=order.steps, seconds=order.seconds, positions=order.positions, values=values)
 
     def _forget_series(self) -> None:
         self._series.clear()
-        self._orders.clear()
+        self._row_orders.clear()
         self._samples = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Order:
+class _RowOrder:
     """How the rows of several tables follow each other; the same for all metrics that these tables hold."""
 
     index: NDArray[np.intp] | None
@@ -188,7 +194,8 @@ class _Order:
     positions: NDArray[np.float64]
 
     @classmethod
-    def of(cls, tables: list[Table], capacity: int | None) -> "_Order":
+    def of(cls, tables: list[Table], capacity: int | None) -> "_RowOrder":
+        # The usual case, a run without resumes: the rows are in order, and views suffice.
         if len(tables) == 1 and tables[0].ascending():
             head = tables[0].head()
             return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])

@@ -17,17 +17,17 @@ import orjson
 
 from fieldwatch.base import InputError, open_for_append
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.durable import Durable
-from fieldwatch.record.waiting import Lane
+from fieldwatch.record.disk.backlog import WriteQueue
+from fieldwatch.record.durable import SyncTracker
 
 CHECKSUM = "crc"
 """The key of a line's checksum, the last one in its object."""
 NO_JSON = "is not a line of JSON"
 ALTERED = "does not have the checksum written with it"
-_TAIL = 1 << 16
-_PART_LINES = 512
-_FIRST_PART = 1 << 13
-_LAST_PART = 1 << 22
+_SEARCH_BYTES = 1 << 16
+_CHUNK_LINES = 512
+_FIRST_CHUNK_BYTES = 1 << 13
+_MAX_CHUNK_BYTES = 1 << 22
 
 
 class CorruptRecord(InputError):  # noqa: N818  says what was found
@@ -45,17 +45,17 @@ class LineFile:
         path: the file; it and its folder are made if missing.
 
     Attributes:
-        lane: where lines wait that a full disk refuses, once it has joined a run's; see :class:`Lane`.
+        queue: where lines wait that a full disk refuses, once it has joined a run's; see :class:`WriteQueue`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_for_append(path)
-        self._size = whole_size(path)
+        self._size = size_of_whole_lines(path)
         if self._size < path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
-        self.lane = Lane(self._write)
-        self._durable = Durable(path, self._size)
+        self.queue = WriteQueue(self._write)
+        self._sync_tracker = SyncTracker(path, self._size)
 
     def append(self, lines: bytes, *, rows: int = 0) -> None:
         """Write lines, each of which ends with a newline; ``rows`` of them are rows of the journal.
@@ -63,20 +63,20 @@ class LineFile:
         Raises:
             OSError: the system refused; the file is as it was before.
         """
-        self.lane.append(lines, rows=rows)
+        self.queue.append(lines, rows=rows)
 
     def sync(self) -> None:
-        """Return when everything written so far is on the disk, see :class:`Durable`.
+        """Return when everything written so far is on the disk, see :class:`SyncTracker`.
 
         Raises:
             OSError: it is not.
         """
-        self._durable.sync(self._file.fileno())
+        self._sync_tracker.sync(self._file.fileno())
 
     def _write(self, lines: bytes) -> None:
-        write_whole(self._file.fileno(), lines, self._size)
+        write_all(self._file.fileno(), lines, self._size)
         self._size += len(lines)
-        self._durable.wrote(lines)
+        self._sync_tracker.note_write(lines)
 
     def close(self) -> None:
         """Close the file; more than once is fine."""
@@ -89,7 +89,7 @@ class LineFile:
         self.close()
 
 
-def write_whole(file: int, data: bytes, end: int) -> None:
+def write_all(file: int, data: bytes, end: int) -> None:
     """Append all of the data to a file that ends at byte ``end``, or leave the file as it is.
 
     Raises:
@@ -97,6 +97,7 @@ def write_whole(file: int, data: bytes, end: int) -> None:
     """
     view = memoryview(data)
     try:
+        # A write may be short, on a nearly full disk or after a signal: go on with the rest.
         while view:
             view = view[os.write(file, view) :]
     except OSError:
@@ -104,18 +105,19 @@ def write_whole(file: int, data: bytes, end: int) -> None:
         raise
 
 
-def whole_size(path: Path) -> int:
+def size_of_whole_lines(path: Path) -> int:
     """Return the size in bytes of the file up to the end of its last whole line."""
     with path.open("rb") as file:
-        return whole_end(file.fileno())
+        return end_of_last_line(file.fileno())
 
 
-def whole_end(file: int) -> int:
+def end_of_last_line(file: int) -> int:
     """Return the same of an open file. A last line of zero bytes, as a power cut leaves it, is not whole."""
     end = _last_newline(file, os.fstat(file).st_size) + 1
     start = _last_newline(file, end - 1) + 1
     if end == start:
         return end
+    # After a power cut the file system may have grown the file before it wrote the data: zeros instead of the line.
     line = os.pread(file, end - start, start)
     return start if b"\0" in line and parse_line(line) is None else end
 
@@ -123,7 +125,7 @@ def whole_end(file: int) -> int:
 def _last_newline(file: int, end: int) -> int:
     """Return the place of the last newline before ``end``, or -1."""
     while end > 0:
-        start = max(0, end - _TAIL)
+        start = max(0, end - _SEARCH_BYTES)
         place = os.pread(file, end - start, start).rfind(b"\n")
         if place >= 0:
             return start + place
@@ -139,13 +141,14 @@ def parse_line(line: bytes) -> Any | None:
         return None
 
 
-def sealed(line: bytes) -> bytes:
+def add_checksum(line: bytes) -> bytes:
     """Return the text of an object or an array of JSON as a line of the record: with its checksum, and a newline.
 
     Raises:
         ValueError: it is empty, so that there is no comma before the checksum.
     """
     body = line[:-1]
+    # ``{}`` and ``[]`` have no comma that the checksum could follow.
     if len(line) < 3:
         raise ValueError(f"{line!r} cannot carry a checksum: expected an array or object that is not empty")
     if line.endswith(b"}"):
@@ -168,15 +171,17 @@ class LineReader:
     """
 
     def __init__(self) -> None:
-        self.sealed = False
+        self.has_checksums = False
 
-    def begin(self, text: bytes) -> None:
+    def check_first_line(self, text: bytes) -> None:
         """Look at the first lines of the file: where the second has a checksum, the first needs one.
 
         It may be a segment that a later version began: then the first line is of a version without checksums.
         """
         second = text.split(b"\n", 2)[1] if text.count(b"\n") > 1 else b""
-        self.sealed = self.sealed or (not second.startswith(b'{"segment"') and _ends_with_checksum(second))
+        self.has_checksums = self.has_checksums or (
+            not second.startswith(b'{"segment"') and _ends_with_checksum(second)
+        )
 
     def read(self, line: bytes) -> tuple[Any, str]:
         """Return what a line holds, without its checksum, and an empty text; or None, and what is wrong with it.
@@ -188,19 +193,21 @@ class LineReader:
         if value is None:
             return None, NO_JSON
         if not isinstance(value, dict) or CHECKSUM not in value:
-            if self.sealed or _ends_with_checksum(line):
+            # A line that ends with its own checksum under a damaged key was written with one, too.
+            if self.has_checksums or _ends_with_checksum(line):
                 return None, "has no checksum"
             return cast("Any", value), ""
         found = cast("dict[str, Any]", value)
         if found.pop(CHECKSUM) != checksum_of(line):
             return None, ALTERED
-        self.sealed = True
+        self.has_checksums = True
         return found, ""
 
 
 def _ends_with_checksum(line: bytes) -> bool:
     """Whether the last number of a line is its checksum, whatever its key."""
     number = line[max(line.rfind(b":"), line.rfind(b",")) + 1 : -1]
+    # At most 20 digits: int() of a hostile line of a million digits would take minutes.
     return number.isdigit() and int(number[:20]) == checksum_of(line)
 
 
@@ -216,9 +223,9 @@ def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = Non
         CorruptRecord: without a tally, a line is damaged; the message names file and line.
     """
     reader = LineReader()
-    for first, text in read_in_parts(path):
+    for first, text in read_chunks(path):
         if first == 1:
-            reader.begin(text)
+            reader.check_first_line(text)
         if prefix not in text:
             continue
         for number, line in numbered(text, first):
@@ -227,7 +234,7 @@ def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = Non
                 if not problem:
                     yield number, value
                 elif damage is None:
-                    raise corrupt(path, number, problem)
+                    raise corrupt_record(path, number, problem)
                 else:
                     damage.add(path, number, problem)
 
@@ -243,16 +250,16 @@ def checked_lines(
         damage: counts the damaged lines, which are left out.
     """
     reader = LineReader()
-    for first, text in read_in_parts(path):
+    for first, text in read_chunks(path):
         if first == 1:
-            reader.begin(text)
+            reader.check_first_line(text)
         for number, line in numbered(text, first):
             value, problem = reader.read(line)
             problem = problem or problem_of(value)
             if problem:
                 damage.add(path, number, problem)
             else:
-                yield number, value, reader.sealed
+                yield number, value, reader.has_checksums
 
 
 def numbered(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
@@ -260,36 +267,38 @@ def numbered(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
     return enumerate(text.split(b"\n")[:-1], first)
 
 
-def read_in_parts(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_chunks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines, some 512 at a time as one text, with the 1-based number of the first; see `read_lines`."""
     if not path.exists():
         return
     with path.open("rb") as file:
         first = 1
-        for text, lines in parts(file, whole_end(file.fileno())):
+        for text, lines in chunks(file, end_of_last_line(file.fileno())):
             yield first, text
             first += lines
 
 
-def parts(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
+def chunks(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
     """Yield the next ``size`` bytes of a file, which end with a whole line, as texts of about 512 lines each.
 
     How long a line is, is known from the ones before. With each text comes how many lines it has.
     """
     rest = b""
-    want = _FIRST_PART
-    while size > 0 and (new := file.read(min(want, size))):
+    wanted = _FIRST_CHUNK_BYTES
+    while size > 0 and (new := file.read(min(wanted, size))):
         size -= len(new)
         end = new.rfind(b"\n") + 1
+        # A single line longer than the chunk: read on with a larger chunk until its newline comes.
         if not end:
             rest = rest + new
-            want = 2 * want
+            wanted = 2 * wanted
             continue
         text = rest + new[:end]
         rest = new[end:]
         lines = count(text, b"\n")
         yield text, lines
-        want = max(_FIRST_PART, min(_PART_LINES * len(text) // lines, _LAST_PART))
+        # Aim at a fixed number of lines, whatever their length: blocks then have about equal numbers of rows.
+        wanted = max(_FIRST_CHUNK_BYTES, min(_CHUNK_LINES * len(text) // lines, _MAX_CHUNK_BYTES))
 
 
 def count(text: bytes, char: bytes) -> int:
@@ -297,7 +306,7 @@ def count(text: bytes, char: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == char[0]))
 
 
-def corrupt(path: Path, number: int, problem: str) -> CorruptRecord:
+def corrupt_record(path: Path, number: int, problem: str) -> CorruptRecord:
     """Make the error that names file and line and says what to do."""
     return CorruptRecord(
         f"{path}, line {number}: {problem}. Only the last line may be torn; "

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import orjson
 
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.record.catalogue import Catalogue
-from fieldwatch.record.checkpointed import checkpoint_places, described_runs
+from fieldwatch.record.checkpoint_folders import checkpoint_folders, manifests_in_checkpoints
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.metric import Metric
 from fieldwatch.record.toolkit_metrics import TOOLKIT
 
-State = Literal["running", "finished", "interrupted", "failed", "diverged"]
+RunState = Literal["running", "finished", "interrupted", "failed", "diverged"]
 PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
 RUN = "run.json"
 SEAL = "sha256"
@@ -30,10 +30,6 @@ SEAL = "sha256"
 
 class NotARun(InputError):  # noqa: N818  says what the folder is
     """The folder holds no run, or its run.json cannot be read."""
-
-
-class ConfigMismatch(InputError):  # noqa: N818  says what is wrong
-    """The stored config and the given one differ; continuing would be another experiment."""
 
 
 def _nothing() -> dict[str, Any]:
@@ -64,7 +60,7 @@ class Manifest:
     versions: Mapping[str, str] = dataclasses.field(default_factory=_nothing)
     git: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
     segments: tuple[Mapping[str, Any], ...] = ()
-    state: State = "running"
+    state: RunState = "running"
     about: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
     metrics: tuple[Metric, ...] = ()
 
@@ -74,6 +70,7 @@ class Manifest:
 
     def text(self) -> str:
         """Return the contents of run.json, with their hash."""
+        # Through JSON once: the hash covers exactly what a reader will parse.
         fields = orjson.loads(orjson.dumps(self))
         return orjson.dumps(fields | {SEAL: _hash(fields)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
 
@@ -84,7 +81,7 @@ class Manifest:
 
 def holds_run(folder: Path) -> bool:
     """Whether a run was started in this folder: it has a run.json, or checkpoints."""
-    return (folder / RUN).is_file() or bool(checkpoint_places(folder) or checkpoint_places(folder, aside=True))
+    return (folder / RUN).is_file() or bool(checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True))
 
 
 def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Manifest:
@@ -108,7 +105,7 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
         cause = error
         problem = f"is damaged ({error})"
         refusal = f"{path} is not a fieldwatch {RUN} ({error}): restore it from a copy, or start a new run"
-    for place, text in described_runs(Path(folder)):
+    for place, text in manifests_in_checkpoints(Path(folder)):
         if damage is not None:
             damage.add_file(path, f"{problem}: what it said is taken from {place.name}")
         return _parsed(text.encode())
@@ -118,6 +115,7 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
 def _parsed(text: bytes) -> Manifest:
     """Return the manifest in the contents of run.json; a ValueError says what is wrong with them."""
     stored = orjson.loads(text)
+    # Versions before the seal wrote none; their files are accepted as they are.
     seal = stored.pop(SEAL, None)
     if seal is not None and seal != _hash(stored):
         raise ValueError("it does not have the hash written with it")
@@ -130,58 +128,6 @@ def _parsed(text: bytes) -> Manifest:
 
 def _hash(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A config (dataclass or mapping) as plain JSON values; None becomes empty."""
-    if config is None:
-        return {}
-    return orjson.loads(orjson.dumps(config, default=str, option=orjson.OPT_NON_STR_KEYS))
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config with one level of dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        inner = _as_config(value)
-        found |= {f"{prefix}{key}": value} if inner is None else flat(inner, f"{prefix}{key}.")
-    return found
-
-
-def config_differences(
-    stored: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
-) -> dict[str, tuple[Any, Any]]:
-    """Leaves that differ, by dotted key: ``(stored, given)``; a missing leaf is None."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in sorted(stored.keys() | given.keys()):
-        old = stored.get(key)
-        new = given.get(key)
-        one = _as_config(old)
-        other = _as_config(new)
-        if one is not None and other is not None:
-            found |= config_differences(one, other, f"{prefix}{key}.")
-        elif old != new:
-            found[f"{prefix}{key}"] = (old, new)
-    return found
-
-
-def _as_config(value: Any) -> Mapping[str, Any] | None:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
-
-
-def refuse_mismatch(folder: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise when a run would be continued with another config.
-
-    Raises:
-        ConfigMismatch: names every key that differs, and what to do.
-    """
-    changed = config_differences(stored, given)
-    if changed:
-        lines = "\n".join(f"  {key}: stored {old!r}, given {new!r}" for key, (old, new) in changed.items())
-        raise ConfigMismatch(
-            f"{folder} holds a run with another config:\n{lines}\n"
-            f"Continue it as it is with `fieldwatch resume {folder}`, or choose another folder with --out"
-        )
 
 
 def versions() -> dict[str, str]:
@@ -198,6 +144,7 @@ def versions() -> dict[str, str]:
 def git_state() -> dict[str, Any]:
     """Commit and dirtiness of the checkout the process works in; empty where there is none."""
     try:
+        # Untracked files do not count: most of them are outputs of runs.
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):

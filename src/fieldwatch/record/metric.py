@@ -35,6 +35,6 @@ class Metric:
     expected: str = ""
 
 
-def shown_columns(columns: Iterable[str]) -> tuple[str, ...]:
+def visible_columns(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns that sinks show: all but the bookkeeping ones."""
     return tuple(name for name in columns if not tags.is_bookkeeping(name))

@@ -9,12 +9,12 @@ from fieldwatch.base import MissingPathError
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.events import EVENTS
 from fieldwatch.record.history import History
-from fieldwatch.record.journal import JOURNAL, Layout, layout_of
-from fieldwatch.record.lines import LineReader, checked_lines, numbered, read_in_parts
+from fieldwatch.record.journal import JOURNAL, RowLayout, layout_of
+from fieldwatch.record.lines import LineReader, checked_lines, numbered, read_chunks
 from fieldwatch.record.manifest import RUN, NotARun, holds_run, read_manifest
 from fieldwatch.record.row import Block
 from fieldwatch.record.rows import RowReader
-from fieldwatch.record.segments import PART, Limits, Segment, segment_in, starts
+from fieldwatch.record.segments import SEGMENT_KEY, Segment, VoidSteps, segment_in, segment_starts
 
 _INT64 = 2**63
 
@@ -74,13 +74,16 @@ def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterat
     """
     path = Path(folder) / EVENTS
     tally = DamageTally() if damage is None else damage
-    limits = Limits(
-        starts((number, event) for number, event, _ in checked_lines(path, problem_of_event, DamageTally()))
+    limits = VoidSteps(
+        segment_starts((number, event) for number, event, _ in checked_lines(path, problem_of_event, DamageTally()))
     )
-    for number, event, sealed in checked_lines(path, problem_of_event, tally):
+    for number, event, has_checksum in checked_lines(path, problem_of_event, tally):
         segment = segment_in(event)
-        event.pop(PART, None)
-        if "segment" not in event and event["step"] < limits.of(number, segment.number if segment else int(sealed)):
+        event.pop(SEGMENT_KEY, None)
+        # A line with a checksum and without a segment was written in the first one (1); 0 decides by line number.
+        if "segment" not in event and event["step"] < limits.of(
+            number, segment.number if segment else int(has_checksum)
+        ):
             yield event
 
 
@@ -89,7 +92,7 @@ def problem_of_event(event: Any) -> str:
     if not isinstance(event, dict):
         return "is not an event"
     found = cast("dict[str, Any]", event)
-    if ("segment" in found or PART in found) and segment_in(found) is None:
+    if ("segment" in found or SEGMENT_KEY in found) and segment_in(found) is None:
         return "is not a segment marker"
     return "" if "segment" in found else _problem_of_fields(found)
 
@@ -122,25 +125,27 @@ def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterat
         damage: counts the damaged lines, which are left out.
     """
     path = Path(folder) / JOURNAL
+    # Two passes: layouts and segments first, since a row may precede the only readable declaration of its layout.
     marks, layouts = _marks(path)
-    limits = Limits(marks)
+    limits = VoidSteps(marks)
     rows = RowReader(path, DamageTally() if damage is None else damage, layouts)
-    for first, text in read_in_parts(path):
+    for first, text in read_chunks(path):
         for number, block in rows.read(text, first):
             if isinstance(block, Block):
-                standing = block.before(limits.of(number, rows.part))
+                standing = block.before(limits.of(number, rows.segment_number))
                 if len(standing):
                     yield standing
 
 
-def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, Layout]]:
+def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]:
     """Return where segments begin, with the numbers of the lines, and all layouts."""
     reader = LineReader()
     lines = list[tuple[int, Mapping[str, Any]]]()
-    layouts = dict[int, Layout]()
-    for first, text in read_in_parts(path):
+    layouts = dict[int, RowLayout]()
+    for first, text in read_chunks(path):
         if first == 1:
-            reader.begin(text)
+            reader.check_first_line(text)
+        # Rows begin with a bracket; most chunks hold no mark at all and need no splitting.
         if b"{" not in text:
             continue
         for number, line in numbered(text, first):
@@ -151,9 +156,9 @@ def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, Layout]]:
                 continue
             if "layout" in value:
                 try:
-                    layout = layout_of(value, with_checksum=reader.sealed)
+                    layout = layout_of(value, with_checksum=reader.has_checksums)
                 except (KeyError, TypeError, ValueError):
                     continue  # the reader of rows counts it
                 layouts[layout.number] = layout
             lines.append((number, value))
-    return list(starts(lines)), layouts
+    return list(segment_starts(lines)), layouts

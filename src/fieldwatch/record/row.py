@@ -1,6 +1,6 @@
 """Rows and blocks of rows: what one step recorded, and what many steps recorded."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -75,24 +75,25 @@ class Block:
         """Count the rows."""
         return len(self.steps)
 
-    def part(self, places: slice | NDArray[np.bool_]) -> "Block":
+    def part(self, selection: slice | NDArray[np.bool_]) -> "Block":
         """Return the block of the rows in these places."""
         samples = self.samples
         if samples:
-            samples = samples[places] if isinstance(places, slice) else tuple(compress(samples, places))
+            samples = samples[selection] if isinstance(selection, slice) else tuple(compress(samples, selection))
         return Block(
             axis=self.axis,
             columns=self.columns,
-            steps=self.steps[places],
-            seconds=self.seconds[places],
-            positions=self.positions[places],
-            values=self.values[places],
+            steps=self.steps[selection],
+            seconds=self.seconds[selection],
+            positions=self.positions[selection],
+            values=self.values[selection],
             samples=samples if any(samples) else (),
         )
 
     def before(self, step: float) -> "Block":
         """Return the block of the rows of earlier steps."""
         early = self.steps < step
+        # No copy in the usual case, where nothing is void.
         return self if early.all() else self.part(early)
 
     def rows(self) -> Iterator[Row]:
@@ -105,3 +106,7 @@ class Block:
             yield Row(
                 step=int(step), seconds=seconds, values=values, axis=self.axis, position=position, samples=samples
             )
+
+
+Sink = Callable[[Block], None]
+"""Takes the rows as they come; called from the writer's thread, one block after the other."""

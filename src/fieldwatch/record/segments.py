@@ -10,10 +10,10 @@ from typing import Any, Self, cast
 import orjson
 
 from fieldwatch.record.damage import DamageTally
-from fieldwatch.record.lines import LineFile, read_lines, sealed
-from fieldwatch.record.waiting import Waiting
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.lines import LineFile, add_checksum, read_lines
 
-PART = "of_segment"
+SEGMENT_KEY = "of_segment"
 """The key under which lines of later segments repeat ``[segment, resume]``, in case the segment's own line is lost."""
 _INT64 = 2**63
 
@@ -48,18 +48,19 @@ class SegmentedFile:
     def __init__(self, path: Path, marks: Iterable[Mapping[str, Any]] | None = None) -> None:
         self._file = LineFile(path)
         if marks is None:
-            marks = mappings_in(path)
+            marks = objects_in(path)
         found = (segment for line in marks if (segment := segment_in(line)) is not None)
+        # The last segment by number, not by place: its own line may be the damaged one.
         self._last = max(found, key=lambda one: one.number, default=Segment(number=1))
 
     @property
-    def part(self) -> dict[str, list[int]]:
+    def segment_fields(self) -> dict[str, list[int]]:
         """What a line says of its segment: nothing in the first one."""
-        return {} if self._last.number == 1 else {PART: [self._last.number, self._last.resume]}
+        return {} if self._last.number == 1 else {SEGMENT_KEY: [self._last.number, self._last.resume]}
 
-    def wait_in(self, waiting: Waiting, *, from_reserve: bool = False) -> None:
+    def defer_to(self, backlog: WriteBacklog, *, from_reserve: bool = False) -> None:
         """Let lines that a full disk refuses wait there; the reserve is for what a run cannot do without."""
-        self._file.lane.join(waiting, from_reserve=from_reserve)
+        self._file.queue.attach(backlog, from_reserve=from_reserve)
 
     def segment(self, resume_step: int) -> None:
         """Mark that the run goes on from ``resume_step``: what stands there of that step or a later one is void.
@@ -72,7 +73,7 @@ class SegmentedFile:
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._last = Segment(number=self._last.number + 1, resume=resume_step, started=started)
         line = {"segment": self._last.number, "resume": resume_step, "started": started}
-        self._file.append(sealed(orjson.dumps(line)))
+        self._file.append(add_checksum(orjson.dumps(line)))
 
     def flush(self, *, fsync: bool = False) -> None:
         """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
@@ -90,7 +91,7 @@ class SegmentedFile:
         self.close()
 
 
-def mappings_in(path: Path) -> Iterator[dict[str, Any]]:
+def objects_in(path: Path) -> Iterator[dict[str, Any]]:
     """Yield what the good lines of a file say that begin with a brace."""
     for _, line in read_lines(path, b"{", DamageTally()):
         if isinstance(line, dict):
@@ -103,8 +104,8 @@ def segment_in(line: Mapping[str, Any]) -> Segment | None:
         number: Any = line["segment"]
         resume: Any = line.get("resume")
         started: Any = line.get("started")
-    elif PART in line:
-        number, resume = _pair(line[PART])
+    elif SEGMENT_KEY in line:
+        number, resume = _pair(line[SEGMENT_KEY])
         started = ""
     else:
         return None
@@ -113,7 +114,7 @@ def segment_in(line: Mapping[str, Any]) -> Segment | None:
     return Segment(number=number, resume=resume, started=started)
 
 
-class Limits:
+class VoidSteps:
     """Per line of a file, the step from which on a later segment has voided it.
 
     Args:
@@ -130,11 +131,12 @@ class Limits:
             line: its 1-based number, which decides for lines of versions that did not say to which segment they belong.
             part: the segment that it says it belongs to; 0 where it does not say.
         """
+        # A later segment voids what it repeats; several may have, and the earliest resume step decides.
         later = (one.resume for at, one in self._marks if (one.number > part if part else at > line))
         return min(later, default=float("inf"))
 
 
-def starts(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Segment]]:
+def segment_starts(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Segment]]:
     """Yield the segments among some lines: where they begin, or where the first line stands that names a lost one."""
     known = 1
     for number, line in lines:

@@ -54,6 +54,7 @@ def later_wins(
     order = np.argsort(arrival, kind="stable")
     if ascend(steps[order]):  # the usual case, and several times faster
         return order
+    # Sorted by step, then position, then arrival: of equal ones the last in order arrived last.
     order = np.lexsort((arrival, positions, steps))
     steps = steps[order]
     positions = positions[order]
@@ -81,6 +82,7 @@ class SampleLosses(Mapping[str, Series]):
         self.names = names
         self.owners = codes[order]
         self.visits = Series(steps=steps, seconds=seconds, positions=positions, values=losses)
+        # Visits are grouped by sample, so each sample's losses are one slice.
         counts = np.bincount(self.owners, minlength=len(names))
         ends = np.cumsum(counts)
         spans = zip(names, (ends - counts).tolist(), ends.tolist(), strict=True)

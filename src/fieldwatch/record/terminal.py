@@ -27,6 +27,7 @@ class Terminal(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render as rich does, with foreign control characters made visible."""
         for segment in super().render(renderable, options):
+            # rich's own control segments move the cursor, and must pass; text that came from outside must not.
             if segment.control or segment.text.isprintable():
                 yield segment
             else:

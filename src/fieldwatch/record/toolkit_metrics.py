@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from fieldwatch.record.catalogue import Catalogue
+from fieldwatch.record.memory.profile_names import under_other_name
 from fieldwatch.record.metric import Metric
-from fieldwatch.record.profile_names import under_other_name
 
 LOSS = (
     Metric(

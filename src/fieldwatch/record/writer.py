@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from fieldwatch.record.row import Block
+from fieldwatch.record.row import Block, Sink
 
 POLL_SECONDS = 0.0005
 """How often an unfinished device transfer is asked whether it has arrived."""
@@ -35,7 +35,7 @@ class _Barrier:
     reached: threading.Event = field(default_factory=threading.Event)
 
 
-class Writer:
+class WriterThread:
     """Feeds blocks, in order, to the readers (journal, sinks, history, rules) on a thread of its own.
 
     A reader that raises stops the writer; the training thread meets the exception at its next ``submit`` or ``drain``,
@@ -47,9 +47,7 @@ class Writer:
             be called again, None for never.
     """
 
-    def __init__(
-        self, readers: Sequence[Callable[[Block], None]], tend: Callable[[], float | None] = lambda: None
-    ) -> None:
+    def __init__(self, readers: Sequence[Sink], tend: Callable[[], float | None] = lambda: None) -> None:
         self._readers = tuple(readers)
         self._tend = tend
         self._queue: queue.SimpleQueue[Transfer | Callable[[], None] | _Barrier | None] = queue.SimpleQueue()
@@ -74,6 +72,7 @@ class Writer:
         """
         barrier = _Barrier()
         self._queue.put(barrier)
+        # The thread may die without reaching the barrier: poll, instead of waiting forever.
         while not barrier.reached.wait(timeout=0.5):
             if not self._thread.is_alive():
                 break
@@ -114,11 +113,13 @@ class Writer:
     def _next(self) -> Transfer | Callable[[], None] | _Barrier | None:
         while True:
             try:
+                # `tend` runs before every wait, so pending work is retried also while no rows come.
                 return self._queue.get(timeout=self._tend())
             except queue.Empty:
                 pass
 
     def _read(self, transfer: Transfer) -> None:
+        # Polled, not waited for: this room knows no torch, and a short sleep costs the device nothing.
         while not transfer.ready():
             time.sleep(POLL_SECONDS)
         for block in transfer.blocks():

@@ -3,7 +3,7 @@
 Importing this room, or the object of a pipeline, loads no torch: an object names its code by reference.
 """
 
-from fieldwatch.registry.evaluation import EvaluationRequest, Scores, Which
+from fieldwatch.registry.evaluation import CheckpointSelector, EvaluationRequest, Scores
 from fieldwatch.registry.installed import (
     GROUP,
     PipelineError,
@@ -19,6 +19,7 @@ from fieldwatch.registry.run_pipeline import pipeline_name_of, pipeline_of, popu
 
 __all__ = [
     "GROUP",
+    "CheckpointSelector",
     "Command",
     "CommandLine",
     "DataKind",
@@ -29,7 +30,6 @@ __all__ = [
     "Reference",
     "Scores",
     "UnknownPipeline",
-    "Which",
     "find_pipeline",
     "installed_pipelines",
     "pipeline_name_of",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fieldwatch.base import output_path
 
-Which = Literal["best", "last"] | int
+CheckpointSelector = Literal["best", "last"] | int
 """A checkpoint: the best by the ranking metric, the last, or the one of a step."""
 
 
@@ -27,7 +27,7 @@ class EvaluationRequest:
 
     run: Path
     config: Any
-    checkpoint: Which
+    checkpoint: CheckpointSelector
     device: Literal["auto", "cpu", "cuda"]
     out: Path | None
     options: Any

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.record import config_of_run, preset_of_run
+from fieldwatch.record.config import config_of_run, preset_of_run
 
 Reference = str
 """Code by name, ``package.module:name``: it is imported when it is needed, and not before."""

@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_drawn
-from fieldwatch.measure import Watched
+from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful, take_used_orders
+from fieldwatch.measure import ParameterGroups
 from fieldwatch.run.checkpoint_contents import CheckpointContents, stores_more
 
 _NOTHING = (
@@ -48,7 +48,7 @@ class CheckpointCoverage:
         warn: called with what no checkpoint holds, and why that matters.
     """
 
-    def __init__(self, watched: Watched, warn: Callable[[str, str], None]) -> None:
+    def __init__(self, watched: ParameterGroups, warn: Callable[[str, str], None]) -> None:
         self._watched = watched
         self._warn = warn
         self._items: Mapping[str, Any] | None = None
@@ -72,7 +72,7 @@ class CheckpointCoverage:
     def check_at_start(self) -> None:
         """Judge all that is known before the first step."""
         self._began = True
-        take_drawn()  # those of other trainings, and of what lies before this one
+        take_used_orders()  # those of other trainings, and of what lies before this one
         if self._items is None:
             self._warn_once("nothing", _NOTHING)
             return
@@ -96,7 +96,7 @@ class CheckpointCoverage:
             return
         contents = CheckpointContents(self._items)
         if not self._checked and not contents.orders:  # a kept order may be followed by one that reads ahead of it
-            for order in take_drawn():
+            for order in take_used_orders():
                 self._check(contents, order, _type_name(order))
         for optimizer in new:
             self._checked[id(optimizer)] = optimizer

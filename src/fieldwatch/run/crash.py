@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
-from fieldwatch.checkpoint import FolderInUseError, OneWriter
+from fieldwatch.checkpoint import FolderInUseError, FolderLock
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
 from fieldwatch.run.full_disk import print_error
@@ -49,7 +49,7 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
             with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
                 record.finish()
                 record.flush()
-        crash_folder = record.waiting.insist(lambda: _write(error, step, record, memory, resume))
+        crash_folder = record.waiting.run_required(lambda: _write(error, step, record, memory, resume))
     except (OSError, InputError, WriterFailed) as failure:
         note = f"{CRASH_NOTE} could not be kept ({failure}); the black box names the step"
         error.add_note(note)
@@ -75,7 +75,7 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
     if not holds_run(folder) or any(note.startswith(CRASH_NOTE) for note in getattr(error, "__notes__", ())):
         return
     try:
-        with OneWriter(folder):
+        with FolderLock(folder):
             crash_folder = _write_error(error, folder, {"where": "outside of the training's steps"})
     except (OSError, InputError, FolderInUseError) as failure:
         error.add_note(f"no crash folder could be written ({failure})")

@@ -9,22 +9,17 @@ from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
     TOOLKIT,
     Catalogue,
-    Layout,
     Manifest,
     NotARun,
-    ShowsConfig,
-    ShowsLayout,
-    ShowsText,
-    config_differences,
-    default_layout,
-    flat,
     git_state,
     holds_run,
     new_segment,
-    plain,
     read_manifest,
     versions,
 )
+from fieldwatch.record.charts import Layout, default_layout
+from fieldwatch.record.config import config_differences, flattened, plain_values
+from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
 from fieldwatch.run.run_record import RunRecord
 
@@ -60,7 +55,7 @@ class RunDescription:
         metrics = declared.metrics
         return cls(
             config=config,
-            preset=plain(declared.preset),
+            preset=plain_values(declared.preset),
             windows=declared.windows,
             phases=tuple(declared.phases),
             about=about,
@@ -111,10 +106,10 @@ class RunDescription:
         for phase in self.phases:
             record.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
-            record.show(ShowsLayout, "layout", self.layout)
+            record.show(LayoutSink, "layout", self.layout)
         if self.metrics is not None:
-            record.show(ShowsText, "text", "Guide/metrics", step, self.metrics.markdown())
-        record.show(ShowsConfig, "config", flat(self.config), {})
+            record.show(TextSink, "text", "Guide/metrics", step, self.metrics.markdown())
+        record.show(ConfigSink, "config", flattened(self.config), {})
 
 
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:

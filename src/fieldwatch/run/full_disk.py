@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
 from fieldwatch.base import DiskFullError, lacks_space
 from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.record import DISK_FREED, DISK_FULL, Pause, Waiting
+from fieldwatch.record.disk import DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog
 
 POLL_SECONDS: Final = 0.25
 """How often a full disk is looked at while no row comes."""
@@ -40,11 +40,11 @@ class FullDiskReporter:
         record: takes an event in; on the record's thread.
     """
 
-    def __init__(self, folder: Path, waiting: Waiting, record: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, folder: Path, waiting: WriteBacklog, record: Callable[[dict[str, Any]], None]) -> None:
         self._folder = folder
         self._waiting = waiting
         self._record = record
-        self._reported: tuple[Pause, int] | None = None
+        self._reported: tuple[FullDiskPause, int] | None = None
 
     @property
     def idle(self) -> bool:
@@ -64,7 +64,7 @@ class FullDiskReporter:
         if pause is not None and self._reported is None:
             self._reported = pause, step
             self._report_full(step)
-        self._waiting.tend()
+        self._waiting.retry()
         if self._reported is not None and self._reported[0].over:
             self._report_freed(*self._reported, last=step)
             self._reported = None
@@ -94,7 +94,7 @@ class FullDiskReporter:
         message = f"the disk of {self._folder} is full: training goes on, rows wait until there is room"
         self.report(DISK_FULL, step, message=message)
 
-    def _report_freed(self, pause: Pause, first: int, *, last: int) -> None:
+    def _report_freed(self, pause: FullDiskPause, first: int, *, last: int) -> None:
         facts = {"first": first, "last": last, "full_seconds": round(pause.seconds, 3), "rows": pause.rows, "lost": 0}
         facts |= {"writes": pause.writes, "nbytes": pause.nbytes, "dropped": pause.dropped}
         span = f"from step {first} to {last} ({pause.seconds:.1f} s)"

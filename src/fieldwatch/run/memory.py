@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from fieldwatch.base import InputError, output_path
-from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, Watched
+from fieldwatch.measure import AllocatorCounters, AllocatorHistory, Clock, ParameterGroups
 from fieldwatch.measure.census import take_census
 from fieldwatch.monitor import MachineSampler
-from fieldwatch.record import Waiting, attempt
+from fieldwatch.record.disk import WriteBacklog, try_optional
 from fieldwatch.run.nsight_capture import NsightCapture
 from fieldwatch.run.out_of_memory import OutOfMemoryTriage
 from fieldwatch.run.profile import MB, Profile
@@ -40,7 +40,7 @@ class RunMemory:
     """
 
     def __init__(
-        self, folder: Path, watched: Watched, clock: Clock, profile: Profile | None, data: dict[str, Any]
+        self, folder: Path, watched: ParameterGroups, clock: Clock, profile: Profile | None, data: dict[str, Any]
     ) -> None:
         self._folder = folder
         self._watched = watched
@@ -49,7 +49,7 @@ class RunMemory:
         self._data = data
         self._instruments: _MemoryInstruments | None = None
 
-    def start(self, step: int, take_request: Callable[[str], bool], waiting: Waiting | None = None) -> None:
+    def start(self, step: int, take_request: Callable[[str], bool], waiting: WriteBacklog | None = None) -> None:
         """Begin a stretch of training at ``step``; the model lies on its device by now.
 
         Args:
@@ -106,12 +106,12 @@ class _MemoryInstruments:
     def __init__(  # noqa: PLR0913, PLR0917  RunMemory's own, and what the run adds
         self,
         folder: Path,
-        watched: Watched,
+        watched: ParameterGroups,
         clock: Clock,
         data: dict[str, Any],
         profile: Profile | None,
         take_request: Callable[[str], bool],
-        waiting: Waiting | None,
+        waiting: WriteBacklog | None,
     ) -> None:
         self._folder = folder
         self._watched = watched
@@ -170,7 +170,7 @@ class _MemoryInstruments:
         if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
             keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
-            attempt(self._waiting, lambda: self._history.dump(path, keep=keep_count))
+            try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
         self._capture.end(step)
         return values
 
@@ -183,7 +183,7 @@ class _MemoryInstruments:
         self._machine.close()
 
 
-def device_of(watched: Watched) -> torch.device:
+def device_of(watched: ParameterGroups) -> torch.device:
     """Where the model lives; the current device where nothing is watched."""
     for name in watched.names():
         for parameter in watched.read(name):

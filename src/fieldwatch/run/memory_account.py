@@ -7,7 +7,7 @@ from typing import Any
 
 from fieldwatch.measure import Fragmentation
 from fieldwatch.measure.census import Census
-from fieldwatch.record import LargeTensor, TensorSnapshot
+from fieldwatch.record.memory import LargeTensor, TensorSnapshot
 from fieldwatch.run.profile import MB, Profile
 
 LISTED = 5
@@ -80,7 +80,7 @@ class MemoryAccount:
         }
         counts = {
             "Large_Tensors/count": float(len(large)),
-            "Tensor_Count/total": float(len(census.held) + len(census.saved)),
+            "Tensor_Count/total": float(len(census.owned_entries) + len(census.saved)),
             "fragmentation_percent": self.idle_percent,
         }
         return {f"{prefix}/{name}_MB": size / MB for name, size in sizes.items()} | {
@@ -107,7 +107,7 @@ class MemoryAccount:
         return TensorSnapshot(
             iteration=self.step + 1,
             time=self.time,
-            total_tensors=len(census.held) + len(census.saved),
+            total_tensors=len(census.owned_entries) + len(census.saved),
             allocated=census.allocated / MB,
             reserved=census.reserved / MB,
             fragmentation=self.idle_percent,

@@ -8,7 +8,8 @@ from fieldwatch.checkpoint import Autosave, Every, Retention
 from fieldwatch.guard import Rollback
 from fieldwatch.health import GENERAL, Rule
 from fieldwatch.measure import Phase, Window
-from fieldwatch.record import Catalogue, Layout
+from fieldwatch.record import Catalogue
+from fieldwatch.record.charts import Layout
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Resume
 from fieldwatch.run.watchdog import HangTimeout

@@ -12,7 +12,7 @@ import torch
 
 from fieldwatch.base import output_path
 from fieldwatch.health import AllocationRequest, DeviceMemory, OutOfMemoryDiagnosis, parse_out_of_memory, triage
-from fieldwatch.measure import AllocatorCounters, AllocatorHistory, OutOfMemory, fragmentation_of, on_out_of_memory
+from fieldwatch.measure import AllocatorCounters, AllocatorHistory, FailedAllocation, fragmentation_of, on_out_of_memory
 from fieldwatch.measure.census import Census
 
 SNAPSHOT = "out_of_memory.pickle"
@@ -124,7 +124,7 @@ class OutOfMemoryTriage:
         if self._watch is not None:
             self._watch.detach()
 
-    def _at_failure(self, event: OutOfMemory) -> None:
+    def _at_failure(self, event: FailedAllocation) -> None:
         first_in_step = self._failed_request is None
         self._failed_request = self._examine(event.requested)
         if first_in_step:  # whoever catches the error and tries again should not wait for a file each time

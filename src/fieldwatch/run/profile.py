@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fieldwatch.base import InputError
-from fieldwatch.record import ProfileNames
+from fieldwatch.record.memory import ProfileNames
 
 MB = 2**20
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from fieldwatch.measure import AllocatorCounters, Clock, Owner, Watched
-from fieldwatch.record import Block, Closable, Row, Sink
-from fieldwatch.record.sinks import TensorBoard
+from fieldwatch.measure import AllocatorCounters, Clock, Owner, ParameterGroups
+from fieldwatch.record import Block, Row, Sink
+from fieldwatch.record.sinks import Closable, TensorBoard
 from fieldwatch.run.memory import device_of
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.tensor_profile import TensorProfile
@@ -79,7 +79,7 @@ def profile_tensors(
     Raises:
         ValueError: two groups share a parameter, or one holds none.
     """
-    watched = Watched()
+    watched = ParameterGroups()
     clock = Clock()
     watched.add(**groups)
     watched.stepped_by(tuple(optimizers))

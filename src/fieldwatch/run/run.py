@@ -17,7 +17,8 @@ from fieldwatch.checkpoint import Checkpoints, Stateful
 from fieldwatch.health import Finding, training_exit_code
 from fieldwatch.measure import Owner
 from fieldwatch.monitor import reports_failure
-from fieldwatch.record import Axis, plain
+from fieldwatch.record import Axis
+from fieldwatch.record.config import plain_values
 from fieldwatch.run.description import RunDescription
 from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.external_targets import resolve_targets
@@ -83,7 +84,7 @@ class Run:
         root = Path(folder)
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
-        self.config: Mapping[str, Any] = plain(config)
+        self.config: Mapping[str, Any] = plain_values(config)
         # A folder that cannot be used is refused here, before anything is taken or written.
         resuming = check_folder(root, self.config, saving.resume)
         targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)

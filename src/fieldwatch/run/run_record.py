@@ -12,28 +12,26 @@ from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, TrainingDivergence
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_in
-from fieldwatch.measure import Heading, Recorder
+from fieldwatch.measure import Heading, StepRecorder
 from fieldwatch.record import (
     DAMAGED,
     JOURNAL,
     Block,
     Catalogue,
     DamageTally,
-    Events,
+    EventLog,
     History,
     Journal,
-    Reserve,
-    ShowsHistograms,
-    ShowsImages,
     Sink,
-    Waiting,
-    Writer,
+    WriterThread,
     derive_block,
     read_events,
     read_history,
-    refuse_taken_keys,
+    refuse_reserved_keys,
     same_damage,
 )
+from fieldwatch.record.disk import Reserve, WriteBacklog
+from fieldwatch.record.sinks import HistogramSink, ImageSink
 from fieldwatch.run.full_disk import FullDiskReporter
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.record_status import PendingStatus, RecordStatus
@@ -89,17 +87,17 @@ class RunRecord:
         self.refusals = Refusals(max_refusals, self._append_event)
         self._spikes: Spikes | None = None
         self.history = History(HISTORY)
-        self.waiting = Waiting(folder, Reserve(folder))
+        self.waiting = WriteBacklog(folder, Reserve(folder))
         # Reentrant: a finding made while a block is processed records its event under the same lock.
         self._lock = threading.RLock()
         self._disk_reporter = FullDiskReporter(folder, self.waiting, self._append_event)
         self._journal = Journal(folder)
-        self._events = Events(folder)
-        self._journal.wait_in(self.waiting, from_reserve=True)
-        self._events.wait_in(self.waiting, from_reserve=True)
+        self._events = EventLog(folder)
+        self._journal.defer_to(self.waiting, from_reserve=True)
+        self._events.defer_to(self.waiting, from_reserve=True)
         self._sinks = SinkGroup(sinks, self.waiting, self._report_event)
-        self._writer = Writer([self._process], self._poll_disk)
-        self._recorder = Recorder(self._writer)
+        self._writer = WriterThread([self._process], self._poll_disk)
+        self._recorder = StepRecorder(self._writer)
 
     def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
         """Start a segment at ``step``: forget what was recorded from there on, in the journal and in every sink.
@@ -115,13 +113,13 @@ class RunRecord:
         Raises:
             DiskFullError: the disk is full; it may be called again when there is room.
         """
-        self.waiting.settle()
+        self.waiting.flush()
         self._sinks.rewind(mark)
         # A new journal needs no mark of a segment: there is nothing before it to void.
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
-        self.waiting.settle()  # what is read now has to be there
+        self.waiting.flush()  # what is read now has to be there
         damage = DamageTally()
         self.history = read_history(self.folder, HISTORY, damage)
         self._note_lost_end(step, mark, damage)
@@ -165,7 +163,7 @@ class RunRecord:
         Raises:
             ValueError: it has a key that the file of events uses itself.
         """
-        refuse_taken_keys(kind, facts)
+        refuse_reserved_keys(kind, facts)
         self._recorder.hand_over()
         # Submitted behind the rows so far: every reader gets rows and events in one order.
         self._writer.submit(lambda: self._append_event({"kind": kind, "step": step, **facts}))
@@ -183,12 +181,12 @@ class RunRecord:
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
         height, width = pixels.shape[:2]
-        self.show(ShowsImages, "image", name, position, encode_png(pixels), width, height)
+        self.show(ImageSink, "image", name, position, encode_png(pixels), width, height)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
         """Show the distribution of some values in every sink that can."""
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-        self.show(ShowsHistograms, "histogram", name, position, array)
+        self.show(HistogramSink, "histogram", name, position, array)
 
     @property
     def failure(self) -> BaseException | None:
@@ -257,7 +255,7 @@ class RunRecord:
         Raises:
             OSError: they are not; a :class:`DiskFullError` where something waits for room.
         """
-        self.waiting.settle()
+        self.waiting.flush()
         self._journal.flush(fsync=True)
         self._events.flush(fsync=True)
 

@@ -12,8 +12,10 @@ import psutil
 from fieldwatch.base import ExistingPathError, output_path
 from fieldwatch.checkpoint import (
     Autosave,
+    BackgroundWorker,
     CheckpointError,
     Checkpoints,
+    CheckpointSelector,
     Draft,
     Every,
     HostBuffers,
@@ -22,15 +24,14 @@ from fieldwatch.checkpoint import (
     NoWayBackError,
     Restored,
     Retention,
-    Saver,
     ShortOfMemoryError,
-    Which,
-    growth_ahead,
-    rehearse,
-    shared,
+    optimizer_growth,
+    share_memory,
+    write_test_checkpoint,
 )
 from fieldwatch.measure import process_capacity
-from fieldwatch.record import Manifest, refuse_mismatch
+from fieldwatch.record import Manifest
+from fieldwatch.record.config import refuse_mismatch
 from fieldwatch.run.incidents import Incidents
 from fieldwatch.run.record_status import PendingStatus
 from fieldwatch.run.run_record import Mark, RunRecord
@@ -78,7 +79,7 @@ class RunCheckpoints:
         self._interval = Interval(every, autosave or Autosave())
         self._folder = folder
         self._buffers = HostBuffers(free_memory)
-        self._saver = Saver()
+        self._saver = BackgroundWorker()
         self._outcomes: deque[WrittenSave | FailedSave | RefusedSave] = deque()
         self._items: dict[str, Any] = {}
         self._renamed: Mapping[str, str] = {}
@@ -171,7 +172,7 @@ class RunCheckpoints:
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
-    def restore(self, record: RunRecord, step: Which = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
+    def restore(self, record: RunRecord, step: CheckpointSelector = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
         """Put the last good checkpoint back, and note which damaged ones were passed over; None without any.
 
         Raises:
@@ -196,8 +197,8 @@ class RunCheckpoints:
         if self._items:
             began = time.monotonic()
             draft = self._rehearsed(step)
-            ahead = growth_ahead(self._items)
-            rehearse(self._checkpoints.folder, draft, ahead=ahead)
+            ahead = optimizer_growth(self._items)
+            write_test_checkpoint(self._checkpoints.folder, draft, growth=ahead)
             self._nbytes = draft.nbytes
             record.event("preflight", step, nbytes=draft.nbytes + ahead, took=_milliseconds(began))
         self._interval.begin()
@@ -257,7 +258,7 @@ class RunCheckpoints:
         began = time.monotonic()
         mark = self._mark_or_fail(done, record, seconds)
         record.raise_if_diverged(self.how_to_resume)  # all rows are read now
-        draft = self._checkpoints.take(done, self._items, shared, metrics=metrics)
+        draft = self._checkpoints.take(done, self._items, share_memory, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._manifest_text)
         path = self._checkpoints.write(draft)
@@ -299,7 +300,7 @@ class RunCheckpoints:
         """
         if self._outcomes or (self._mirror is not None and self._mirror.copied):
             self._drain_outcomes(record)
-        self._saver.raise_surprise()
+        self._saver.raise_failure()
 
     def _take_requested_metrics(self) -> Mapping[str, float] | None:
         """Return what the save is ranked by, and count the request as served."""
@@ -322,10 +323,10 @@ class RunCheckpoints:
 
     def _rehearsed(self, step: int) -> Draft:
         try:
-            draft = self._checkpoints.take(step, self._items, self._buffers.hold)
+            draft = self._checkpoints.take(step, self._items, self._buffers.copy_arrays)
             self._buffers.wait()
         except ShortOfMemoryError:  # each save will say so
-            draft = self._checkpoints.take(step, self._items, shared)
+            draft = self._checkpoints.take(step, self._items, share_memory)
         return draft
 
     def _snapshot(self, done: int, record: RunRecord, seconds: float, metrics: Mapping[str, float] | None) -> None:
@@ -333,7 +334,7 @@ class RunCheckpoints:
         # Requested before the copy is made: later rows must not count as part of this state.
         pending = record.request_status(seconds)
         try:
-            draft = self._checkpoints.take(done, self._items, self._buffers.hold, metrics=metrics)
+            draft = self._checkpoints.take(done, self._items, self._buffers.copy_arrays, metrics=metrics)
         except ShortOfMemoryError as error:
             record.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
             # No room for a copy: training waits while the state itself is written, ranked as it was asked for.
@@ -341,7 +342,7 @@ class RunCheckpoints:
             self._save_or_fail(done, record, seconds)
             return
         self._nbytes = draft.nbytes
-        self._interval.taken(time.monotonic() - began)
+        self._interval.snapshot_taken(time.monotonic() - began)
         conflict = self._interval.conflict()
         if conflict is not None:
             record.event("saving_over_budget", max(done - 1, 0), **conflict)

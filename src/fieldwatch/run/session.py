@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint import CheckpointError, OneWriter, Restored, Stateful
+from fieldwatch.checkpoint import CheckpointError, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.measure import Clock, Heading
 from fieldwatch.record import Manifest
@@ -159,7 +159,7 @@ class Session:
                 if error is None:
                     self.record.finish()
                     self.finish_saving()
-                    self._retry_while_disk_full(self.record.waiting.settle)
+                    self._retry_while_disk_full(self.record.waiting.flush)
                 elif not isinstance(error, Interrupted):
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.record, self.memory, how)
@@ -288,7 +288,7 @@ class Session:
         plan.folder.mkdir(parents=True, exist_ok=True)
         # Before the lock is taken: its file may be one of the links.
         refuse_links(plan.folder)
-        self._resources.enter_context(OneWriter(plan.folder))
+        self._resources.enter_context(FolderLock(plan.folder))
         self.watchdog.open()
         # Joining the ranks may take minutes: the watchdog is open before, to say how far this process came.
         undo.push(self._close_watchdog)
@@ -492,7 +492,7 @@ class Session:
 
     def _record_end(self, error: BaseException | None) -> None:
         note = partial(record_end, self._plan.folder, self._manifest, end_state(error))
-        write = partial(self.record.waiting.insist, note)
+        write = partial(self.record.waiting.run_required, note)
         if error is None:
             self._retry_while_disk_full(write)
             return

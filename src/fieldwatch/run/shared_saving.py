@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.checkpoint import Restored, Which
+from fieldwatch.checkpoint import CheckpointSelector, Restored
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.saving import RunCheckpoints
@@ -90,7 +90,7 @@ class FollowerCheckpoints(SharedCheckpoints):
             self, record, config, resuming=resuming or self._chosen is not None, may_resume=may_resume
         )
 
-    def restore(self, record: RunRecord, step: Which = "last") -> Restored | None:
+    def restore(self, record: RunRecord, step: CheckpointSelector = "last") -> Restored | None:
         """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
         which = self._chosen if step == "last" else step
         if which is None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fieldwatch.guard import Verdict
-from fieldwatch.measure import Terms, Watched
+from fieldwatch.measure import ParameterGroups, Terms
 from fieldwatch.run.ranks import Ranks, Shard
 
 _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
@@ -92,7 +92,7 @@ def reduce_step(
     return _reduce_losses(ranks, weight, term_names, local, _scatter(shard, local.sample_loss))
 
 
-def trained_parameters(watched: Watched, optimizers: Sequence[Optimizer]) -> list[Tensor]:
+def trained_parameters(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Every parameter that is stepped now or watched, once, in an order that is the same on every rank."""
     stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
     watched.gradients()  # rescans the groups where densification has replaced parameters

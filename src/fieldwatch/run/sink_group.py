@@ -4,24 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldwatch.base import lacks_space
-from fieldwatch.record import (
-    Block,
-    Closable,
-    Flushable,
-    Patient,
-    Rewindable,
-    Sink,
-    TakesEvents,
-    Waiting,
-)
+from fieldwatch.record import Block, Sink
+from fieldwatch.record.disk import WriteBacklog
+from fieldwatch.record.sinks import Closable, Deferrable, EventSink, Flushable, Rewindable
 
 
 class SinkGroup:
     """Feeds the sinks, on the record's thread.
 
-    A sink that is :class:`Patient` loses nothing on a full disk. Of any other it is not known what a call that failed
-    has written already, so that the call cannot be repeated: such a sink gets no more rows until the run is resumed.
-    An error of another kind is raised, as ever.
+    A sink that is :class:`Deferrable` loses nothing on a full disk. Of any other it is not known what a call that
+    failed has written already, so that the call cannot be repeated: such a sink gets no more rows until the run is
+    resumed. An error of another kind is raised, as ever.
 
     Args:
         sinks: in the order in which they are fed.
@@ -29,14 +22,14 @@ class SinkGroup:
         report: records an event, of a kind and with facts, about a sink that was dropped.
     """
 
-    def __init__(self, sinks: Sequence[Sink], waiting: Waiting, report: Callable[..., None]) -> None:
+    def __init__(self, sinks: Sequence[Sink], waiting: WriteBacklog, report: Callable[..., None]) -> None:
         self.sinks = tuple(sinks)
         self._report = report
         self._dropped = set[int]()
         self._marks: dict[str, Any] = {}
         for sink in self.sinks:
-            if isinstance(sink, Patient):
-                sink.wait_in(waiting)
+            if isinstance(sink, Deferrable):
+                sink.defer_to(waiting)
 
     def __call__(self, block: Block) -> None:
         """Feed a block."""
@@ -46,7 +39,7 @@ class SinkGroup:
     def event(self, event: Mapping[str, Any]) -> None:
         """Feed an event to those that take events."""
         for number, sink in enumerate(self.sinks):
-            if isinstance(sink, TakesEvents):
+            if isinstance(sink, EventSink):
                 self._feed(number, lambda sink=sink: sink.event(event))
 
     def show(self, capability: type, method: str, *arguments: Any) -> None:
@@ -120,7 +113,7 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
         call()
     except Exception as error:
         # Libraries wrap the system's error in their own: what was being handled counts too.
-        if not isinstance(sink, Patient) and lacks_space(error, foreign=True):
+        if not isinstance(sink, Deferrable) and lacks_space(error, foreign=True):
             return f"{type(error).__name__}: {error}"
         raise
     return ""

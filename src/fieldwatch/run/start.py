@@ -12,16 +12,16 @@ from fieldwatch.checkpoint import NoWayBackError
 from fieldwatch.guard import Diverged
 from fieldwatch.monitor import is_requested_stop
 from fieldwatch.record import (
-    PLACE,
+    CHECKPOINTS,
     Manifest,
     NotARun,
-    State,
-    checkpoint_places,
+    RunState,
+    checkpoint_folders,
     holds_run,
     read_events,
     read_manifest,
-    refuse_mismatch,
 )
+from fieldwatch.record.config import refuse_mismatch
 
 _RUN_FILES = (
     ".lock",
@@ -88,7 +88,7 @@ def _stored_config(folder: Path) -> Mapping[str, Any] | None:
     try:
         return read_manifest(folder).config
     except NotARun:
-        if checkpoint_places(folder) or checkpoint_places(folder, aside=True):
+        if checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True):
             return None
         raise
 
@@ -99,7 +99,7 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     Returns:
         Where they lie now; None where there were none.
     """
-    checkpoints = folder / PLACE
+    checkpoints = folder / CHECKPOINTS
     if not checkpoints.exists():
         return None
     target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
@@ -113,8 +113,8 @@ def refuse_step_0(folder: Path) -> None:
     Raises:
         NoWayBackError: it did; the message says what lies there and what can be done.
     """
-    checkpoints = checkpoint_places(folder)
-    set_aside = checkpoint_places(folder, aside=True)
+    checkpoints = checkpoint_folders(folder)
+    set_aside = checkpoint_folders(folder, set_aside=True)
     if checkpoints:
         reason = (
             f"{folder} holds the checkpoint {checkpoints[0].name}, and none was restored: call run.resume() before "
@@ -145,7 +145,7 @@ def refuse_links(folder: Path) -> None:
         refuse_link(folder / name)
 
 
-def end_state(error: BaseException | None) -> State:
+def end_state(error: BaseException | None) -> RunState:
     """How a segment ended, in one word."""
     if error is None:
         return "finished"
@@ -154,7 +154,7 @@ def end_state(error: BaseException | None) -> State:
     return "interrupted" if is_requested_stop(error) else "failed"
 
 
-def record_end(folder: Path, manifest: Manifest | None, state: State) -> None:
+def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None:
     """Write the end into run.json.
 
     Args:

@@ -36,7 +36,8 @@ from fieldwatch.measure import (
     largest_gradient,
     parameter_statistics,
 )
-from fieldwatch.record import Axis, ShowsText, tags
+from fieldwatch.record import Axis, tags
+from fieldwatch.record.sinks import TextSink
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
@@ -373,7 +374,7 @@ class Step:
 
         most = None if split is not None else most_pieces(batch)
         outputs = context.retry(work, division, step=self, undo=undo, most=most)
-        terms = Terms.joined([(share, terms_of(output)) for share, output in outputs])
+        terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
         # Losses of some pieces only cannot be matched with the names of the samples.
@@ -471,7 +472,7 @@ class Step:
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Show a text (Markdown) in every sink that can."""
-        self._context.record.show(ShowsText, "text", name, self.index if position is None else position, markdown)
+        self._context.record.show(TextSink, "text", name, self.index if position is None else position, markdown)
 
     @property
     def updated(self) -> bool:

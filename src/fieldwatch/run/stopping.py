@@ -45,7 +45,7 @@ class StopPoint:
             Interrupted: a signal came 5 s ago or more.
         """
         self._alive()
-        if self._request.came and self._request.overdue:
+        if self._request.received and self._request.overdue:
             self._give_up(during)
 
     @property
@@ -72,7 +72,7 @@ class StopPoint:
         Raises:
             Interrupted: (inside the block) a signal came 5 s ago or more.
         """
-        return self._request.waiting(partial(self._give_up, during))
+        return self._request.abandonable(partial(self._give_up, during))
 
     def instead_of(self, error: Exception, during: str = "the wait for data") -> None:
         """End for a signal that came, where a failure may be its work: one to the whole group ends workers as well.
@@ -84,7 +84,7 @@ class StopPoint:
         Raises:
             Interrupted: a signal came; from the error.
         """
-        if self._request.came:
+        if self._request.received:
             try:
                 self._give_up(during)
             except Interrupted as end:
@@ -104,7 +104,7 @@ class StopPoint:
         Raises:
             Interrupted: always.
         """
-        if not self._request.came:
+        if not self._request.received:
             # It came to another rank: raised here too, so that the exit code is the same on all.
             signal.raise_signal(number)
         self._end()

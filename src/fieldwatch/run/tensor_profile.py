@@ -15,14 +15,15 @@ from fieldwatch.measure import (
     Clock,
     Fragmentation,
     Listeners,
+    ParameterGroups,
     Peaks,
     SpanLabels,
     SpanListener,
-    Watched,
     fragmentation_of,
 )
 from fieldwatch.measure.census import Census, SavedTensors, take_census
-from fieldwatch.record import MEMORY_LOG, MemoryLog, TensorLog, Waiting, attempt
+from fieldwatch.record.disk import WriteBacklog, try_optional
+from fieldwatch.record.memory import MEMORY_LOG, MemoryLog, TensorLog
 from fieldwatch.run.memory_account import MemoryAccount
 from fieldwatch.run.profile import Profile
 
@@ -57,11 +58,11 @@ class TensorProfile:
         folder: Path,
         profile: Profile,
         *,
-        watched: Watched,
+        watched: ParameterGroups,
         clock: Clock,
         counters: AllocatorCounters,
         data: Mapping[str, Any],
-        waiting: Waiting | None = None,
+        waiting: WriteBacklog | None = None,
     ) -> None:
         self.profile = profile
         self._waiting = waiting
@@ -120,7 +121,7 @@ class TensorProfile:
             fragmentation=measured.fragmentation,
         )
         self._before = self._measured = None
-        attempt(self._waiting, lambda: self._write(account))
+        try_optional(self._waiting, lambda: self._write(account))
         return account.tags(self.profile)
 
     def close(self) -> None:
@@ -140,7 +141,7 @@ class TensorProfile:
         files = TensorLog.in_folder(self._folder, now), MemoryLog(self._folder)
         if self._waiting is not None:
             for file in files:
-                file.wait_in(self._waiting)
+                file.defer_to(self._waiting)
         return files
 
     def _detach(self) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch.base import InputError
-from fieldwatch.measure import Owner, Watched
+from fieldwatch.measure import Owner, ParameterGroups
 from fieldwatch.run.micro_batches import MicroBatches
 
 MICRO_BATCHES = "micro_batches"
@@ -27,7 +27,7 @@ class TrackedObjects:
     """
 
     def __init__(self) -> None:
-        self.watched = Watched()
+        self.watched = ParameterGroups()
         self.items: dict[str, Any] = {}
         self.data: dict[str, Any] = {}
         self.micro_batches = MicroBatches()

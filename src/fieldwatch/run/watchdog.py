@@ -25,7 +25,7 @@ from fieldwatch.monitor import (
     leave_note,
     supervisor_link,
 )
-from fieldwatch.record import attempt
+from fieldwatch.record.disk import try_optional
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.start import end_state
 
@@ -280,7 +280,7 @@ class Watchdog:
         message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
         if self._stacks is not None:
             write = partial(self._stacks.write, f"\nIt went on: {message}\n".encode())
-            attempt(None if self._record is None else self._record.waiting, write)
+            try_optional(None if self._record is None else self._record.waiting, write)
         if self._record is not None:
             facts = {"phase": self._phase, "hung_seconds": seconds, "stacks": f"{BLACK_BOX}/{STACKS}"}
             self._record.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)

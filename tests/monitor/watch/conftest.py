@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.monitor import BlackBox
-from fieldwatch.record import Block, Events, Journal, Manifest, derive_block, new_segment
+from fieldwatch.record import Block, EventLog, Journal, Manifest, derive_block, new_segment
 
 
 class Recorded:
@@ -51,7 +51,7 @@ class Recorded:
         return self
 
     def event(self, **facts):
-        with Events(self.folder) as events:
+        with EventLog(self.folder) as events:
             events.append(facts)
         return self
 

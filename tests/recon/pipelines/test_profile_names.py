@@ -5,7 +5,8 @@ import pytest
 from fieldwatch.recon.pipelines.normals import NORMALS_METRICS
 from fieldwatch.recon.pipelines.splats import SPLATS_METRICS
 from fieldwatch.recon.pipelines.video import VIDEO_METRICS
-from fieldwatch.record import PROFILE_ROOTS, TOOLKIT, Catalogue
+from fieldwatch.record import TOOLKIT, Catalogue
+from fieldwatch.record.memory import PROFILE_ROOTS
 
 TAGS = (
     "Tensor_Category/activations_MB",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fieldwatch.record import Block, Events, Journal, Manifest, NotARun, new_segment, read_history
+from fieldwatch.record import Block, EventLog, Journal, Manifest, NotARun, new_segment, read_history
 from fieldwatch.record.exports import TARGETS, export_record
 
 HOSTILE = 'a,"b"\n<script>'
@@ -37,7 +37,7 @@ def folder(tmp_path):
     run.mkdir()
     Manifest(config={"lr": 0.1, "note": HOSTILE}, segments=(new_segment(0), new_segment(2000))).write(run)
     names = ("Loss/total", HOSTILE)
-    with Journal(run) as journal, Events(run) as events:
+    with Journal(run) as journal, EventLog(run) as events:
         first = a_block(range(1000), names, 0.25, samples=(("view",),) * 1000)
         first.values[7] = math.nan, math.inf
         journal.append(first)
@@ -117,7 +117,7 @@ def test_tensorboard_shows_one_clean_curve(folder, tmp_path):
 
 
 def test_many_batches_and_late_rows_among_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("fieldwatch.record.exports.wide._CELLS", 1)
+    monkeypatch.setattr("fieldwatch.record.exports.wide._BATCH_CELLS", 1)
     Manifest(config={}).write(tmp_path)
     late = np.arange(0, 6000, 7)
     with Journal(tmp_path) as journal:
@@ -196,7 +196,7 @@ def test_names_that_a_spreadsheet_would_take_for_formulas_become_text_and_number
     run = tmp_path / "run"
     run.mkdir()
     Manifest(config={}, segments=(new_segment(0),)).write(run)
-    with Journal(run) as journal, Events(run) as events:
+    with Journal(run) as journal, EventLog(run) as events:
         journal.append(
             a_block(range(2), ('=HYPERLINK("http://evil","x")', "Loss/total"), -7.0, samples=(("@view",),) * 2)
         )

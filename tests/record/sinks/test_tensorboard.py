@@ -16,9 +16,10 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.util import tensor_util
 
-from fieldwatch.record import Block, Chart, Layout, Margin, Tab
+from fieldwatch.record import Block
+from fieldwatch.record.charts import Chart, Layout, Margin, Tab
 from fieldwatch.record.sinks import TensorBoard
-from fieldwatch.record.sinks.event_files import EventFiles, frame, walk
+from fieldwatch.record.sinks.event_files import EventFiles, frame, read_records
 from fieldwatch.record.sinks.summaries import ScalarRows
 
 
@@ -165,13 +166,13 @@ def test_flipped_bit_ends_the_walk(tmp_path, make_block):
     sink(make_block(0, 5))
     (path,) = tmp_path.iterdir()
     whole = bytearray(path.read_bytes())
-    ends = [end for end, _ in walk(path)]
+    ends = [end for end, _ in read_records(path)]
     whole[ends[2] + 20] ^= 1
     path.write_bytes(whole)
-    assert [end for end, _ in walk(path)] == ends[:3]
+    assert [end for end, _ in read_records(path)] == ends[:3]
     whole[ends[1]] ^= 1
     path.write_bytes(whole)
-    assert [end for end, _ in walk(path)] == ends[:2]
+    assert [end for end, _ in read_records(path)] == ends[:2]
 
 
 def test_files_of_others_and_left_over_drafts(tmp_path, make_block):
@@ -276,7 +277,7 @@ def test_hundred_thousand_rows_in_flat_memory(tmp_path, make_block):
     assert grown < 100_000
     assert peak < 2_000_000
     (path,) = tmp_path.iterdir()
-    assert sum(1 for _ in walk(path)) == 100_001
+    assert sum(1 for _ in read_records(path)) == 100_001
 
 
 def test_append_starts_a_file_of_the_next_number(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fieldwatch.record import Block, Events, Journal, Manifest
+from fieldwatch.record import Block, EventLog, Journal, Manifest
 
 
 def block_of(columns, *, first=0, axis="step", positions=None, samples=()):
@@ -66,7 +66,7 @@ def run_folder(tmp_path) -> Callable[..., Path]:
         with Journal(folder) as journal:
             for block in blocks:
                 journal.append(block)
-        with Events(folder) as record:
+        with EventLog(folder) as record:
             for event in events:
                 record.append(event)
         manifest = {"config": {}, "segments": (segment(),)} | manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.record import Block, Events, Journal, Manifest
+from fieldwatch.record import Block, EventLog, Journal, Manifest
 
 PHOTOS = 10
 
@@ -26,7 +26,7 @@ def written(folder: Path, columns: Mapping[str, np.ndarray], events: Sequence[Ma
     )
     with Journal(folder) as journal:
         journal.append(block)
-    with Events(folder) as record:
+    with EventLog(folder) as record:
         for event in events:
             record.append(event)
     Manifest(config={}).write(folder)

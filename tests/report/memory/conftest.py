@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.record import Block, Events, Journal, Manifest, MemoryLog, TensorSnapshot, format_snapshot
+from fieldwatch.record import Block, EventLog, Journal, Manifest
+from fieldwatch.record.memory import MemoryLog, TensorSnapshot
+from fieldwatch.record.memory.tensor_log import format_snapshot
 from fieldwatch.report.memory import MemoryHistory
 
 MB = 2**20
@@ -47,7 +49,7 @@ def run_folder(tmp_path) -> Callable[..., Path]:
         folder.mkdir()
         Manifest(config={}).write(folder)
         rng, parameters = np.random.default_rng(0), 300 * MB
-        with MemoryLog(folder) as log, Events(folder) as events:
+        with MemoryLog(folder) as log, EventLog(folder) as events:
             for i in range(count):
                 step, spike = 50 * i + 49, 0
                 if grows and 20 <= i < 120 and i % 4 == 0:

@@ -1,4 +1,4 @@
-from fieldwatch.record import MemoryLog
+from fieldwatch.record.memory import MemoryLog
 from fieldwatch.report.memory import analyse, read_trace
 
 

@@ -3,7 +3,8 @@ import os
 import numpy as np
 import pytest
 
-from fieldwatch.record import NotATensorLog, TensorLog
+from fieldwatch.record.memory import TensorLog
+from fieldwatch.record.memory.tensor_reading import NotATensorLog
 from fieldwatch.report.memory import labels, latest, read_trace
 
 MB = 2**20

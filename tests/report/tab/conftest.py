@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.plugins.base_plugin import TBContext
 
-from fieldwatch.record import Block, Events, Journal, Manifest, new_segment
+from fieldwatch.record import Block, EventLog, Journal, Manifest, new_segment
 
 
 def rows(first: int, count: int, scale: float = 1.0) -> Block:
@@ -27,7 +27,7 @@ def write_run() -> Callable[..., Path]:
         folder.mkdir(parents=True)
         (folder / "tensorboard").mkdir()
         Manifest(config=config or {"lr": 0.1, "seed": 1}, segments=(new_segment(0),), state="finished").write(folder)
-        with Journal(folder) as journal, Events(folder) as events:
+        with Journal(folder) as journal, EventLog(folder) as events:
             journal.append(rows(0, count, scale))
             finding = {"kind": "finding", "rule": "Planted", "step": 7, "severity": "warning", "subject": ""}
             events.append(finding | {"message": "a planted <b>finding</b>", "remedy": "nothing to do"})

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.health.window import between, on_steps
-from fieldwatch.record import History, SampleLosses, profile_tag
+from fieldwatch.record import History, SampleLosses
+from fieldwatch.record.memory import profile_tag
 
 PEAK = "Memory/peak_MB"
 ALLOCATED = "Memory/allocated_MB"

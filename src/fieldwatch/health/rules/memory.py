@@ -12,7 +12,8 @@ from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_sustained, on_steps, spans
-from fieldwatch.record import History, profile_tag
+from fieldwatch.record import History
+from fieldwatch.record.memory import profile_tag
 
 CATEGORIES = tuple(
     f"TensorProfiling/Tensor_Category/{category}_MB" for category in ("activations", "gradients", "buffers", "other")

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.record import DAMAGED, DISK_FREED, DISK_FULL, History
+from fieldwatch.record import DAMAGED, History
+from fieldwatch.record.disk import DISK_FREED, DISK_FULL
 
 
 @dataclass(frozen=True, kw_only=True)

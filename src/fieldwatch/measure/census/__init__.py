@@ -1,12 +1,12 @@
 """The memory census: who owns every allocated byte, asked of the owners and reconciled with the allocator."""
 
 from fieldwatch.measure.census.allocator import CudaAllocator, allocator_of
-from fieldwatch.measure.census.blocks import Block, BlockReading, blocks_in_use
+from fieldwatch.measure.census.blocks import AllocatedBlock, BlockReading, blocks_in_use
 from fieldwatch.measure.census.census import LARGE, Census
-from fieldwatch.measure.census.held import KINDS, Held, Kind
+from fieldwatch.measure.census.entry import KINDS, CensusEntry, Kind
 from fieldwatch.measure.census.malloc import ProcessMemory, process_memory
 from fieldwatch.measure.census.owners import STALE
-from fieldwatch.measure.census.reading import Allocator, Loose, Placement, Reading
+from fieldwatch.measure.census.reading import Allocator, Placement, Reading, UnownedBlock
 from fieldwatch.measure.census.saved import SavedTensors
 from fieldwatch.measure.census.take import take_census
 
@@ -14,18 +14,18 @@ __all__ = [
     "KINDS",
     "LARGE",
     "STALE",
+    "AllocatedBlock",
     "Allocator",
-    "Block",
     "BlockReading",
     "Census",
+    "CensusEntry",
     "CudaAllocator",
-    "Held",
     "Kind",
-    "Loose",
     "Placement",
     "ProcessMemory",
     "Reading",
     "SavedTensors",
+    "UnownedBlock",
     "allocator_of",
     "blocks_in_use",
     "process_memory",

@@ -55,7 +55,7 @@ class CountedReading:
 
     def place(self, claims: Sequence[Claim]) -> Placement:
         """Take every storage at its own size."""
-        return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, loose=None)
+        return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, unowned=None)
 
 
 def allocator_of(device: torch.device) -> Allocator:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fieldwatch.measure.census.held import Kind
+from fieldwatch.measure.census.entry import Kind
 from fieldwatch.measure.census.pieces import Storage, address_of, pieces_of, shape_of
 
 _storage: Any = torch.UntypedStorage.__base__
@@ -30,7 +30,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(slots=True)
 class Claim:
-    """The first owner of a storage. Names are explained at :class:`~fieldwatch.measure.census.held.Held`.
+    """The first owner of a storage. Names are explained at :class:`~fieldwatch.measure.census.entry.CensusEntry`.
 
     Attributes:
         span: bytes from the address on; ``nbytes`` is less where an earlier claim holds a part of them.
@@ -39,7 +39,6 @@ class Claim:
 
     kind: Kind
     component: str
-    part: str
     name: str
     address: int
     span: int
@@ -51,7 +50,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ClaimLedger:
     """Collects claims in the order of their priority.
 
     Attributes:
@@ -61,24 +60,25 @@ class Ledger:
     device: torch.device
     _claims: dict[tuple[int, int], Claim] = field(default_factory=dict[tuple[int, int], Claim])
     _elsewhere: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
-    _seen: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    _noted: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
 
-    def note(self, tensor: Tensor, kind: Kind, component: str, part: str, name: str) -> None:
+    def note(self, tensor: Tensor, kind: Kind, component: str, name: str) -> None:
         """Claim a tensor's memory; the same tensor under a second name is nothing new."""
-        if id(tensor) in self._seen:
+        if id(tensor) in self._noted:
             return
-        self._seen[id(tensor)] = tensor  # held, so that nothing else gets its id while the walk lasts
+        self._noted[id(tensor)] = tensor  # held, so that nothing else gets its id while the walk lasts
         for piece, storage in pieces_of(tensor):
             if storage.device != self.device:
                 self._note_elsewhere(storage)
                 continue
             address = address_of(storage)
             nbytes = storage.nbytes()
+            # By address and size: a library may hand out a part of a storage at the same address.
             known = self._claims.get((address, nbytes))
             if known is not None:
                 known.views += 1
             elif address:
-                names = kind, component, part, name
+                names = kind, component, name
                 self._claims[address, nbytes] = claim_of(piece, storage, address, names)
 
     def _note_elsewhere(self, storage: Storage) -> None:
@@ -89,12 +89,13 @@ class Ledger:
         """Claim what a numpy array stands on, as registered data."""
         if self.device.type != "cpu":
             return
-        whole = array
-        while isinstance(whole.base, np.ndarray):
-            whole = whole.base
-        first, end = np.lib.array_utils.byte_bounds(whole)
+        base = array
+        # A view keeps its base alive, and the base is what takes memory.
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        first, end = np.lib.array_utils.byte_bounds(base)
         self.claim(
-            Claim("data", component, name, name, first, end - first, end - first, array.shape, str(array.dtype), False)
+            Claim("data", component, name, first, end - first, end - first, array.shape, str(array.dtype), False)
         )
 
     def claim(self, claim: Claim) -> None:
@@ -108,10 +109,10 @@ class Ledger:
 
     def elsewhere(self) -> dict[str, int]:
         """Bytes found on other devices, by device."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for device, nbytes in self._elsewhere.values():
-            found[device] = found.get(device, 0) + nbytes
-        return found
+            sizes[device] = sizes.get(device, 0) + nbytes
+        return sizes
 
     def settled(self) -> list[Claim]:
         """The claims in the order they were made, with every byte counted once.
@@ -119,16 +120,17 @@ class Ledger:
         Storages of different libraries may lie on the same memory (``from_numpy``, dlpack): the earlier claim keeps it.
         """
         claims = [claim for claim in self._claims.values() if claim.span]
-        by_place = sorted(claims, key=attrgetter("address"))
-        if all(a.address + a.span <= b.address for a, b in pairwise(by_place)):
+        by_address = sorted(claims, key=attrgetter("address"))
+        # The usual case: no two storages overlap, and every claim keeps all its bytes.
+        if all(a.address + a.span <= b.address for a, b in pairwise(by_address)):
             return claims
-        taken = _Taken()
+        taken = _ClaimedRanges()
         for claim in claims:
             claim.nbytes = taken.take(claim.address, claim.address + claim.span)
         return [claim for claim in claims if claim.nbytes]
 
 
-class _Taken:
+class _ClaimedRanges:
     """Memory that has an owner already: disjoint ranges, in order."""
 
     def __init__(self) -> None:
@@ -136,6 +138,7 @@ class _Taken:
 
     def take(self, first: int, end: int) -> int:
         """Take a range, and say how many of its bytes were free."""
+        # All ranges that the new one touches are neighbors in the sorted list; they are merged with it.
         low = bisect_right(self._ranges, first, key=itemgetter(1))
         high = bisect_left(self._ranges, end, key=itemgetter(0))
         touched = self._ranges[low:high]
@@ -147,14 +150,14 @@ class _Taken:
         return free
 
 
-def claim_of(piece: Tensor, storage: Storage, address: int, names: tuple[Kind, str, str, str]) -> Claim:
+def claim_of(piece: Tensor, storage: Storage, address: int, names: tuple[Kind, str, str]) -> Claim:
     """A claim on the storage of a strided tensor.
 
     Args:
         piece: the tensor.
         storage: what it stands on.
         address: where that begins.
-        names: kind, component, part and name of the owner.
+        names: kind, component and name of the owner.
     """
     nbytes = storage.nbytes()
     from_torch = storage.resizable() and not _is_shared(storage)

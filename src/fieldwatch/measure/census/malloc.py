@@ -65,11 +65,12 @@ class HeapReading:
     def place(self, claims: Sequence[Claim]) -> Placement:
         """Say what malloc spent on each storage. A mapped file or shared memory is none of its own."""
         if self.heap is None:
-            return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, loose=None)
+            return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, unowned=None)
+        # Smaller storages cannot be mappings of their own, and reading /proc/self/maps takes long.
         mapped = self.heap.mapped([c for c in claims if not c.from_torch and c.kind != "saved" and c.span >= PAGE])
-        blocks = [None if claim.address in mapped else self.heap.spent(claim) for claim in claims]
+        blocks = [None if claim.address in mapped else self.heap.block_size(claim) for claim in claims]
         extra = [block - claim.span for claim, block in zip(claims, blocks, strict=True) if block is not None]
-        return Placement(blocks=blocks, rounding=sum(extra), loose=None)
+        return Placement(blocks=blocks, rounding=sum(extra), unowned=None)
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class Heap:
             trimmable=info.keepcost,
         )
 
-    def spent(self, claim: Claim) -> int:
+    def block_size(self, claim: Claim) -> int:
         """What malloc spent on a storage: with its head and rounding where torch asked malloc, else the bare size.
 
         A piece of its own mapping ends at the end of a page, which no other piece does; its mapping begins at the page
@@ -111,20 +112,21 @@ class Heap:
         if claim.kind == "saved" or not claim.from_torch or claim.address % PAGE == 0:
             return claim.span
         usable = int(self.libc.malloc_usable_size(claim.address))
+        # `usable + HEAD // 2`: malloc's chunk shares the last word of its head with the chunk before it.
         end = claim.address + usable
         spent = end - (claim.address - HEAD) // PAGE * PAGE if end % PAGE == 0 else usable + HEAD // 2
         return spent if claim.span <= usable < claim.span + 2 * PAGE else claim.span
 
-    def mapped(self, suspects: Sequence[Claim]) -> set[int]:
+    def mapped(self, candidates: Sequence[Claim]) -> set[int]:
         """Addresses of storages that lie in a mapped file or in memory shared with other processes."""
-        keys = {(claim.address, claim.span) for claim in suspects}
+        keys = {(claim.address, claim.span) for claim in candidates}
         if not keys <= self._known.keys():
             ranges = _mapped_ranges()
             self._known = {key: any(first <= key[0] < end for first, end in ranges) for key in keys}
         return {address for address, span in keys if self._known[address, span]}
 
 
-class System:
+class ProcessView:
     """The system's view of the process, where the C library cannot be asked."""
 
     def read(self) -> HeapReading:
@@ -134,15 +136,16 @@ class System:
 
 
 @cache
-def heap() -> Heap | System:
+def heap() -> Heap | ProcessView:
     """The process's heap: glibc's where torch draws from it, which is tried out once; else the system's view."""
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"):
-        return System()
+        return ProcessView()
     found = Heap(ctypes.CDLL(None))
     before = found.read().allocated
+    # The probe shows whether torch's memory really comes from this malloc: another one may be preloaded.
     probe = torch.empty(_PROBE, dtype=torch.uint8, device="cpu")
     grown = found.read().allocated - before
-    return found if probe.nbytes <= grown < 2 * _PROBE else System()  # not so under jemalloc or tcmalloc
+    return found if probe.nbytes <= grown < 2 * _PROBE else ProcessView()  # not so under jemalloc or tcmalloc
 
 
 def process_memory() -> ProcessMemory:
@@ -151,6 +154,7 @@ def process_memory() -> ProcessMemory:
     if not rollup.exists():
         full = psutil.Process().memory_full_info()
         return ProcessMemory(resident=full.rss, unique=full.uss)
+    # The first line is the address range of the whole process.
     lines = [line.split() for line in rollup.read_text().splitlines()[1:]]
     kilobytes = {words[0]: int(words[1]) for words in lines}
     unique = kilobytes["Private_Clean:"] + kilobytes["Private_Dirty:"] + kilobytes.get("Private_Hugetlb:", 0)
@@ -162,6 +166,7 @@ def _mapped_ranges() -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, inode, *_ = line.split(maxsplit=5)
+        # A mapping with an inode stands for a file, or for shared memory.
         if inode != "0":
             first, end = addresses.split("-")
             found.append((int(first, 16), int(end, 16)))

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fieldwatch.measure.census.contents import contents
-from fieldwatch.measure.census.ledger import Ledger
-from fieldwatch.measure.watched import OTHER, Owner, Watched
+from fieldwatch.measure.census.find_tensors import find_tensors
+from fieldwatch.measure.census.ledger import ClaimLedger
+from fieldwatch.measure.parameter_groups import OTHER, Owner, ParameterGroups
 
 STALE = "stale"
 """The component of what an optimizer still keeps for parameters that nobody uses any more."""
 
 
-class _Place(NamedTuple):
+class _NamedTensor(NamedTuple):
     """Where a parameter stands: its group and its name inside the group."""
 
     component: str
@@ -22,35 +22,37 @@ class _Place(NamedTuple):
     parameter: Tensor
 
 
-def note_owners(ledger: Ledger, watched: Watched, optimizers: Sequence[Optimizer]) -> None:
+def note_owners(ledger: ClaimLedger, watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> None:
     """Claim parameters, then gradients, optimizer state and buffers, in this order."""
-    places, buffers = _find_places(watched, optimizers)
-    for component, name, parameter in places.values():
-        ledger.note(parameter, "parameters", component, name, name)
-    for component, name, parameter in places.values():
+    parameters, buffers = _find_tensors(watched, optimizers)
+    for component, name, parameter in parameters.values():
+        ledger.note(parameter, "parameters", component, name)
+    for component, name, parameter in parameters.values():
         gradient = _gradient(parameter)
         if gradient is not None:
-            ledger.note(gradient, "gradients", component, name, name)
+            ledger.note(gradient, "gradients", component, name)
     for optimizer in optimizers:
-        _note_state(ledger, optimizer, places)
+        _note_state(ledger, optimizer, parameters)
     for component, name, tensor in buffers:
-        ledger.note(tensor, "buffers", component, name, name)
+        ledger.note(tensor, "buffers", component, name)
 
 
-def _find_places(watched: Watched, optimizers: Sequence[Optimizer]) -> tuple[dict[int, _Place], list[_Place]]:
+def _find_tensors(
+    watched: ParameterGroups, optimizers: Sequence[Optimizer]
+) -> tuple[dict[int, _NamedTensor], list[_NamedTensor]]:
     """Every parameter, by its id, and every buffer, each with its place."""
-    places: dict[int, _Place] = {}
-    buffers: list[_Place] = []
+    parameters: dict[int, _NamedTensor] = {}
+    buffers: list[_NamedTensor] = []
     for component, owner in watched.owners().items():
         for name, tensor, is_parameter in _tensors_of(owner):
             if is_parameter:
-                places.setdefault(id(tensor), _Place(component, name, tensor))
+                parameters.setdefault(id(tensor), _NamedTensor(component, name, tensor))
             else:
-                buffers.append(_Place(component, name, tensor))
+                buffers.append(_NamedTensor(component, name, tensor))
     for optimizer in optimizers:
         for name, tensor in _stepped(optimizer):
-            places.setdefault(id(tensor), _Place(OTHER, name, tensor))
-    return places, buffers
+            parameters.setdefault(id(tensor), _NamedTensor(OTHER, name, tensor))
+    return parameters, buffers
 
 
 def _tensors_of(owner: Owner) -> Iterable[tuple[str, Tensor, bool]]:
@@ -64,17 +66,18 @@ def _tensors_of(owner: Owner) -> Iterable[tuple[str, Tensor, bool]]:
 def _tensors_of_module(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
     """Parameters, trained or not; buffers; and tensors that are kept as plain attributes (caches)."""
     named: Any = module.named_modules
-    parts: Iterator[tuple[str, nn.Module]] = named()
-    for path, part in parts:
+    submodules: Iterator[tuple[str, nn.Module]] = named()
+    for path, part in submodules:
         prefix = f"{path}." if path else ""
-        inside = vars(part)
-        for name, tensor in inside["_parameters"].items():
+        attributes = vars(part)
+        for name, tensor in attributes["_parameters"].items():
             if tensor is not None:
                 yield prefix + name, tensor, True
-        for name, tensor in inside["_buffers"].items():
+        for name, tensor in attributes["_buffers"].items():
             if tensor is not None:
                 yield prefix + name, tensor, False
-        for name, value in inside.items():
+        # Tensors set as plain attributes are in neither dict: caches and lookup tables.
+        for name, value in attributes.items():
             if isinstance(value, Tensor):
                 yield prefix + name, value, False
 
@@ -83,6 +86,7 @@ def _stepped(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """The parameters an optimizer steps, by the names its groups carry (as in 3DGS) or by number."""
     for number, group in enumerate(optimizer.param_groups):
         label = str(group.get("name", number))
+        # ``param_names`` is set where an optimizer was given named parameters (torch 2.6 and later).
         names: Sequence[str] = group.get("param_names", ())
         for i, parameter in enumerate(group["params"]):
             yield names[i] if i < len(names) else f"{label}.{i}", parameter
@@ -90,37 +94,38 @@ def _stepped(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
 
 def _gradient(parameter: Tensor) -> Tensor | None:
     """The gradient, without torch's warning about those that have none."""
+    # Reading ``.grad`` of other tensors makes torch warn.
     return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 
-def _note_state(ledger: Ledger, optimizer: Optimizer, places: Mapping[int, _Place]) -> None:
+def _note_state(ledger: ClaimLedger, optimizer: Optimizer, parameters: Mapping[int, _NamedTensor]) -> None:
     states = cast("Mapping[Any, Mapping[str, Any]]", optimizer.state)
     for key, state in states.items():
         if not isinstance(key, Tensor):  # a few optimizers keep state of their own
             _note_values(ledger, {str(key): state}, OTHER, "")
             continue
-        place = places.get(id(key))
-        if place is not None:
-            _note_values(ledger, state, place.component, place.name)
+        known = parameters.get(id(key))
+        if known is not None:
+            _note_values(ledger, state, known.component, known.name)
             continue
         part = f"replaced parameter {tuple(key.shape)}"
-        ledger.note(key, "optimizer", STALE, part, part)
+        ledger.note(key, "optimizer", STALE, part)
         gradient = _gradient(key)
         if gradient is not None:
-            ledger.note(gradient, "optimizer", STALE, part, f"{part}.grad")
+            ledger.note(gradient, "optimizer", STALE, f"{part}.grad")
         _note_values(ledger, state, STALE, part)
     for number, group in enumerate(optimizer.param_groups):
         for name, value in group.items():
             if isinstance(value, Tensor):  # a learning rate kept on the device
-                ledger.note(value, "optimizer", OTHER, "", f"{number}.{name}")
+                ledger.note(value, "optimizer", OTHER, f"{number}.{name}")
 
 
-def _note_values(ledger: Ledger, state: Mapping[str, Any], component: str, part: str) -> None:
+def _note_values(ledger: ClaimLedger, state: Mapping[str, Any], component: str, part: str) -> None:
     for name, value in state.items():
         full = f"{part}.{name}" if part else name
         if isinstance(value, Tensor):
-            ledger.note(value, "optimizer", component, part, full)
+            ledger.note(value, "optimizer", component, full)
         elif isinstance(value, (list, tuple, dict)):  # L-BFGS keeps a history
-            for path, found in contents(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
+            for path, found in find_tensors(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
                 if isinstance(found, Tensor):
-                    ledger.note(found, "optimizer", component, part, f"{full}.{path}")
+                    ledger.note(found, "optimizer", component, f"{full}.{path}")

@@ -29,6 +29,7 @@ def pieces_of(tensor: Tensor) -> list[tuple[Tensor, Storage]]:
     """
     if type(tensor) in _PLAIN and tensor.layout is torch.strided:
         return [(tensor, tensor.untyped_storage())]
+    # Subclasses may override what is called below; here only their memory is of interest.
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch's only name for it
         return _uncommon(tensor)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from fieldwatch.measure.census.ledger import Claim
 
 
-class Loose(NamedTuple):
+class UnownedBlock(NamedTuple):
     """An allocated block that nobody owns.
 
     Attributes:
@@ -27,12 +27,12 @@ class Placement:
         blocks: bytes the allocator spent on each storage, in the order asked; None for one that is not its own
             (another allocator, a mapped file, another process).
         rounding: bytes spent beyond what was asked for.
-        loose: the blocks that hold none of the storages, by address; None where blocks cannot be listed.
+        unowned: the blocks that hold none of the storages, by address; None where blocks cannot be listed.
     """
 
     blocks: Sequence[int | None]
     rounding: int
-    loose: Mapping[int, Loose] | None
+    unowned: Mapping[int, UnownedBlock] | None
 
 
 @runtime_checkable

@@ -11,9 +11,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from fieldwatch.measure.census.ledger import Claim, claim_of
 from fieldwatch.measure.census.pieces import address_of, pieces_of
 
-LARGE = 2**20
-"""Bytes from which on a saved storage is listed by itself: 1 MiB."""
-
 OUTSIDE = "outside"
 """The label of what is saved outside every span."""
 
@@ -37,7 +34,6 @@ class SavedTensors:
 
     Args:
         device: what is saved elsewhere is not counted.
-        large: bytes from which on a storage is listed by itself.
 
     Attributes:
         label: the span that saves at this moment; set it when a span begins and when it ends.
@@ -47,14 +43,13 @@ class SavedTensors:
             keep working, and nothing is counted.
     """
 
-    def __init__(self, device: torch.device, *, large: int = LARGE) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.label = OUTSIDE
         self.alive = self.peak = 0
         self.hidden = False
         self._device = device
-        self._large = large
         self._owned: Collection[int] = frozenset()
-        self._kept: dict[int, _Kept] = {}
+        self._saved_storages: dict[int, _SavedStorage] = {}
         self._hooks: saved_tensors_hooks | None = None
         self._counting = self._rising = False
         self._at_peak: list[Claim] = []
@@ -69,6 +64,7 @@ class SavedTensors:
         self.peak = self.alive
         self._rising = True
         if self._hooks is None:
+            # Hooks stack: ours on top of somebody else's would hide tensors from them.
             self.hidden = _top_hooks(False) is not None or not _hooks_allowed()
             if self.hidden:
                 return
@@ -95,82 +91,77 @@ class SavedTensors:
 
     def claims(self) -> list[Claim]:
         """The storages that are kept now."""
-        return [kept.claim for kept in self._kept.values()]
+        return [saved.claim for saved in self._saved_storages.values()]
 
     def peak_by_label(self) -> dict[str, int]:
         """Bytes that were kept at the peak, by the span that saved them."""
-        found: dict[str, int] = {}
-        for claim in self._peak_claims():
-            found[claim.component] = found.get(claim.component, 0) + claim.nbytes
-        return found
-
-    def largest_at_peak(self) -> list[tuple[str, int, tuple[int, ...], str]]:
-        """Span, bytes, shape and type of the large storages that were kept at the peak, the largest first."""
-        large = [claim for claim in self._peak_claims() if claim.nbytes >= self._large]
-        found = [(claim.component, claim.nbytes, claim.shape, claim.dtype) for claim in large]
-        return sorted(found, key=lambda row: row[1], reverse=True)
-
-    def _peak_claims(self) -> list[Claim]:
-        return self.claims() if self._rising else self._at_peak
+        peak_claims = self.claims() if self._rising else self._at_peak
+        sizes: dict[str, int] = {}
+        for claim in peak_claims:
+            sizes[claim.component] = sizes.get(claim.component, 0) + claim.nbytes
+        return sizes
 
     def _pack(self, tensor: Tensor) -> "_Packed":
-        kept = self._keep(tensor) if self._counting else ()
+        saved = self._saved_of(tensor) if self._counting else ()
         # An output of the node that saves it must not be held itself: it would hold the node.
-        return _Packed(tensor if tensor.is_leaf else tensor.detach(), _version(tensor), kept, self)
+        return _Packed(tensor if tensor.is_leaf else tensor.detach(), _version(tensor), saved, self)
 
-    def _keep(self, tensor: Tensor) -> "tuple[_Kept, ...]":
-        found: list[_Kept] = []
+    def _saved_of(self, tensor: Tensor) -> "tuple[_SavedStorage, ...]":
+        saved_storages: list[_SavedStorage] = []
         for piece, storage in pieces_of(tensor):
             address = address_of(storage) if storage.device == self._device else 0
             if not address or address in self._owned:
                 continue
-            kept = self._kept.get(address)
-            if kept is None:
-                kept = self._kept[address] = _Kept(claim_of(piece, storage, address, ("saved", self.label, "", "")))
-                self.alive += kept.claim.nbytes
+            saved = self._saved_storages.get(address)
+            if saved is None:
+                saved = self._saved_storages[address] = _SavedStorage(
+                    claim_of(piece, storage, address, ("saved", self.label, ""))
+                )
+                self.alive += saved.claim.nbytes
                 if self.alive > self.peak:
                     self.peak = self.alive
                     self._rising = True
-            kept.times += 1
-            found.append(kept)
-        return tuple(found)
+            saved.references += 1
+            saved_storages.append(saved)
+        return tuple(saved_storages)
 
-    def _let_go(self, kept: "_Kept") -> None:
+    def _release(self, saved: "_SavedStorage") -> None:
         """Called when the graph lets go of one of the tensors that look at a storage."""
-        kept.times -= 1
-        if kept.times:
+        saved.references -= 1
+        if saved.references:
             return
+        # The peak ends with the first release after it: then its claims are noted, once per rise, not at every save.
         if self._rising and self.alive == self.peak:
             self._at_peak = self.claims()
         self._rising = False
-        del self._kept[kept.claim.address]
-        self.alive -= kept.claim.nbytes
+        del self._saved_storages[saved.claim.address]
+        self.alive -= saved.claim.nbytes
 
 
-class _Kept:
+class _SavedStorage:
     """A storage that autograd keeps, and how many saved tensors look at it."""
 
-    __slots__ = ("claim", "times")
+    __slots__ = ("claim", "references")
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.times = 0
+        self.references = 0
 
 
 class _Packed:
     """What the graph keeps in place of a tensor; when it lets go of this, it has let go of the tensor."""
 
-    __slots__ = ("_kept", "_watcher", "tensor", "version")
+    __slots__ = ("_counter", "_saved_storages", "tensor", "version")
 
-    def __init__(self, tensor: Tensor, version: int, kept: tuple[_Kept, ...], watcher: SavedTensors) -> None:
+    def __init__(self, tensor: Tensor, version: int, saved: tuple[_SavedStorage, ...], counter: SavedTensors) -> None:
         self.tensor = tensor
         self.version = version
-        self._kept = kept
-        self._watcher = watcher
+        self._saved_storages = saved
+        self._counter = counter
 
     def __del__(self) -> None:
-        for kept in self._kept:
-            self._watcher._let_go(kept)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+        for saved in self._saved_storages:
+            self._counter._release(saved)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
 
 
 def _unpack(packed: _Packed) -> Tensor:

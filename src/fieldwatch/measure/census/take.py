@@ -10,20 +10,20 @@ from torch.optim import Optimizer
 
 from fieldwatch.measure.census.allocator import allocator_of, numbered
 from fieldwatch.measure.census.census import Census
-from fieldwatch.measure.census.contents import contents
-from fieldwatch.measure.census.held import Held
-from fieldwatch.measure.census.ledger import Claim, Ledger
+from fieldwatch.measure.census.entry import CensusEntry
+from fieldwatch.measure.census.find_tensors import find_tensors
+from fieldwatch.measure.census.ledger import Claim, ClaimLedger
 from fieldwatch.measure.census.owners import note_owners
 from fieldwatch.measure.census.reading import Allocator, Placement
 from fieldwatch.measure.census.saved import SavedTensors
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 
 _NO_DATA: Mapping[str, Any] = MappingProxyType({})
 _TOP_SITES = 10
 
 
 def take_census(  # noqa: PLR0913  all but the first by name
-    watched: Watched,
+    watched: ParameterGroups,
     *,
     optimizers: Sequence[Optimizer],
     data: Mapping[str, Any] = _NO_DATA,
@@ -52,72 +52,80 @@ def take_census(  # noqa: PLR0913  all but the first by name
     """
     device = numbered(device)
     allocator = allocator or allocator_of(device)
-    ledger = Ledger(device)
+    ledger = ClaimLedger(device)
     note_owners(ledger, watched, optimizers)
-    cut = _note_data(ledger, data)
+    truncated = _note_data(ledger, data)
     for claim in saved.claims() if saved is not None else ():
         ledger.claim(claim)
+    # Owners first, the allocator after: the ledger keeps what it has noted alive, so that the reading includes it.
     claims = ledger.settled()
     reading = allocator.read()
     placement = reading.place(claims)
     pairs = list(zip(claims, placement.blocks, strict=True))
-    own = [_held(claim, block) for claim, block in pairs if block is not None]
-    held = tuple(h for h in own if h.kind != "saved")
-    kept = tuple(h for h in own if h.kind == "saved")
-    remainder = reading.allocated - sum(h.nbytes for h in own) - placement.rounding
+    entries = [_entry(claim) for claim, block in pairs if block is not None]
+    remainder = reading.allocated - sum(entry.nbytes for entry in entries) - placement.rounding
     return Census(
         device=device,
         allocated=reading.allocated,
         reserved=reading.reserved,
         source=reading.source,
-        held=held,
-        kept=kept,
+        owned_entries=tuple(entry for entry in entries if entry.kind != "saved"),
+        saved_entries=tuple(entry for entry in entries if entry.kind == "saved"),
         saved_peak=saved.peak if saved is not None else 0,
         rounding=placement.rounding,
         workspace=_workspace(remainder, placement, before),
-        foreign=tuple(_held(claim, 0) for claim, block in pairs if block is None),
+        foreign=tuple(_entry(claim) for claim, block in pairs if block is None),
         elsewhere=ledger.elsewhere(),
         sites=_sites(placement, before),
-        cut=cut,
-        loose=placement.loose,
+        truncated=truncated,
+        unowned=placement.unowned,
     )
 
 
-def _note_data(ledger: Ledger, data: Mapping[str, Any]) -> tuple[str, ...]:
+def _note_data(ledger: ClaimLedger, data: Mapping[str, Any]) -> tuple[str, ...]:
     """Claim registered data; returns the names of what was too large to be walked to its end."""
-    cut: list[str] = []
+    truncated: list[str] = []
     for component, value in data.items():
         try:
-            for path, found in contents(value):
+            for path, found in find_tensors(value):
                 name = path or component
                 if isinstance(found, Tensor):
-                    ledger.note(found, "data", component, name, name)
+                    ledger.note(found, "data", component, name)
                 else:
                     ledger.note_array(found, component, name)
         except OverflowError:
-            cut.append(component)
-    return tuple(cut)
+            truncated.append(component)
+    return tuple(truncated)
 
 
-def _held(claim: Claim, block: int) -> Held:
-    named = claim.kind, claim.component, claim.part, claim.name
-    return Held(*named, claim.nbytes, block, claim.shape, claim.dtype, claim.views, claim.address)
+def _entry(claim: Claim) -> CensusEntry:
+    return CensusEntry(
+        kind=claim.kind,
+        component=claim.component,
+        name=claim.name,
+        nbytes=claim.nbytes,
+        shape=claim.shape,
+        dtype=claim.dtype,
+        views=claim.views,
+        address=claim.address,
+    )
 
 
 def _workspace(remainder: int, placement: Placement, before: Census | None) -> int:
     """Bytes of nobody that were not nobody's at the start of the step."""
     if before is None:
         return 0
-    if placement.loose is None or before.loose is None:
+    if placement.unowned is None or before.unowned is None:
+        # Without a list of blocks only the growth of the rest can be told.
         return max(0, min(remainder, remainder - before.remainder))
-    return sum(block.nbytes for address, block in placement.loose.items() if before.loose.get(address) != block)
+    return sum(block.nbytes for address, block in placement.unowned.items() if before.unowned.get(address) != block)
 
 
 def _sites(placement: Placement, before: Census | None) -> dict[str, int]:
     """Unattributed bytes by the line that asked for them, where the allocator keeps a history."""
-    older = before.loose if before is not None else None
+    older = before.unowned if before is not None else None
     found: dict[str, int] = {}
-    for address, block in (placement.loose or {}).items():
+    for address, block in (placement.unowned or {}).items():
         if block.site and (older is None or older.get(address) == block):
             found[block.site] = found.get(block.site, 0) + block.nbytes
     most = sorted(found, key=found.__getitem__, reverse=True)

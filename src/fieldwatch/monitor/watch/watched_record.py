@@ -6,7 +6,7 @@ from typing import Any, Final, cast, final
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.watch.envelopes import Envelopes
-from fieldwatch.record import Block, History, News
+from fieldwatch.record import Block, History, RecordUpdate
 
 RECENT: Final = 1024
 """Values kept whole per metric: speed, time per span and the forecast look at them."""
@@ -52,23 +52,23 @@ class WatchedRecord:
         self.failures = 0
         self.planned: int | None = None
 
-    def update(self, news: News) -> None:
+    def update(self, update: RecordUpdate) -> None:
         """Take in what is new."""
-        if news.begun_anew:
+        if update.replaced:
             self.__init__()  # another record: everything told so far is of a run that is gone
-        news.into(self.history)
-        if news.rows_from is not None:
+        update.apply_to(self.history)
+        if update.rows_from is not None:
             names = self.history.names()
             last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}
-            self.envelopes.discard(news.rows_from, last)
+            self.envelopes.discard(update.rows_from, last)
             self._recent_times.clear()
             self._began = None
-        if news.events_from is not None:
-            self._go_back(news.events_from, news.events)
-        for block in news.blocks:
+        if update.events_from is not None:
+            self._go_back(update.events_from, update.events)
+        for block in update.blocks:
             self.envelopes.extend(block)
             self._update_speed(block)
-        for event in news.events:
+        for event in update.events:
             self._event(event)
 
     @property

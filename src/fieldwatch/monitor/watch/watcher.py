@@ -140,7 +140,7 @@ class Watcher:
         if self._manifest is None or self._manifest[0] != made:
             damage = DamageTally()
             self._manifest = made, read_manifest(self.folder, damage)
-            self._manifest_damage = damage.found
+            self._manifest_damage = damage.entries
         return self._manifest[1]
 
     def _follow(self, until: float) -> bool:
@@ -150,10 +150,10 @@ class Watcher:
         try:
             # Read in pieces, so that a long record does not keep the first view waiting.
             while more and time.monotonic() < until:
-                news = self._follower.news()
-                self._record.update(news)
-                more = news.more
-                self._damage = news.damage
+                update = self._follower.poll()
+                self._record.update(update)
+                more = update.more
+                self._damage = update.damage
         except OSError as error:
             more = False
             self._read_error = f"the record cannot be read now: {error}"

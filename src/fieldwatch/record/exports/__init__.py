@@ -1,5 +1,10 @@
 """The record of a run in the files of other tools: Parquet, CSV, TensorBoard."""
 
-from fieldwatch.record.exports.export import TARGETS, Exported, Target, export_record
+from fieldwatch.record.exports.export import TARGETS, ExportedRecord, Target, export_record
 
-__all__ = ["TARGETS", "Exported", "Target", "export_record"]
+__all__ = [
+    "TARGETS",
+    "ExportedRecord",
+    "Target",
+    "export_record",
+]

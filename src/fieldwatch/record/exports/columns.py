@@ -7,13 +7,13 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from numpy.typing import NDArray
 
-from fieldwatch.record.exports.wide import Batch
+from fieldwatch.record.exports.wide import WideBatch
 from fieldwatch.record.metric import Axis
 
-Type = Literal["int", "real", "text", "texts"]
+ColumnType = Literal["int", "real", "text", "texts"]
 Cells: TypeAlias = NDArray[Any] | Sequence[Any]
 """The values of one column."""
-EVENT_COLUMNS: dict[str, Type] = {
+EVENT_COLUMNS: dict[str, ColumnType] = {
     "step": "int",
     "kind": "text",
     "rule": "text",
@@ -34,28 +34,28 @@ class Columns:
         metrics: metric name to column name: the same, unless a metric is called like a column of the head.
     """
 
-    head: Mapping[str, Type]
+    head: Mapping[str, ColumnType]
     metrics: Mapping[str, str]
 
     @classmethod
     def of(cls, axis: Axis, metrics: Iterable[str], *, names_samples: bool) -> "Columns":
         """Return the columns of an axis' table."""
-        head: dict[str, Type] = {"epoch": "int"} if axis == "epoch" else {}
+        head: dict[str, ColumnType] = {"epoch": "int"} if axis == "epoch" else {}
         head |= {"step": "int", "seconds": "real", "segment": "int"}
         if names_samples:
             head["samples"] = "texts"
         return cls(head=head, metrics={name: f"{name} (metric)" if name in head else name for name in metrics})
 
-    def head_of(self, batch: Batch) -> list[Cells]:
+    def head_of(self, batch: WideBatch) -> list[Cells]:
         """Return the values of the head's columns."""
-        all_of_them: dict[str, Any] = {
+        values: dict[str, Any] = {
             "epoch": batch.positions,
             "step": batch.steps,
             "seconds": batch.seconds,
             "segment": batch.segments,
             "samples": batch.samples,
         }
-        return [all_of_them[name] for name in self.head]
+        return [values[name] for name in self.head]
 
 
 def event_cells(event: Mapping[str, Any]) -> list[Any]:

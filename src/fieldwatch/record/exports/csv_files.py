@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fieldwatch.base import open_new, spreadsheet_cell
 from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.exports.columns import Cells, Columns
-from fieldwatch.record.exports.wide import Batch
+from fieldwatch.record.exports.wide import WideBatch
 
 
 class CsvTable:
@@ -39,7 +39,7 @@ class CsvTable:
         self._kinds = tuple(columns.head.values())
         self._writer.writerow([spreadsheet_cell(name) for name in (*columns.head, *columns.metrics.values())])
 
-    def write(self, batch: Batch, head: Sequence[Cells]) -> None:
+    def write(self, batch: WideBatch, head: Sequence[Cells]) -> None:
         """Append a batch; ``head`` are the columns before the metrics."""
         shown = [
             [spreadsheet_cell(";".join(names)) for names in values] if kind == "texts" else _plain(values)
@@ -66,6 +66,7 @@ def _plain(values: Cells) -> Sequence[Any]:
 
 def _texts(values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[str]:
     """Return each cell's text: the number, a name where it is not finite, nothing where there is none."""
+    # orjson writes null for non-finite numbers; these are replaced below.
     texts = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
     for i in np.flatnonzero(~np.isfinite(values)).tolist():
         texts[i] = repr(float(values[i])) if present[i] else ""

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwatch.record.exports.wide import Batch, Source, batches
-from fieldwatch.record.layout import default_layout
-from fieldwatch.record.manifest import Manifest, flat
+from fieldwatch.record.charts.layout import default_layout
+from fieldwatch.record.config.values import flattened
+from fieldwatch.record.exports.wide import ExportSource, WideBatch, batches
+from fieldwatch.record.manifest import Manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import TensorBoard
 
 
-def write_event_files(source: Source, out: Path) -> dict[Axis, int]:
+def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
     """Write a run's standing rows, its config and the arrangement of its charts; returns how many rows.
 
     Wall times are those of the training, counted from the run's first start.
@@ -26,14 +27,14 @@ def write_event_files(source: Source, out: Path) -> dict[Axis, int]:
     began = _start(source.manifest)
     clock = [began]
     sink = TensorBoard(out, clock=lambda: clock[0])
-    recorded = [name for outline in source.seen.values() for name in outline.columns]
+    recorded = [name for outline in source.outlines.values() for name in outline.columns]
     shown = dict.fromkeys(metric for name in recorded if (metric := source.catalogue.find(name)) is not None)
     if shown:
         sink.layout(default_layout(shown))
-    sink.config(flat(source.manifest.config), {})
+    sink.config(flattened(source.manifest.config), {})
     rows: dict[Axis, int] = {}
     for axis, batch in batches(source):
-        for block in _blocks(axis, tuple(source.seen[axis].columns), batch):
+        for block in _blocks(axis, tuple(source.outlines[axis].columns), batch):
             if not rows:  # the sink counts back from the last row of its first block
                 clock[0] = began + float(block.seconds[-1])
             sink(block)
@@ -51,16 +52,17 @@ def _start(manifest: Manifest) -> float:
         return 0.0
 
 
-def _blocks(axis: Axis, columns: tuple[str, ...], batch: Batch) -> Iterator[Block]:
+def _blocks(axis: Axis, columns: tuple[str, ...], batch: WideBatch) -> Iterator[Block]:
     """Yield a batch as blocks of rows that recorded the same metrics."""
+    # Cut wherever the set of recorded metrics changes: a block has one set of columns.
     borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
     for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):
-        there = np.flatnonzero(batch.present[:, start])
+        present = np.flatnonzero(batch.present[:, start])
         yield Block(
             axis=axis,
-            columns=tuple(columns[i] for i in there),
+            columns=tuple(columns[i] for i in present),
             steps=batch.steps[start:stop],
             seconds=batch.seconds[start:stop],
             positions=batch.positions[start:stop],
-            values=np.ascontiguousarray(batch.values[there, start:stop].T),
+            values=np.ascontiguousarray(batch.values[present, start:stop].T),
         )

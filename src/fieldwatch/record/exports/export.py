@@ -18,7 +18,7 @@ from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cell
 from fieldwatch.record.exports.csv_files import CsvTable
 from fieldwatch.record.exports.event_files import write_event_files
 from fieldwatch.record.exports.parquet import ParquetTable
-from fieldwatch.record.exports.wide import Source, batches, outlines
+from fieldwatch.record.exports.wide import ExportSource, batches, read_outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import note_damage, read_events
@@ -31,7 +31,7 @@ _TABLES = tuple(f"{name}{kind}" for name in (*_NAMES.values(), "events") for kin
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedRecord:
     """What was written.
 
     Attributes:
@@ -49,7 +49,7 @@ class Exported:
     damage: tuple[Damage, ...] = ()
 
 
-def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> Exported:
+def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> ExportedRecord:
     """Write the rows of a run that stand, and its events, into a folder of their own.
 
     Parquet and CSV: ``steps`` (one row per step, one column per metric), ``epochs`` (what is counted by epochs) and
@@ -69,71 +69,76 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
         MissingExtra: pyarrow is not installed.
     """
     run = Path(folder)
-    place = Path(out)
+    target = Path(out)
     manifest = read_manifest(run)
-    refuse_existing(place, overwrite=overwrite)
+    refuse_existing(target, overwrite=overwrite)
     damage = DamageTally()
     note_damage(run, damage)
-    seen = outlines(run, damage)
-    if not seen and (to == "tensorboard" or next(read_events(run), None) is None):
+    found = read_outlines(run, damage)
+    # An export of nothing would be an empty folder that looks like a failure of the tool.
+    if not found and (to == "tensorboard" or next(read_events(run), None) is None):
         raise InputError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
-    source = Source(folder=run, manifest=manifest, catalogue=manifest.catalogue(), seen=seen)
-    with _whole_folder(place) as draft:
+    source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), outlines=found)
+    with _whole_folder(target) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
-    columns = {_NAMES[axis]: len(outline.columns) for axis, outline in seen.items()}
+    columns = {_NAMES[axis]: len(outline.columns) for axis, outline in found.items()}
+    # Events are read once more only to count their damage; TensorBoard files hold none.
     deque(read_events(run, damage), maxlen=0)
-    return Exported(folder=place, files=files, rows=rows, columns=columns, damage=damage.found)
+    return ExportedRecord(folder=target, files=files, rows=rows, columns=columns, damage=damage.entries)
 
 
-def refuse_existing(place: Path, *, overwrite: bool) -> None:
+def refuse_existing(target: Path, *, overwrite: bool) -> None:
     """Raise FileExistsError where something is that may not be replaced."""
-    if place.suffix in {".parquet", ".csv"}:
-        raise ExistingPathError(f"{place} is the name of a file, and an export is a folder of several: name a folder")
-    if not place.exists() and not place.is_symlink():
+    if target.suffix in {".parquet", ".csv"}:
+        raise ExistingPathError(f"{target} is the name of a file, and an export is a folder of several: name a folder")
+    if not target.exists() and not target.is_symlink():
         return
-    if not place.is_dir() or place.is_symlink():
-        raise ExistingPathError(f"{place} is there and no folder: name another one for the export")
-    strange = [path.name for path in place.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
+    if not target.is_dir() or target.is_symlink():
+        raise ExistingPathError(f"{target} is there and no folder: name another one for the export")
+    # Deleting a folder is allowed only where an export made everything in it.
+    strange = [path.name for path in target.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
     if strange:
-        raise ExistingPathError(f"{place} holds {strange[0]!r}, which no export wrote: name another folder")
-    if not overwrite and any(place.iterdir()):
-        raise ExistingPathError(f"{place} is there: name another folder, or say --overwrite to replace that export")
+        raise ExistingPathError(f"{target} holds {strange[0]!r}, which no export wrote: name another folder")
+    if not overwrite and any(target.iterdir()):
+        raise ExistingPathError(f"{target} is there: name another folder, or say --overwrite to replace that export")
 
 
 @contextmanager
-def _whole_folder(place: Path) -> Generator[Path]:
+def _whole_folder(target: Path) -> Generator[Path]:
     """Give out a folder to write into; it gets its name when it is complete, and whoever fails leaves none behind."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft, old = (place.with_name(f".{place.name}.{os.getpid()}{end}") for end in ("", ".old"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft, old = (target.with_name(f".{target.name}.{os.getpid()}{end}") for end in ("", ".old"))
     draft.mkdir()
     try:
         yield draft
-        if place.exists():
-            place.replace(old)
-        draft.replace(place)
+        # The old export is renamed, not deleted, so that one of the two is there at any moment.
+        if target.exists():
+            target.replace(old)
+        draft.replace(target)
     finally:
         for left in (draft, old):
             if left.exists():
                 shutil.rmtree(left)
 
 
-def _write_event_files(source: Source, draft: Path) -> dict[str, int]:
+def _write_event_files(source: ExportSource, draft: Path) -> dict[str, int]:
     return {_NAMES[axis]: rows for axis, rows in write_event_files(source, draft).items()}
 
 
-def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) -> dict[str, int]:
+def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv"]) -> dict[str, int]:
     """Write one file per axis, and the events; returns how many rows each has."""
     kind = ParquetTable if to == "parquet" else CsvTable
     config = orjson.dumps(dict(source.manifest.config), default=str).decode()
     about = {"run": source.folder.absolute().name, "config": config}
     columns = {
-        axis: Columns.of(axis, one.columns, names_samples=one.names_samples) for axis, one in source.seen.items()
+        axis: Columns.of(axis, outline.columns, names_samples=outline.names_samples)
+        for axis, outline in source.outlines.items()
     }
     rows: dict[str, int] = {}
     with ExitStack() as stack:
         tables: dict[str, ParquetTable | CsvTable] = {}
-        for axis in source.seen:
+        for axis in source.outlines:
             path = draft / f"{_NAMES[axis]}{kind.suffix}"
             shown = columns[axis]
             tables[axis] = stack.enter_context(kind(path, shown, source.catalogue, about))
@@ -141,13 +146,13 @@ def _write_tables(source: Source, draft: Path, to: Literal["parquet", "csv"]) ->
             tables[axis].write(batch, columns[axis].head_of(batch))
             rows[_NAMES[axis]] = rows.get(_NAMES[axis], 0) + len(batch)
     events = read_events(source.folder)
-    some = list(islice(events, _EVENT_ROWS))
-    if some:
+    event_batch = list(islice(events, _EVENT_ROWS))
+    if event_batch:
         path = draft / f"events{kind.suffix}"
         shown = Columns(head=EVENT_COLUMNS, metrics={})
         with kind(path, shown, source.catalogue, about) as table:
-            while some:
-                table.write_events([event_cells(event) for event in some])
-                rows["events"] = rows.get("events", 0) + len(some)
-                some = list(islice(events, _EVENT_ROWS))
+            while event_batch:
+                table.write_events([event_cells(event) for event in event_batch])
+                rows["events"] = rows.get("events", 0) + len(event_batch)
+                event_batch = list(islice(events, _EVENT_ROWS))
     return rows

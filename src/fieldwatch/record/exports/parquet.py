@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.exports.columns import EVENT_COLUMNS, Cells, Columns
-from fieldwatch.record.exports.wide import Batch
+from fieldwatch.record.exports.wide import WideBatch
 from fieldwatch.record.sinks import MissingExtra
 
 
@@ -50,10 +50,11 @@ class ParquetTable:
         texts += [f"{name}.list.element" for name, kind in columns.head.items() if kind == "texts"]
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=texts)
 
-    def write(self, batch: Batch, head: Sequence[Cells]) -> None:
+    def write(self, batch: WideBatch, head: Sequence[Cells]) -> None:
         """Append a batch as one row group; ``head`` are the columns before the metrics."""
         arrays = [self._pa.array(values, type=self._schema.field(i).type) for i, values in enumerate(head)]
         for values, present in zip(batch.values, batch.present, strict=True):
+            # A mask makes nulls; without it `from_pandas=False` keeps NaN as a value.
             absent = None if present.all() else ~present
             arrays.append(self._pa.array(values, mask=absent, from_pandas=False))
         self._append(arrays)

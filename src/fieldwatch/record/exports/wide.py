@@ -15,13 +15,13 @@ from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import read_blocks, read_segments
 from fieldwatch.record.row import Block, Row
 
-_CELLS = 1 << 21
-_MOST_ROWS = 1 << 16
-_FEWEST_ROWS = 512
+_BATCH_CELLS = 1 << 21
+_MAX_BATCH_ROWS = 1 << 16
+_MIN_BATCH_ROWS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class WideBatch:
     """Some consecutive rows of a wide table.
 
     Attributes:
@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(kw_only=True)
 class Outline:
-    """What a first look at all rows of one axis tells.
+    """What a first pass over all rows of one axis finds.
 
     Attributes:
         columns: the metrics, in order of first appearance.
@@ -64,7 +64,7 @@ class Outline:
     late: dict[int, Row] = field(default_factory=dict[int, Row])
     _last: int = -1
 
-    def take(self, block: Block) -> None:
+    def add(self, block: Block) -> None:
         """Take in the next block."""
         for name in block.columns:
             self.columns.setdefault(name, len(self.columns))
@@ -88,12 +88,13 @@ class Outline:
 
 def lateness(block: Block, last: int) -> tuple[NDArray[np.bool_], int]:
     """Return ``[rows]`` whether a row's position was reached before it, and the last position reached after them."""
+    # A row is late if its position is not above all earlier ones.
     reached = np.maximum.accumulate(np.concatenate(([last], block.positions)))
     return block.positions <= reached[:-1], int(reached[-1])
 
 
-def outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outline]:
-    """Look at all standing rows once.
+def read_outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outline]:
+    """Read all valid rows once.
 
     Args:
         folder: the run's.
@@ -101,28 +102,28 @@ def outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outl
     """
     found: dict[Axis, Outline] = {}
     for block in read_blocks(folder, damage):
-        found.setdefault(block.axis, Outline()).take(block)
+        found.setdefault(block.axis, Outline()).add(block)
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ExportSource:
     """A run whose record is exported.
 
     Attributes:
         folder: the run's.
         manifest: its run.json.
         catalogue: what its metrics mean.
-        seen: the outline of its rows, per axis.
+        outlines: the outline of its rows, per axis.
     """
 
     folder: Path
     manifest: Manifest
     catalogue: Catalogue
-    seen: Mapping[Axis, Outline]
+    outlines: Mapping[Axis, Outline]
 
 
-def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
+def batches(source: ExportSource) -> Iterator[tuple[Axis, WideBatch]]:
     """Yield the wide tables of all axes piece by piece; memory stays flat, however long the run is.
 
     A position has one row: what came late is merged into it, the later value wins. What is recorded while this reads
@@ -132,7 +133,9 @@ def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
         CorruptRecord: see :func:`read_history`.
     """
     starts = [segment.resume for segment in read_segments(source.folder)]
-    tables: dict[Axis, _Filling] = {axis: _Filling(outline, starts) for axis, outline in source.seen.items()}
+    tables: dict[Axis, _BatchBuilder] = {
+        axis: _BatchBuilder(outline, starts) for axis, outline in source.outlines.items()
+    }
     for block in read_blocks(source.folder):
         if block.axis in tables:
             for batch in tables[block.axis].add(block):
@@ -142,7 +145,7 @@ def batches(source: Source) -> Iterator[tuple[Axis, Batch]]:
             yield axis, batch
 
 
-class _Filling:
+class _BatchBuilder:
     """Collects the rows of one axis into batches.
 
     Args:
@@ -154,27 +157,28 @@ class _Filling:
         self._outline = outline
         self._starts = starts
         columns = len(outline.columns)
-        self._room = max(_FEWEST_ROWS, min(_MOST_ROWS, _CELLS // max(columns, 1)))
+        self._batch_rows = max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_CELLS // max(columns, 1)))
         self._late = sorted(outline.late)
-        self._left = outline.rows
+        self._rows_left = outline.rows
         self._last = -1
-        self._parts = list[Block]()
-        self._places: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._blocks = list[Block]()
+        self._column_indices: dict[tuple[str, ...], NDArray[np.intp]] = {}
 
-    def add(self, block: Block) -> Iterator[Batch]:
+    def add(self, block: Block) -> Iterator[WideBatch]:
         """Take in the next block, and yield the batch that is full."""
-        block = block.part(slice(self._left))
-        self._left -= len(block)
+        # Rows that the run appends between the two passes are not in the outline.
+        block = block.part(slice(self._rows_left))
+        self._rows_left -= len(block)
         late, self._last = lateness(block, self._last)
         block = block.part(~late) if late.any() else block
         if len(block):
-            self._parts.append(block)
-        if sum(map(len, self._parts)) >= self._room:
-            yield self._batch(self._take_late(bisect_right(self._late, int(self._parts[-1].positions[-1]))))
+            self._blocks.append(block)
+        if sum(map(len, self._blocks)) >= self._batch_rows:
+            yield self._batch(self._take_late(bisect_right(self._late, int(self._blocks[-1].positions[-1]))))
 
-    def rest(self) -> Iterator[Batch]:
+    def rest(self) -> Iterator[WideBatch]:
         """Yield what is left."""
-        if self._parts or self._late:
+        if self._blocks or self._late:
             yield self._batch(self._take_late(len(self._late)))
 
     def _take_late(self, count: int) -> list[Row]:
@@ -183,10 +187,11 @@ class _Filling:
         self._late = self._late[count:]
         return [self._outline.late[position] for position in taken]
 
-    def _batch(self, late: list[Row]) -> Batch:
-        parts = [*self._parts, *map(Block.of, late)]
-        self._parts = []
-        arrivals = np.concatenate([part.positions for part in parts])
+    def _batch(self, late: list[Row]) -> WideBatch:
+        blocks = [*self._blocks, *map(Block.of, late)]
+        self._blocks = []
+        # Late rows come last, so their values overwrite those of the rows they repeat.
+        arrivals = np.concatenate([block.positions for block in blocks])
         positions, rows = np.unique(arrivals, return_inverse=True)
         shape = len(self._outline.columns), len(positions)
         values = np.full(shape, np.nan)
@@ -195,20 +200,24 @@ class _Filling:
         seconds = np.empty(len(positions))
         samples: list[tuple[str, ...]] = [()] * len(positions)
         start = 0
-        for part in parts:
-            at = rows[start : start + len(part)]
-            start += len(part)
-            cells = np.ix_(self._places_of(part.columns), at) if late else (self._places_of(part.columns), _span(at))
-            values[cells] = part.values[:, self._known(part.columns)].T
+        for block in blocks:
+            at = rows[start : start + len(block)]
+            start += len(block)
+            # Without late rows positions ascend: a slice, which is a view, replaces fancy indexing.
+            cells = (
+                np.ix_(self._indices_of(block.columns), at) if late else (self._indices_of(block.columns), _span(at))
+            )
+            values[cells] = block.values[:, self._is_outlined(block.columns)].T
             present[cells] = True
-            steps[at] = part.steps
-            seconds[at] = part.seconds
-            for i, names in zip(at.tolist(), part.samples, strict=False):
+            steps[at] = block.steps
+            seconds[at] = block.seconds
+            for i, names in zip(at.tolist(), block.samples, strict=False):
                 samples[i] = names or samples[i]
         segments = np.zeros(len(positions), np.int32)
         for number, resume in enumerate(self._starts, 1):
+            # Later segments overwrite earlier ones, since each holds all steps from its resume step on.
             segments[steps >= resume] = number
-        return Batch(
+        return WideBatch(
             positions=positions,
             steps=steps,
             seconds=seconds,
@@ -218,16 +227,16 @@ class _Filling:
             present=present,
         )
 
-    def _places_of(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
+    def _indices_of(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
         """Return the rows of the table's array that these columns have."""
-        known = self._places.get(columns)
+        known = self._column_indices.get(columns)
         if known is None:
             places = [self._outline.columns[name] for name in columns if name in self._outline.columns]
-            known = self._places[columns] = np.array(places, np.intp)
+            known = self._column_indices[columns] = np.array(places, np.intp)
         return known
 
-    def _known(self, columns: tuple[str, ...]) -> list[bool]:
-        """Return which of these columns were seen in the first look."""
+    def _is_outlined(self, columns: tuple[str, ...]) -> list[bool]:
+        """Return which of these columns were found in the first pass."""
         return [name in self._outline.columns for name in columns]
 
 

@@ -1,5 +1,17 @@
 """Sinks: where a run's rows are shown. None of them is the store; the journal is."""
 
+from fieldwatch.record.sinks.capabilities import (
+    Closable,
+    ConfigSink,
+    Deferrable,
+    EventSink,
+    Flushable,
+    HistogramSink,
+    ImageSink,
+    LayoutSink,
+    Rewindable,
+    TextSink,
+)
 from fieldwatch.record.sinks.console import Console
 from fieldwatch.record.sinks.csv import Csv
 from fieldwatch.record.sinks.extras import MissingExtra
@@ -8,4 +20,22 @@ from fieldwatch.record.sinks.mlflow import MLflow
 from fieldwatch.record.sinks.tensorboard import TensorBoard
 from fieldwatch.record.sinks.wandb import Wandb
 
-__all__ = ["Console", "Csv", "Log", "MLflow", "MissingExtra", "TensorBoard", "Wandb"]
+__all__ = [
+    "Closable",
+    "ConfigSink",
+    "Console",
+    "Csv",
+    "Deferrable",
+    "EventSink",
+    "Flushable",
+    "HistogramSink",
+    "ImageSink",
+    "LayoutSink",
+    "Log",
+    "MLflow",
+    "MissingExtra",
+    "Rewindable",
+    "TensorBoard",
+    "TextSink",
+    "Wandb",
+]

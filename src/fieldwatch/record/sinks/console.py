@@ -54,9 +54,10 @@ class Console:
         """Take a block in; print a line if one is due."""
         if block.axis != "step" or not len(block):
             return
-        self._digest.take(block)
+        self._digest.add(block)
         now = self._clock()
         if now >= self._due:
+            # From now, not from the last due time: after a pause there is one line, not a burst.
             self._due = now + self._every
             self._print(_line(self._digest.report(block)))
 
@@ -65,9 +66,9 @@ class Console:
         self._digest.event(event)
         kind = event["kind"]
         if kind in _SHOWN_EVENTS:
-            told = str(event.get("message") or event.get("name") or "")
+            message = str(event.get("message") or event.get("name") or "")
             text = Text(f"step {event['step']}  ").append(kind, _STYLES.get(str(event.get("severity")), "bold"))
-            self._print(text.append(f"  {told}" if told else "").append(_remedy(event), "dim"))
+            self._print(text.append(f"  {message}" if message else "").append(_remedy(event), "dim"))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import spreadsheet_cell
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.text_file import TextFile
-from fieldwatch.record.waiting import Waiting
 
 HEADER = "step,axis,position,seconds,metric,value\n"
 
@@ -37,11 +37,11 @@ class Csv:
 
     def __call__(self, block: Block) -> None:
         """Write the rows of a block."""
-        shown = shown_columns(block.columns)
-        places = [block.columns.index(name) for name in shown]
-        names = [self._name(name) for name in shown]
+        visible = visible_columns(block.columns)
+        indices = [block.columns.index(name) for name in visible]
+        names = [self._name(name) for name in visible]
         heads = zip(block.steps.tolist(), block.positions.tolist(), block.seconds.tolist(), strict=True)
-        rows = block.values[:, places].tolist()
+        rows = block.values[:, indices].tolist()
         lines = [
             f"{step},{block.axis},{position},{seconds:.6f},{name},{value!r}\n"
             for (step, position, seconds), row in zip(heads, rows, strict=True)
@@ -49,9 +49,9 @@ class Csv:
         ]
         self._file.append("".join(lines))
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
-        self._file.lane.join(waiting)
+        self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""
@@ -67,6 +67,7 @@ class Csv:
 
     def _name(self, name: str) -> str:
         """Quote a name where CSV needs it."""
+        # The same few names come in every line; the csv module is slow enough to cache its answers.
         quoted = self._quoted.get(name)
         if quoted is None:
             text = io.StringIO()

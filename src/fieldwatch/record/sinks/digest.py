@@ -15,7 +15,7 @@ STATISTICS = "Statistics/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class TermReport:
     """One active loss term at the time of a report.
 
     Attributes:
@@ -49,7 +49,7 @@ class Report:
     phase: str
     total: float
     total_trend: float
-    terms: tuple[Term, ...]
+    terms: tuple[TermReport, ...]
     gradient: float
     statistics: Mapping[str, float]
 
@@ -73,9 +73,10 @@ class Digest:
 
     def clear(self) -> None:
         """Forget the values, as after a resume; the phases stay."""
+        # A trend compares two windows, so two windows of values are kept.
         self._history = History(capacity=2 * self._window)
 
-    def take(self, block: Block) -> None:
+    def add(self, block: Block) -> None:
         """Take a block of the step axis in."""
         self._history.extend(block)
 
@@ -90,7 +91,7 @@ class Digest:
         started = max((first for first in self._phases if first <= step), default=None)
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(
-            Term(
+            TermReport(
                 name=term,
                 value=row[name],
                 share=row.get(tags.SHARE.tag(term), math.nan),

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2
 
 from fieldwatch.base import refuse_link, sync_folder
-from fieldwatch.record.lines import write_whole
-from fieldwatch.record.waiting import Lane
+from fieldwatch.record.disk.backlog import WriteQueue
+from fieldwatch.record.lines import write_all
 
+# The constant by which TFRecord files mask their checksums.
 _MASK_DELTA = 0xA282EAD8
+# TensorBoard's naming scheme with our suffix: files of other writers are left alone.
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
 _FRAME = 16
 """Bytes that frame a record: length (8), checksum of the length (4), record, checksum of the record (4)."""
@@ -54,12 +56,13 @@ def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
     ).astype("<u4")
 
 
-def walk(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield each whole record's end (bytes from the start of the file) and content; ends at the first torn one."""
     end = 0
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             length = int.from_bytes(head[:8], "little")
+            # Checked before reading the body: a damaged length could ask for gigabytes.
             if head != frame_head(length):
                 return
             body = file.read(length + 4)
@@ -71,7 +74,7 @@ def walk(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part:
+class _CopiedRange:
     """Bytes ``start`` to ``end`` of a file, which are the first bytes of the file once named ``origin``."""
 
     path: Path
@@ -93,7 +96,7 @@ class EventFiles:
         clock: returns seconds since 1970, for the files' names and events.
 
     Attributes:
-        lane: where records wait that a full disk refuses, once it has joined a run's.
+        queue: where records wait that a full disk refuses, once it has joined a run's.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
@@ -102,7 +105,7 @@ class EventFiles:
         self._file: int | None = None
         refuse_link(folder)
         self._path: Path | None = None
-        self.lane = Lane(self._write)
+        self.queue = WriteQueue(self._write)
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, records: bytes, *, optional: bool = False) -> None:
@@ -117,14 +120,14 @@ class EventFiles:
         """
         if self._path is None:  # its name is known from now on, even if the disk has no room for it yet
             self._path = self._new_path()
-            self.lane.append(frame(self._version()))
-        self.lane.append(records, optional=optional)
+            self.queue.append(frame(self._version()))
+        self.queue.append(records, optional=optional)
 
     def mark(self) -> dict[str, int]:
         """Return the size in bytes of each of our files, once everything that waits is written."""
         sizes = {path.name: path.stat().st_size for path in self._paths()}
-        if self._path is not None and self.lane.nbytes:
-            sizes[self._path.name] = sizes.get(self._path.name, 0) + self.lane.nbytes
+        if self._path is not None and self.queue.nbytes:
+            sizes[self._path.name] = sizes.get(self._path.name, 0) + self.queue.nbytes
         return sizes
 
     def rewind(self, mark: Mapping[str, int] | None) -> None:
@@ -134,17 +137,18 @@ class EventFiles:
             UserWarning: a file of the mark is gone, so that its part of the curves cannot be kept.
         """
         self.close()
-        for left in self.folder.glob(".events.out.tfevents.*.part"):
-            left.unlink()
+        for draft in self.folder.glob(".events.out.tfevents.*.part"):
+            draft.unlink()
         old = self._paths()
-        parts = [part for name, size in (mark or {}).items() if (part := self._find(name, size, old))]
-        if parts:
+        ranges = [copied for name, size in (mark or {}).items() if (copied := self._find(name, size, old))]
+        if ranges:
             path = self._new_path()
             draft = path.with_name(f".{path.name}.part")
-            self._file = self._open(draft, frame(self._version()) + frame(self._lineage(parts)))
-            for part in parts:
-                write_whole(self._file, part.path.read_bytes()[part.start : part.end], os.fstat(self._file).st_size)
+            self._file = self._open(draft, frame(self._version()) + frame(self._lineage(ranges)))
+            for copied in ranges:
+                write_all(self._file, copied.path.read_bytes()[copied.start : copied.end], os.fstat(self._file).st_size)
             os.fsync(self._file)
+            # TensorBoard opens a file as soon as it sees its name, so the name comes when the content is complete.
             draft.replace(path)
             self._path = path
         for path in old:
@@ -161,7 +165,7 @@ class EventFiles:
         if self._file is None and self._path is not None:
             self._file = self._open(self._path, b"")
         if self._file is not None:
-            write_whole(self._file, records, os.fstat(self._file).st_size)
+            write_all(self._file, records, os.fstat(self._file).st_size)
 
     def _paths(self) -> list[Path]:
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
@@ -176,26 +180,27 @@ class EventFiles:
 
     def _open(self, path: Path, first: bytes) -> int:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        write_whole(file, first, 0)
+        write_all(file, first, 0)
         return file
 
     def _version(self) -> bytes:
         return event_pb2.Event(wall_time=self._clock(), file_version="brain.Event:2").SerializeToString()
 
-    def _lineage(self, parts: list[_Part]) -> bytes:
-        text = orjson.dumps({"fieldwatch_copy_of": list(_pedigree(parts))}).decode()
+    def _lineage(self, ranges: list[_CopiedRange]) -> bytes:
+        text = orjson.dumps({"fieldwatch_copy_of": list(_origins(ranges))}).decode()
         message = event_pb2.LogMessage(level=event_pb2.LogMessage.INFO, message=text)
         return event_pb2.Event(wall_time=self._clock(), log_message=message).SerializeToString()
 
-    def _find(self, name: str, size: int, paths: list[Path]) -> _Part | None:
+    def _find(self, name: str, size: int, paths: list[Path]) -> _CopiedRange | None:
         """Find the first ``size`` bytes of the file once called ``name``, less a torn record at their end."""
         for path in paths:
             if path.name == name:
-                return _Part(path=path, start=0, end=_whole(path, size), origin=name)
+                return _CopiedRange(path=path, start=0, end=_whole(path, size), origin=name)
         for path in paths:
+            # The file may have been copied by an earlier resume: its lineage says where its bytes are now.
             for origin, start, length in _copied_from(path):
                 if origin == name and size <= length:
-                    return _Part(path=path, start=start, end=_whole(path, start + size), origin=name)
+                    return _CopiedRange(path=path, start=start, end=_whole(path, start + size), origin=name)
         warnings.warn(
             f"{self.folder / name} is gone: TensorBoard's curves lose what it held. The journal still has it",
             stacklevel=4,
@@ -205,27 +210,27 @@ class EventFiles:
 
 def _whole(path: Path, limit: int) -> int:
     """Return the end of the last whole record that ends at or before ``limit``."""
-    return max((end for end, _ in walk(path) if end <= limit), default=0)
+    return max((end for end, _ in read_records(path) if end <= limit), default=0)
 
 
 def _copied_from(path: Path) -> list[tuple[str, int, int]]:
     """Return, from the lineage record of a copy, files of whose first bytes it has one: name, place here, length."""
-    records = walk(path)
+    records = read_records(path)
     next(records, None)
     end, record = next(records, (0, b""))
     event = event_pb2.Event.FromString(record)
     if not event.HasField("log_message"):
         return []
-    told: dict[str, Any] = orjson.loads(event.log_message.message)
-    return [(str(name), end + int(start), int(length)) for name, start, length in told["fieldwatch_copy_of"]]
+    message: dict[str, Any] = orjson.loads(event.log_message.message)
+    return [(str(name), end + int(start), int(length)) for name, start, length in message["fieldwatch_copy_of"]]
 
 
-def _pedigree(parts: list[_Part]) -> Iterator[tuple[str, int, int]]:
+def _origins(ranges: list[_CopiedRange]) -> Iterator[tuple[str, int, int]]:
     """Yield name, place and length of all files, older ones too, of whose first bytes the joined parts hold a copy."""
     offset = 0
-    for part in parts:
-        yield part.origin, offset, part.end - part.start
-        for name, start, length in _copied_from(part.path):
-            if name != part.origin and part.start <= start < part.end:
-                yield name, offset + start - part.start, min(length, part.end - start)
-        offset += part.end - part.start
+    for copied in ranges:
+        yield copied.origin, offset, copied.end - copied.start
+        for name, start, length in _copied_from(copied.path):
+            if name != copied.origin and copied.start <= start < copied.end:
+                yield name, offset + start - copied.start, min(length, copied.end - start)
+        offset += copied.end - copied.start

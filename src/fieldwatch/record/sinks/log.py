@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
-from fieldwatch.record.waiting import Waiting
 
+# A text that needs no quotes: no space, quote or equals sign.
 _BARE = re.compile(r"[^\s\"=]+")
 
 
@@ -55,17 +56,18 @@ class Log:
             return
         if block.axis == "epoch":
             for row in block.rows():
-                shown = {name: _number(row.values[name]) for name in shown_columns(block.columns)}
-                self._write({"step": row.step, "epoch": row.position} | shown)
+                visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
+                self._write({"step": row.step, "epoch": row.position} | visible)
             return
+        # Reports are due at multiples of `every`, wherever blocks begin and end.
         start = 0
         while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
             part = _cut(block, slice(start, due + 1))
-            self._digest.take(part)
+            self._digest.add(part)
             self._write(_fields(self._digest.report(part)))
             self._next = (int(block.steps[due]) // self._every + 1) * self._every
             start = due + 1
-        self._digest.take(_cut(block, slice(start, None)))
+        self._digest.add(_cut(block, slice(start, None)))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Write a line about a finding, a refusal, a phase or any other event."""
@@ -73,9 +75,9 @@ class Log:
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let lines that a full disk refuses wait there."""
-        self._file.lane.join(waiting)
+        self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
         """Return the file's size."""

@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
 
 LOGGED = "fieldwatch.logged"
 """Tag of the MLflow run: the last position logged per axis."""
+# Everything but word characters and ``- . : /`` and spaces.
 _REFUSED = re.compile(r"[^\w\-. :/]")
 _BATCH = 1000
 """Most metrics that MLflow takes in one call."""
@@ -63,8 +64,8 @@ class MLflow:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = shown_columns(block.columns)
-        if not len(block) or not shown:
+        visible = visible_columns(block.columns)
+        if not len(block) or not visible:
             return
         if self._start is None:
             self._start = self._clock() - float(block.seconds[-1])
@@ -74,7 +75,7 @@ class MLflow:
             make(_REFUSED.sub("_", name), row.values[name], int(1000 * (start + row.seconds)), row.position)
             for row in block.rows()
             if row.position > self._skip[block.axis]
-            for name in shown
+            for name in visible
         ]
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
         self._log(metrics)
@@ -91,7 +92,8 @@ class MLflow:
         now = int(1000 * self._clock())
         step = max(0, self._logged["step"])
         metrics = [
-            entities.Metric(_REFUSED.sub("_", f"Final/{name}"), one, now, step) for name, one in final_metrics.items()
+            entities.Metric(_REFUSED.sub("_", f"Final/{name}"), value, now, step)
+            for name, value in final_metrics.items()
         ]
         self._client.log_batch(run, metrics=metrics, params=params)
 
@@ -124,5 +126,6 @@ class MLflow:
     def _log(self, metrics: list[Any]) -> None:
         tag = self._entities.RunTag(LOGGED, orjson.dumps(self._logged).decode())
         for start in range(0, len(metrics), _BATCH):
+            # The tag says how far the log goes, so it goes with the last batch: a crash repeats rows, and loses none.
             last = start + _BATCH >= len(metrics)
             self._client.log_batch(self._open(), metrics=metrics[start : start + _BATCH], tags=[tag] if last else [])

@@ -17,10 +17,11 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.text import metadata as text_metadata
 
 from fieldwatch.base import InputError
-from fieldwatch.record.layout import Chart, Layout
+from fieldwatch.record.charts.layout import Chart, Layout
 from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
 
 HISTOGRAM_BINS = 30
+# Five bytes of seven bits each: steps up to 2**35 - 1.
 _STEP_BYTES = 5
 _LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
@@ -39,14 +40,15 @@ class ScalarRows:
     """
 
     def __init__(self, tags: tuple[str, ...]) -> None:
-        ones, twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
-        places = np.flatnonzero(ones != twos)
-        length = len(ones)
-        self._wall, self._step, self._values = np.split(places + 12, [8, 8 + _STEP_BYTES])
+        # Two events that differ only in the bytes of their numbers show where those bytes are.
+        with_ones, with_twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
+        varying = np.flatnonzero(with_ones != with_twos)
+        length = len(with_ones)
+        self._wall, self._step, self._values = np.split(varying + 12, [8, 8 + _STEP_BYTES])
         self._length = length
         self._frame = np.zeros(length + 16, np.uint8)
         self._frame[:12] = np.frombuffer(frame_head(length), np.uint8)
-        self._frame[12:-4] = ones
+        self._frame[12:-4] = with_ones
 
     def __call__(self, wall: NDArray[np.float64], steps: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
         """Return the framed records of all rows; wall times in seconds since 1970.
@@ -61,21 +63,25 @@ class ScalarRows:
         count = len(steps)
         rows = np.tile(self._frame, (count, 1))
         rows[:, self._wall] = wall.astype("<f8").view(np.uint8).reshape(count, 8)
+        # Base-128 varint: seven bits per byte, lowest first; the high bit says that another byte follows.
         digits = (steps[:, None] >> np.arange(0, 7 * _STEP_BYTES, 7)) & 0x7F
         digits[:, :-1] |= 0x80
         rows[:, self._step] = digits
+        # TensorBoard stores float32; larger values become infinite, without a warning at every row.
         with np.errstate(over="ignore"):
             singles = np.ascontiguousarray(values, "<f4")
         rows[:, self._values] = singles.view(np.uint8).reshape(count, -1)
         text = rows.tobytes()
         size = self._length + 16
         records = [text[start + 12 : start + 12 + self._length] for start in range(0, count * size, size)]
+        # The checksum of the record comes last, since it covers the numbers filled in above.
         rows[:, -4:] = masked_checksums(records).view(np.uint8).reshape(count, 4)
         return rows.tobytes()
 
 
 def _scalars_event(tags: tuple[str, ...], digit: int) -> bytes:
     """Serialize an event all of whose numbers consist of bytes that end in ``digit``."""
+    # Numbers whose bytes all equal the digit, so that every byte of every number differs between two templates.
     number = np.frombuffer(bytes([digit]) * 8, "<f4")[0]
     step = sum(digit << 7 * i for i in range(_STEP_BYTES))
     summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=number) for tag in tags])

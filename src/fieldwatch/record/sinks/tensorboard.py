@@ -9,12 +9,12 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fieldwatch.record.layout import Layout
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.charts.layout import Layout
+from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks import summaries
 from fieldwatch.record.sinks.event_files import EventFiles, frame
-from fieldwatch.record.waiting import Waiting
 
 
 class TensorBoard:
@@ -41,15 +41,16 @@ class TensorBoard:
         if not len(block):
             return
         if self._start is None:
+            # Wall times count back from the first block's last row, so that a resumed curve continues in time.
             self._start = self._clock() - float(block.seconds[-1])
         known = self._layouts.get(block.columns)
         if known is None:
-            shown = shown_columns(block.columns)
-            places = np.array([block.columns.index(name) for name in shown], np.intp)
-            known = self._layouts[block.columns] = places, summaries.ScalarRows(shown)
-        places, rows = known
-        if len(places):
-            self._files.append(rows(self._start + block.seconds, block.positions, block.values[:, places]))
+            visible = visible_columns(block.columns)
+            indices = np.array([block.columns.index(name) for name in visible], np.intp)
+            known = self._layouts[block.columns] = indices, summaries.ScalarRows(visible)
+        indices, rows = known
+        if len(indices):
+            self._files.append(rows(self._start + block.seconds, block.positions, block.values[:, indices]))
         self._position = int(block.positions[-1])
 
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
@@ -62,9 +63,9 @@ class TensorBoard:
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
         """Show the distribution (30 bins) of the finite entries; nothing where there are none."""
-        shown = summaries.histogram(name, np.asarray(values))
-        if shown is not None:
-            self._write(shown, position, optional=True)
+        visible = summaries.histogram(name, np.asarray(values))
+        if visible is not None:
+            self._write(visible, position, optional=True)
 
     def text(self, name: str, position: int, markdown: str) -> None:
         """Show Markdown."""
@@ -83,9 +84,9 @@ class TensorBoard:
         """Arrange the charts of the custom scalars dashboard."""
         self._write(summaries.chart_layout(layout))
 
-    def wait_in(self, waiting: Waiting) -> None:
+    def defer_to(self, backlog: WriteBacklog) -> None:
         """Let records that a full disk refuses wait there."""
-        self._files.lane.join(waiting)
+        self._files.queue.attach(backlog)
 
     def flush(self) -> None:
         """Do nothing: nothing is held back."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import open_for_append
-from fieldwatch.record.lines import write_whole
-from fieldwatch.record.waiting import Lane
+from fieldwatch.record.disk.backlog import WriteQueue
+from fieldwatch.record.lines import write_all
 
 
 class TextFile:
@@ -18,14 +18,14 @@ class TextFile:
         header: what a new file starts with.
 
     Attributes:
-        lane: where text waits that a full disk refuses, once it has joined a run's.
+        queue: where text waits that a full disk refuses, once it has joined a run's.
     """
 
     def __init__(self, path: Path, header: str = "") -> None:
         self.path = path
         self._header = header.encode()
         self._file = open_for_append(path)
-        self.lane = Lane(self._write)
+        self.queue = WriteQueue(self._write)
         self._start()
 
     def append(self, text: str) -> None:
@@ -34,15 +34,16 @@ class TextFile:
         Raises:
             OSError: the system refused; the file is as it was before.
         """
-        self.lane.append(text.encode(errors="backslashreplace"))
+        self.queue.append(text.encode(errors="backslashreplace"))
 
     def mark(self) -> dict[str, int]:
         """Return the file's size, once everything that waits is written."""
-        return {self.path.name: self._size() + self.lane.nbytes}
+        return {self.path.name: self._size() + self.queue.nbytes}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Cut the file back to its size at the mark, and to its header for None."""
         size = int(mark.get(self.path.name, 0)) if mark else 0
+        # Never longer: a file that was cut by hand must not be filled with zero bytes.
         os.ftruncate(self._file.fileno(), min(size, self._size()))
         self._start()
 
@@ -51,7 +52,7 @@ class TextFile:
         self._file.close()
 
     def _write(self, data: bytes) -> None:
-        write_whole(self._file.fileno(), data, self._size())
+        write_all(self._file.fileno(), data, self._size())
 
     def _start(self) -> None:
         """Write the header of an empty file, and end a line that was torn."""
@@ -60,6 +61,7 @@ class TextFile:
             return
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
+            # A torn line must not run into the next one.
             if file.read() != b"\n":
                 self._file.write(b"\n")
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from fieldwatch.base import write_file
-from fieldwatch.record.metric import shown_columns
+from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
 
@@ -55,14 +55,15 @@ class Wandb:
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those that were logged before a resume."""
-        shown = shown_columns(block.columns)
-        if not len(block) or not shown:
+        visible = visible_columns(block.columns)
+        if not len(block) or not visible:
             return
         run = self._open()
-        self._declare_axis(block.axis, shown)
+        self._declare_axis(block.axis, visible)
         for row in block.rows():
+            # wandb cannot take rows back: those that it has from before the resume are skipped.
             if row.position > self._skip[block.axis]:
-                run.log({block.axis: row.position} | {name: row.values[name] for name in shown})
+                run.log({block.axis: row.position} | {name: row.values[name] for name in visible})
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
         self._save()
 
@@ -103,6 +104,7 @@ class Wandb:
             settings = self._wandb.Settings(console="off", silent=True)
             self._run = self._wandb.init(**self._options, id=self._id, resume="allow", settings=settings)
             self._id = self._run.id
+            # A new wandb process knows no axes yet.
             self._on_epochs.clear()
             self._run.define_metric("*", step_metric="step")
         return self._run

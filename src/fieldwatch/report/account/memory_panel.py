@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.health import forecast
-from fieldwatch.record import MEMORY_LOG, PROFILE_ROOTS, DamageTally, History, read_memory_log, tags
+from fieldwatch.record import DamageTally, History, tags
+from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
 from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
 from fieldwatch.report.account.series import short_labels
@@ -112,7 +113,7 @@ def _census_tables(material: Material) -> list[Panel]:
         return []
     damage = DamageTally()
     censuses = read_memory_log(material.folder, damage)
-    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.found]
+    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.entries]
     if not censuses:
         return parts
     last = censuses[-1]

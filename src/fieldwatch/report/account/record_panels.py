@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fieldwatch.record import flat, tags
+from fieldwatch.record import tags
+from fieldwatch.record.config import flattened
 from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
@@ -85,7 +86,7 @@ def events_panel(material: Material) -> Panel:
 
 def config(material: Material) -> Panel:
     """Return the settings, those that differ from their preset first."""
-    chosen = flat(as_mapping(material.manifest.config))
+    chosen = flattened(as_mapping(material.manifest.config))
     changed = as_mapping(material.manifest.preset_difference)
     if not chosen:
         return group("config", "Config", "The settings.", [], "No config was given: Run(folder, config=...) keeps it.")
@@ -118,7 +119,7 @@ def environment(material: Material) -> Panel:
             (start, f"{segment.get('started', '')} on {segment.get('host', '')} at step {segment.get('step')}")
         )
         pairs.append((f"command of {start}", command_of(segment)))
-    pairs += [(f"about: {key}", _plain(value)) for key, value in flat(as_mapping(manifest.about)).items()]
+    pairs += [(f"about: {key}", _plain(value)) for key, value in flattened(as_mapping(manifest.about)).items()]
     return facts("Environment", pairs, "Where it ran, with what.") | {"id": "environment"}
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import InputError, MissingPathError
-from fieldwatch.record import DAMAGED, Better, History, Manifest, flat, holds_run, read_history, read_manifest
+from fieldwatch.record import DAMAGED, Better, History, Manifest, holds_run, read_history, read_manifest
+from fieldwatch.record.config import flattened
 from fieldwatch.report.account import account_from
 from fieldwatch.report.compare.side import RunPhase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run
@@ -110,7 +111,7 @@ def _own_side(folder: Path, name: str, group: str) -> Side:
         series={metric: history[metric] for metric in history.names()},
         pipeline=str(manifest.about.get("pipeline") or ""),
         state=state,
-        config=flat(manifest.config),
+        config=flattened(manifest.config),
         environment=_environment(manifest),
         phases=_phases(manifest, history),
         verdict=account["verdict"]["title"],

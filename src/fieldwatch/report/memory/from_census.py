@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.base import InputError
-from fieldwatch.record import DamageTally, read_memory_log
+from fieldwatch.record import DamageTally
+from fieldwatch.record.memory import read_memory_log
 from fieldwatch.report.memory.trace import MB, Floats, LargestTensor, MemoryHistory
 
 TOP = 5
@@ -28,7 +29,7 @@ def census_trace(path: Path, label: str) -> MemoryHistory:
     damage = DamageTally()
     censuses = read_memory_log(path, damage)
     if damage and not censuses:
-        raise InputError(f"{path} holds no census that can be read: {damage.found[0].message}")
+        raise InputError(f"{path} holds no census that can be read: {damage.entries[0].message}")
     try:
         return _trace(path, label, censuses)
     except (AttributeError, KeyError, TypeError) as error:

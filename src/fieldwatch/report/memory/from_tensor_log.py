@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwatch.record import TensorLogTable, read_tensor_log, standing
+from fieldwatch.record.memory import TensorLogTable, read_tensor_log, valid_rows
 from fieldwatch.report.memory.trace import Floats, LargestTensor, MemoryHistory
 
 
@@ -18,7 +18,7 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
     """
     tables = [read_tensor_log(path) for path in paths]
     iterations = np.concatenate([table.iterations for table in tables])
-    keep = standing(iterations)
+    keep = valid_rows(iterations)
 
     def column(name: str) -> Floats:
         return np.concatenate([getattr(table, name) for table in tables]).astype(np.float64)[keep]
@@ -60,7 +60,7 @@ def _moment(times: np.ndarray) -> str:
 
 
 def _notes(table: TensorLogTable) -> list[str]:
-    notes = list(table.odd)
+    notes = list(table.implausible)
     if table.dropped:
         known = [str(iteration) for iteration in table.dropped if iteration >= 0]
         where = f" (iteration {', '.join(known[:5])}{' ...' if len(known) > 5 else ''})" if known else ""

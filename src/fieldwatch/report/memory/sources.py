@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fieldwatch.base import InputError, MissingPathError
-from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, read_history
+from fieldwatch.record import EVENTS, JOURNAL, History, read_history
+from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.report.memory.from_census import census_trace
 from fieldwatch.report.memory.from_journal import journal_trace
 from fieldwatch.report.memory.from_tensor_log import log_trace

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fieldwatch.record import EVENTS, JOURNAL, MEMORY_LOG, History, JournalFollower
+from fieldwatch.record import EVENTS, JOURNAL, History, JournalFollower
+from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.report.account import account_from
 
 BUDGET: Final = 600_000
@@ -47,11 +48,11 @@ class AccountReader:
             return None, str(error) or type(error).__name__
 
     def _go_on(self) -> None:
-        news = self._follower.news()
-        news.into(self._history)
-        while news.more:
-            news = self._follower.news()
-            news.into(self._history)
+        update = self._follower.poll()
+        update.apply_to(self._history)
+        while update.more:
+            update = self._follower.poll()
+            update.apply_to(self._history)
 
 
 def _stamps(folder: Path) -> Iterator[str]:

@@ -12,7 +12,8 @@ from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsConfi
 from fieldwatch.recon.pipelines.normals.model import first_model
 from fieldwatch.recon.pipelines.normals.start import prepare_scene, start_run
 from fieldwatch.recon.pipelines.normals.stored import open_run, stored_config
-from fieldwatch.record import NotARun, preset_of_run
+from fieldwatch.record import NotARun
+from fieldwatch.record.config import preset_of_run
 
 PRESET = NormalsConfig(
     views=3,

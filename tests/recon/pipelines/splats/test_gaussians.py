@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldwatch import Run, Saving
-from fieldwatch.measure.watched import Watched
+from fieldwatch.measure.parameter_groups import ParameterGroups
 from fieldwatch.recon.data import GaussianCloud, read_gaussian_ply, write_gaussian_ply
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, Rows, make_optimizer
 from fieldwatch.recon.pipelines.splats.gaussians import PARAMETERS
@@ -170,7 +170,7 @@ def test_a_graph_of_before_does_not_disturb():
 
 def test_what_watches_sees_replaced_parameters():
     gaussians = made(degree=0)
-    watched = Watched()
+    watched = ParameterGroups()
     watched.add(**gaussians.groups())
     gaussians.rearrange(torch.arange(4))
     assert watched.names() == PARAMETERS[:-1]

@@ -16,7 +16,8 @@ from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.start import prepare_scene, start_run
 from fieldwatch.recon.pipelines.splats.stored import open_run, stored_config
-from fieldwatch.record import NotARun, preset_of_run
+from fieldwatch.record import NotARun
+from fieldwatch.record.config import preset_of_run
 
 PRESET = SplatsConfig(views=6, held_out=3, growth_options=DensificationOptions(growth="mcmc"))
 CONFIG = replace(

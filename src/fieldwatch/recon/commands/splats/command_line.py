@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from fieldwatch.pipeline import CommandLine
-from fieldwatch.recon.commands.splats.sugar import in_our_words
 
 
 def read(words: Sequence[str]) -> CommandLine:

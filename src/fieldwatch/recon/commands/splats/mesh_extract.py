@@ -27,7 +27,6 @@ from fieldwatch.cli.kit import (
     renamed,
 )
 from fieldwatch.files import output_path, write_file
-from fieldwatch.recon.commands.mesh.pictures import still_and_film
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
 from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
 

@@ -23,7 +23,7 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Device, plain
+from fieldwatch.pipeline import Device, plain_values
 from fieldwatch.recon.data import read_picture, write_video
 from fieldwatch.recon.pipelines.video import (
     Found,
@@ -221,5 +221,5 @@ def search_json(result: Found) -> dict[str, Any]:
     return {
         "hits": [asdict(hit) for hit in result.hits],
         "by_target": None if result.by_target is None else [asdict(hit) for hit in result.by_target],
-        "agreement": None if agreement is None else plain(asdict(agreement)),
+        "agreement": None if agreement is None else plain_values(asdict(agreement)),
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch import InputError
-from fieldwatch.pipeline import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
+from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
@@ -241,7 +241,7 @@ class RateOptions:
             self,
             (*POSITIVE, ("lr", "lr_table", "lr_poses", "lr_poses_late")),
             (*NOT_NEGATIVE, ("warm_up", "poses_late_from", "clip", "clip_poses")),
-            (*A_SHARE, ("last_share",)),
+            (*FRACTION, ("last_share",)),
         )
 
 
@@ -295,7 +295,7 @@ class RecoveryOptions:
             (*AT_LEAST_ONE, ("collapse_patience", "good_every")),
             (*NOT_NEGATIVE, ("rebuilds", "rollbacks")),
             ("a share below 1", lambda value: 0 <= value < 1, ("collapse_share",)),
-            (*A_SHARE, ("saturated_share",)),
+            (*FRACTION, ("saturated_share",)),
         )
 
 

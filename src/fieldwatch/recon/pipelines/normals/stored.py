@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, load_part
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.recon.pipelines.normals.scene import Scene
@@ -41,7 +41,7 @@ def stored_config(folder: Path) -> NormalsConfig:
     return config_of_run(folder, "normals", NormalsConfig)
 
 
-def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -77,5 +77,5 @@ def model_from(items: Mapping[str, Any], config: NormalsConfig, scene: Scene) ->
         StoredStateError: they are not those of a normals run with this config.
     """
     model = first_model(config, scene)
-    load_part(model, items, "model")
+    load_item(model, items, "model")
     return model

@@ -6,9 +6,9 @@ from typing import Literal
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import (
-    A_SHARE,
     AT_LEAST_ONE,
     FINITE_WEIGHT,
+    FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     Device,
@@ -70,7 +70,7 @@ class DensificationOptions:
             self,
             (*AT_LEAST_ONE, ("growth_cap", "growth_from", "growth_until", "growth_every")),
             (*POSITIVE, ("growth_pull",)),
-            (*A_SHARE, ("least_opacity", "split_size")),
+            (*FRACTION, ("least_opacity", "split_size")),
             (*NOT_NEGATIVE, ("reset_every", "fill_points")),
             (*FINITE_WEIGHT, ("largest_size",)),
         )
@@ -137,7 +137,7 @@ class SurfaceOptions:
             (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from")),
             (*AT_LEAST_ONE, ("samples", "density_every", "neighbours", "neighbours_every")),
             (*FINITE_WEIGHT, (*weights, *options, "prune_hidden")),
-            (*A_SHARE, ("prune_below",)),
+            (*FRACTION, ("prune_below",)),
         )
         if not self.surface_from < self.prune_at:
             raise InputError(
@@ -285,7 +285,7 @@ class SplatsConfig:
             ("3 or more", lambda value: value >= 3, ("views",)),
             (*NOT_NEGATIVE, (*naturals, "seed", "turntable")),
             (*POSITIVE, ("memory_gb", "schedule_scale")),
-            (*A_SHARE, ("dssim",)),
+            (*FRACTION, ("dssim",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),
         )
         _refuse_without_data(self)

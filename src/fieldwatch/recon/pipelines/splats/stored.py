@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fieldwatch import Checkpoints, Retention
-from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, load_part, part_of
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item, stored_item
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import PARAMETERS, Gaussians, Rows
@@ -46,7 +46,7 @@ def stored_config(folder: Path) -> SplatsConfig:
     return config_of_run(folder, "splats", SplatsConfig)
 
 
-def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -79,18 +79,18 @@ def model_from(items: Mapping[str, Any], scene: Scene, *, antialiased: bool = Fa
     Raises:
         StoredStateError: they are not those of a splats run.
     """
-    stored = part_of(items, "gaussians")
-    gaussians = Gaussians(Rows(**{name: part_of(stored, name) for name in PARAMETERS})).to(scene.device)
+    stored = stored_item(items, "gaussians")
+    gaussians = Gaussians(Rows(**{name: stored_item(stored, name) for name in PARAMETERS})).to(scene.device)
     mip = None
     exposures = None
     if "mip" in items:
         mip = MipFilter(scene.training_views, gaussians.means)
-        load_part(mip, items, "mip")
+        load_item(mip, items, "mip")
     if "exposures" in items:
         exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
-        load_part(exposures, items, "exposures")
+        load_item(exposures, items, "exposures")
         exposures.to(scene.device)
-    log_beta = nn.Parameter(part_of(items["beta"], "log_beta").to(scene.device)) if "beta" in items else None
+    log_beta = nn.Parameter(stored_item(items["beta"], "log_beta").to(scene.device)) if "beta" in items else None
     return SplatModel(
         gaussians, scene.background, mip=mip, exposures=exposures, antialiased=antialiased, log_beta=log_beta
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fieldwatch import Checkpoints, InputError, Retention
-from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, load_part, read_manifest
+from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item, read_manifest
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.models import VideoModel, build_model
@@ -43,7 +43,7 @@ def stored_config(folder: Path) -> VideoConfig:
     return config_of_run(folder, "video", VideoConfig)
 
 
-def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -67,7 +67,7 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     _refuse_other_teacher(folder, scene.teacher)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     try:
-        load_part(model, items, "model")
+        load_item(model, items, "model")
     except StoredStateError as error:
         raise StoredStateError(
             f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other ({error})"

@@ -16,7 +16,8 @@ from fieldwatch.recon.pipelines.splats import (
     refine_mesh,
     stored_refine_config,
 )
-from fieldwatch.record import NotARun, preset_of_run
+from fieldwatch.record import NotARun
+from fieldwatch.record.config import preset_of_run
 
 
 def test_it_draws_what_was_evaluated_even_when_run_and_mesh_are_gone(config, tmp_path):

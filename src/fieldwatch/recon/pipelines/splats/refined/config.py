@@ -6,9 +6,9 @@ from typing import Literal, Self
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import (
-    A_SHARE,
     AT_LEAST_ONE,
     FINITE_WEIGHT,
+    FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     Device,
@@ -111,7 +111,7 @@ class RefineOptions:
             (*AT_LEAST_ONE, ("iterations", "keep_last", "stats_every")),
             (*NOT_NEGATIVE, naturals),
             (*FINITE_WEIGHT, ("normal_consistency_weight",)),
-            (*A_SHARE, ("dssim",)),
+            (*FRACTION, ("dssim",)),
             (*POSITIVE, ("thickness",)),
             ("a share above 0 and below 1", lambda value: 0 < value < 1, ("opacity",)),
             ("0, 1, 2 or 3", lambda value: value in (0, 1, 2, 3), ("degree",)),

@@ -12,7 +12,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from fieldwatch import InputError, Ranks
-from fieldwatch.pipeline import Which, choose_device
+from fieldwatch.pipeline import CheckpointSelector, choose_device
 from fieldwatch.recon.geometry import colours_to_constant, harmonics_count
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
@@ -211,7 +211,7 @@ def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.devic
     )
 
 
-def _which(checkpoint: str) -> Which:
+def _which(checkpoint: str) -> CheckpointSelector:
     if checkpoint == "last" or checkpoint == "best":  # noqa: PLR1714  the type checker narrows this one
         return checkpoint
     return int(checkpoint)

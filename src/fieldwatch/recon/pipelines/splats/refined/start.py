@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fieldwatch import TOOLKIT, ConfigMismatch, Declared, Outputs, Retention, Run, Saving
-from fieldwatch.pipeline import RunChoices, holds_run, plain, read_manifest, run_options
+from fieldwatch.pipeline import RunChoices, holds_run, plain_values, read_manifest, run_options
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_LAYOUT, REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
@@ -48,7 +48,7 @@ def about_refinement(config: RefineConfig, refinement: Refinement) -> Mapping[st
     return {
         "pipeline": REFINED_PIPELINE,
         "scene": config.name,
-        "coarse": plain(refinement.coarse),
+        "coarse": plain_values(refinement.coarse),
         "mesh": {
             "digest": refinement.mesh_digest,
             "triangles": len(refinement.mesh.faces),

@@ -7,14 +7,14 @@ from typing import Any
 
 from fieldwatch import Checkpoints, Retention
 from fieldwatch.pipeline import (
+    CheckpointSelector,
     Device,
     StoredStateError,
-    Which,
     config_from_plain,
     config_of_run,
-    load_part,
-    part_of,
+    load_item,
     read_manifest,
+    stored_item,
 )
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
@@ -50,7 +50,7 @@ def stored_refine_config(folder: Path) -> RefineConfig:
     return config_of_run(folder, REFINED_PIPELINE, RefineConfig)
 
 
-def open_drawn_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> StoredRun:
+def open_drawn_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
     """Open a run of splats, or a refinement of one, at one of its checkpoints; nothing in the folder changes.
 
     Raises:
@@ -60,7 +60,9 @@ def open_drawn_run(folder: Path, checkpoint: Which = "last", *, device: Device |
     return (open_refined_run if refined else open_run)(folder, checkpoint, device=device)
 
 
-def open_refined_run(folder: Path, checkpoint: Which = "last", *, device: Device | None = None) -> RefinedRun:
+def open_refined_run(
+    folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None
+) -> RefinedRun:
     """Open a refinement at one of its checkpoints; the coarse run and the mesh it began with are not needed.
 
     Args:
@@ -101,11 +103,11 @@ def open_refined_run(folder: Path, checkpoint: Which = "last", *, device: Device
 def _model(
     items: Mapping[str, Any], scene: Scene, config: RefineConfig, *, antialiased: bool, thickness: float
 ) -> SplatModel[BoundGaussians]:
-    stored = part_of(items, "gaussians")
-    rows = BoundRows(**{name: part_of(stored, name) for name in BoundRows._fields})
+    stored = stored_item(items, "gaussians")
+    rows = BoundRows(**{name: stored_item(stored, name) for name in BoundRows._fields})
     gaussians = BoundGaussians(
-        part_of(stored, "vertices"),
-        part_of(stored, "faces"),
+        stored_item(stored, "vertices"),
+        stored_item(stored, "faces"),
         rows,
         per_triangle=config.gaussians_per_triangle,
         thickness=thickness,
@@ -113,7 +115,7 @@ def _model(
     exposures = None
     if "exposures" in items:
         exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
-        load_part(exposures, items, "exposures")
+        load_item(exposures, items, "exposures")
         exposures.to(scene.device)
     return SplatModel(gaussians, scene.background, exposures=exposures, antialiased=antialiased)
 

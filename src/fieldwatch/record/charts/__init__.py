@@ -1,0 +1,13 @@
+"""Which charts a dashboard shows, on which tabs."""
+
+from fieldwatch.record.charts.layout import Chart, Layout, Margin, Tab, default_layout
+from fieldwatch.record.charts.memory_tab import MEMORY_TAB
+
+__all__ = [
+    "MEMORY_TAB",
+    "Chart",
+    "Layout",
+    "Margin",
+    "Tab",
+    "default_layout",
+]

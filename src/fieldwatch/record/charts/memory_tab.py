@@ -1,0 +1,16 @@
+"""The chart tab that every run with memory tags can show."""
+
+from fieldwatch.record.charts.layout import Chart, Tab
+
+MEMORY_TAB = Tab(
+    title="Memory",
+    charts=(
+        Chart(title="Allocated, peak, capacity (MiB)", tags=("^Memory/(allocated|peak|reserved|capacity)_MB$",)),
+        Chart(title="By owner (MiB)", tags=("^(TensorProfiling|Memory)/Tensor_Category/.*_MB$",)),
+        Chart(title="By component (MiB)", tags=("^(TensorProfiling|Memory)/Component/.*_MB$",)),
+        Chart(title="Peak by span (MiB)", tags=("^(TensorProfiling|Memory)/Peak/.*_MB$",)),
+        Chart(title="Idle memory (MiB)", tags=("^(TensorProfiling|Memory)/Fragmentation/.*_MB$",)),
+    ),
+    closed=True,
+)
+"""What is allocated at every step, and whose it is at the profiled ones."""

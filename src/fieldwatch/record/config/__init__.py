@@ -1,0 +1,31 @@
+"""Configs: the bounds of their settings, their plain JSON values, and the way back to dataclasses."""
+
+from fieldwatch.record.config.bounds import (
+    AT_LEAST_ONE,
+    FINITE_WEIGHT,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Bounds,
+    refuse_out_of_bounds,
+)
+from fieldwatch.record.config.stored import config_from_plain, config_of_run, preset_of_run
+from fieldwatch.record.config.values import ConfigMismatch, config_differences, flattened, plain_values, refuse_mismatch
+
+__all__ = [
+    "AT_LEAST_ONE",
+    "FINITE_WEIGHT",
+    "FRACTION",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "Bounds",
+    "ConfigMismatch",
+    "config_differences",
+    "config_from_plain",
+    "config_of_run",
+    "flattened",
+    "plain_values",
+    "preset_of_run",
+    "refuse_mismatch",
+    "refuse_out_of_bounds",
+]
