@@ -58,7 +58,7 @@ class Gate:
 
 def test_what_is_stored_is_of_the_step_it_was_taken_at_though_training_went_on(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
-    monkeypatch.setattr(module, "SMALL", 0)  # no planned step waits
+    monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)  # no planned step waits
     seen = []
 
     def each(run, step):
@@ -76,7 +76,7 @@ def test_what_is_stored_is_of_the_step_it_was_taken_at_though_training_went_on(t
 
 def test_one_save_is_in_flight_a_periodic_one_is_put_off_and_a_wanted_one_waits(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)
 
     def each(run, step):
         if step.index == 11:  # 5 is under way, 10 was put off
@@ -91,7 +91,7 @@ def test_one_save_is_in_flight_a_periodic_one_is_put_off_and_a_wanted_one_waits(
 
 def test_a_put_off_save_comes_as_soon_as_it_can(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)
 
     def each(run, step):
         if step.index == 6:
