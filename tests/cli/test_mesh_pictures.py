@@ -21,7 +21,7 @@ def mesh():
 def test_both_files_show_the_mesh_from_around(mesh, tmp_path):
     calls = []
     stem = tmp_path / "new" / "a.b"
-    files = write_still_and_film(mesh, stem, size=48, seconds=0.25, up=UP, drawn=lambda: calls.append(1))
+    files = write_still_and_film(mesh, stem, size=48, seconds=0.25, up=UP, on_frame=lambda: calls.append(1))
     assert files == {"still": tmp_path / "new/a.b_still.png", "turntable": tmp_path / "new/a.b_turntable.mp4"}
     assert sorted(path.name for path in stem.parent.iterdir()) == ["a.b_still.png", "a.b_turntable.mp4"]
     assert np.array_equal(np.asarray(Image.open(files["still"])), mesh_still(mesh, size=48, up=UP))
@@ -29,9 +29,9 @@ def test_both_files_show_the_mesh_from_around(mesh, tmp_path):
         frames = [frame.to_ndarray(format="rgb24").astype(int) for frame in film.decode(video=0)]
     cameras = turntable_cameras(mesh, 6, 48, up=UP)
     assert len(frames) == len(cameras) == len(calls) - 1 == frames_in(0.25) == 6
-    drawn = [render_mesh(mesh, camera).astype(int) for camera in cameras]
-    assert all(np.abs(frame - wanted).mean() < 8 for frame, wanted in zip(frames, drawn, strict=True))
-    assert np.abs(drawn[0] - drawn[3]).mean() > 8
+    rendered = [render_mesh(mesh, camera).astype(int) for camera in cameras]
+    assert all(np.abs(frame - wanted).mean() < 8 for frame, wanted in zip(frames, rendered, strict=True))
+    assert np.abs(rendered[0] - rendered[3]).mean() > 8
 
 
 def test_a_mesh_without_faces_leaves_no_files(tmp_path):

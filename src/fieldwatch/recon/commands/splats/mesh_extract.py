@@ -27,6 +27,7 @@ from fieldwatch.cli.kit import (
     renamed,
 )
 from fieldwatch.files import output_path, write_file
+from fieldwatch.recon.commands.mesh.pictures import write_still_and_film
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
 from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
 
