@@ -17,10 +17,10 @@ from fieldwatch.recon.pipelines.splats.config import GrowthOptions, Regularizati
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.recon.pipelines.splats.objective import RenderedView, Span, geometry_at, step_psnr
+from fieldwatch.recon.pipelines.splats.population import Instruments
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
 from fieldwatch.recon.pipelines.splats.start import start_run
-from fieldwatch.recon.pipelines.splats.statistics import Instruments
 from fieldwatch.recon.render import DensificationStatistics, RenderOutput
 
 VIEWS = 12

@@ -13,7 +13,13 @@ import torch
 from fieldwatch import Outputs, Profile, Run, Shuffled, Terms
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import SPLATS_RULES, Gaussians, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, reset_opacity, yardsticks
+from fieldwatch.recon.pipelines.splats.densification import (
+    DensityControl,
+    GrowthSchedule,
+    grow,
+    reset_opacity,
+    yardsticks,
+)
 from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, similarity, splat
 
 

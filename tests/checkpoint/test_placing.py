@@ -8,7 +8,7 @@ from torch import nn
 
 from fieldwatch.checkpoint import Checkpoints
 from fieldwatch.checkpoint.items import put_back
-from fieldwatch.recon.pipelines.splats.last_seen import LastSeen
+from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.recon.render import DensificationStatistics
 

@@ -8,7 +8,13 @@ import torch
 from fieldwatch import Outputs, Run, Saving, Shuffled, Terms
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import DensityControl, GrowthSchedule, grow, prune_opacity, reset_opacity
+from fieldwatch.recon.pipelines.splats.densification import (
+    DensityControl,
+    GrowthSchedule,
+    grow,
+    prune_opacity,
+    reset_opacity,
+)
 from fieldwatch.recon.render import DensificationStatistics, View, similarity, splat
 
 STEPS, PRUNE = 90, 70

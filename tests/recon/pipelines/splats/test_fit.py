@@ -9,7 +9,7 @@ import torch
 
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import (
+from fieldwatch.recon.pipelines.splats.densification import (
     DensityControl,
     GrowthSchedule,
     Sampling,

@@ -8,8 +8,8 @@ import torch
 
 from fieldwatch.recon.data import PhotoSet, Picture
 from fieldwatch.recon.geometry import Camera, look_at
-from fieldwatch.recon.pipelines.splats.beginning import places_inside
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
+from fieldwatch.recon.pipelines.splats.initialization import places_inside
 
 SIZE, RADIUS = 64, 0.5
 

@@ -12,7 +12,7 @@ import torch
 from fieldwatch import Terms
 from fieldwatch.recon.pipelines.splats import Scene, SplatModel, SplatsConfig, SurfaceOptions, prepare_scene
 from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
-from fieldwatch.recon.pipelines.splats.beginning import first_model
+from fieldwatch.recon.pipelines.splats.initialization import first_model
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.recon.pipelines.splats.objective import RenderedView, density_acts, geometry_at
 

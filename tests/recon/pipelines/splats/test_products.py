@@ -11,7 +11,7 @@ from fieldwatch.recon.data import open_splat_folder, read_clip, read_gaussian_pl
 from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.products import write_products, write_stage0
 from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer

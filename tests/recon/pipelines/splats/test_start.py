@@ -9,7 +9,7 @@ import torch
 from fieldwatch import ConfigMismatch
 from fieldwatch.recon.data import SplatFolderError, write_splat_folder
 from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
-from fieldwatch.recon.pipelines.splats.beginning import first_model
+from fieldwatch.recon.pipelines.splats.initialization import first_model
 from fieldwatch.recon.pipelines.splats.start import start_run
 
 CONFIG = SplatsConfig(views=6, held_out=3, antialiased=True)

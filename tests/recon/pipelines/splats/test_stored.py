@@ -12,7 +12,7 @@ from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.start import prepare_scene, start_run
 from fieldwatch.recon.pipelines.splats.stored import open_run, stored_config

@@ -19,7 +19,7 @@ from fieldwatch.recon.pipelines.splats import (
     train_splats,
 )
 from fieldwatch.recon.pipelines.splats import algorithm as loop
-from fieldwatch.recon.pipelines.splats.beginning import first_model
+from fieldwatch.recon.pipelines.splats.initialization import first_model
 from fieldwatch.recon.pipelines.splats.scene import Batch
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 from fieldwatch.recon.render import DensificationStatistics

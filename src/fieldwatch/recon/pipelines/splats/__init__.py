@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
     from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
     from fieldwatch.recon.pipelines.splats.evaluation import Evaluation, evaluate
+    from fieldwatch.recon.pipelines.splats.evaluation_record import worst_views, write_table
     from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, NotFiniteError, Rows
     from fieldwatch.recon.pipelines.splats.meshing import Extraction, ExtractOptions, extract_mesh
     from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     )
     from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
     from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
-    from fieldwatch.recon.pipelines.splats.show import worst_views, write_table
     from fieldwatch.recon.pipelines.splats.start import prepare_scene
     from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run, stored_config
     from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
@@ -143,7 +143,7 @@ __getattr__ = lazy_names(
         ),
         "rules": ("SPLATS_RULES",),
         "scene": ("Scene", "PhotoView"),
-        "show": ("worst_views", "write_table"),
+        "evaluation_record": ("worst_views", "write_table"),
         "start": ("prepare_scene",),
         "stored": ("StoredRun", "open_run", "stored_config"),
         "tags": ("SPLATS_METRICS",),

@@ -12,12 +12,12 @@ from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import Lpips, find_lpips, flatness_error, opacity_entropy
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
-from fieldwatch.recon.pipelines.splats.beginning import first_model
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
-from fieldwatch.recon.pipelines.splats.densification import Densification
+from fieldwatch.recon.pipelines.splats.densification import Sampling, mean_opacity, mean_scale
+from fieldwatch.recon.pipelines.splats.densifier import Densification
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation, evaluate
-from fieldwatch.recon.pipelines.splats.growth import Sampling, mean_opacity, mean_scale
-from fieldwatch.recon.pipelines.splats.learning import Learning
+from fieldwatch.recon.pipelines.splats.evaluation_record import show_evaluation
+from fieldwatch.recon.pipelines.splats.initialization import first_model
 from fieldwatch.recon.pipelines.splats.meshing import mesh_metrics
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
@@ -31,11 +31,11 @@ from fieldwatch.recon.pipelines.splats.objective import (
     geometry_at,
     step_psnr,
 )
+from fieldwatch.recon.pipelines.splats.optimizers import Learning
+from fieldwatch.recon.pipelines.splats.population import Instruments
 from fieldwatch.recon.pipelines.splats.products import write_products, write_stage0
 from fieldwatch.recon.pipelines.splats.scene import Scene
-from fieldwatch.recon.pipelines.splats.show import show_evaluation
 from fieldwatch.recon.pipelines.splats.start import as_it_began, start_run
-from fieldwatch.recon.pipelines.splats.statistics import Instruments
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput, without_maps
 
 STAGE0 = "3dgs"

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import colours_to_constant, harmonics_count, normalized_quaternions
-from fieldwatch.recon.pipelines.splats.moments import repoint
+from fieldwatch.recon.pipelines.splats.optimizer_state import repoint
 from fieldwatch.recon.pipelines.splats.spacing import Spacing, point_spacing
 from fieldwatch.recon.render import VisibleAdam
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fieldwatch.recon.pipelines.splats.bands import splat_in_bands
-from fieldwatch.recon.pipelines.splats.drawable import Drawable
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
+from fieldwatch.recon.pipelines.splats.renderable import Drawable
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, widened
 
 Held = TypeVar("Held", bound=Drawable)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import Shuffled
 from fieldwatch.recon.data import GaussianCloud, PhotoSet, PhotoStream
 from fieldwatch.recon.data import Photo as StoredPhoto
-from fieldwatch.recon.pipelines.splats.growth import yardsticks
+from fieldwatch.recon.pipelines.splats.densification import yardsticks
 from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import View
 

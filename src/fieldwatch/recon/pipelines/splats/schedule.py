@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fieldwatch import InputError, Phase, Window
 from fieldwatch.recon.pipelines.splats.config import Regularization, SplatsConfig, prune_below
-from fieldwatch.recon.pipelines.splats.growth import GrowthSchedule
+from fieldwatch.recon.pipelines.splats.densification import GrowthSchedule
 
 COARSE_START = 7000
 """Iteration at which SuGaR's coarse stage takes over from 3DGS."""

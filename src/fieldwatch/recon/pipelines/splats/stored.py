@@ -12,7 +12,7 @@ from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, 
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import NAMES, Gaussians, Rows
-from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import left_out_by, prepare_scene

@@ -11,7 +11,7 @@ from fieldwatch import Checkpoints, ConfigMismatch, read_history
 from fieldwatch.recon.mesh import read_mesh, write_mesh
 from fieldwatch.recon.pipelines.splats import prepare_refinement, refine_mesh
 from fieldwatch.recon.pipelines.splats.refined import algorithm
-from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_METRICS
+from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.record import TOOLKIT, read_events, read_manifest
 

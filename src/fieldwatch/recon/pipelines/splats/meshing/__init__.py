@@ -1,7 +1,7 @@
 """From trained Gaussians to a mesh (SuGaR, section 4.2)."""
 
 from fieldwatch.recon.pipelines.splats.meshing.extract import Extraction, extract_mesh
-from fieldwatch.recon.pipelines.splats.meshing.judged import mesh_metrics
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
+from fieldwatch.recon.pipelines.splats.meshing.quick_mesh import mesh_metrics
 
 __all__ = ["ExtractOptions", "Extraction", "extract_mesh", "mesh_metrics"]

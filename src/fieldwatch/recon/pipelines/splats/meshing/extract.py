@@ -26,7 +26,7 @@ from fieldwatch.recon.pipelines.splats.meshing.boxes import Box, background_box,
 from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
 from fieldwatch.recon.pipelines.splats.meshing.density import density_surface
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
-from fieldwatch.recon.pipelines.splats.meshing.parts import Part, Progress, poisson_part, refuse_empty
+from fieldwatch.recon.pipelines.splats.meshing.regions import Part, Progress, poisson_part, refuse_empty
 from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, Seen, surface_points
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene

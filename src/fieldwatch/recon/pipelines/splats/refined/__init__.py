@@ -1,15 +1,15 @@
 """Refinement: Gaussians bound to the triangles of a mesh, trained with its vertices (SuGaR, section 4.3)."""
 
 from fieldwatch.recon.pipelines.splats.refined.algorithm import refine_mesh
-from fieldwatch.recon.pipelines.splats.refined.beginning import Refinement, prepare_refinement
 from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, Look, face_normals
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig, RefineOptions, RefineRates
+from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.refined.objective import inner_pairs, normal_consistency
 from fieldwatch.recon.pipelines.splats.refined.pattern import PATTERNS, Pattern
+from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement, prepare_refinement
 from fieldwatch.recon.pipelines.splats.refined.presets import REFINE_PRESETS
 from fieldwatch.recon.pipelines.splats.refined.products import refined_triangles, write_refined_file
 from fieldwatch.recon.pipelines.splats.refined.start import REFINED_PIPELINE
-from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.refined.stored import (
     RefinedRun,
     open_drawn_run,

@@ -15,14 +15,14 @@ from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, RENAMED_ITEMS,
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.objective import photo_similarity, step_psnr
-from fieldwatch.recon.pipelines.splats.refined.beginning import Refinement
+from fieldwatch.recon.pipelines.splats.population import Instruments
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
-from fieldwatch.recon.pipelines.splats.refined.learning import RefineLearning
+from fieldwatch.recon.pipelines.splats.refined.displacement import MeshWatch
 from fieldwatch.recon.pipelines.splats.refined.objective import inner_pairs, normal_consistency
+from fieldwatch.recon.pipelines.splats.refined.optimizers import RefineLearning
+from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.recon.pipelines.splats.refined.start import start_refinement
-from fieldwatch.recon.pipelines.splats.refined.statistics import MeshWatch
-from fieldwatch.recon.pipelines.splats.statistics import Instruments
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput, without_maps
 
 

@@ -6,9 +6,9 @@ from typing import Any, Unpack
 
 from fieldwatch import TOOLKIT, ConfigMismatch, Declared, Outputs, Retention, Run, Saving
 from fieldwatch.pipeline import RunChoices, holds_run, plain, read_manifest, run_options
-from fieldwatch.recon.pipelines.splats.refined.beginning import Refinement
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
-from fieldwatch.recon.pipelines.splats.refined.statistics import REFINED_LAYOUT, REFINED_METRICS
+from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_LAYOUT, REFINED_METRICS
+from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 
 REFINED_PIPELINE = "refined"

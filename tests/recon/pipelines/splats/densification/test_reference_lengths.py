@@ -4,7 +4,7 @@ import torch
 
 from fieldwatch.recon.geometry import look_at, rigid
 from fieldwatch.recon.pipelines.splats import Gaussians
-from fieldwatch.recon.pipelines.splats.growth import DensityControl, grow, yardsticks
+from fieldwatch.recon.pipelines.splats.densification import DensityControl, grow, yardsticks
 from fieldwatch.recon.render import DensificationStatistics, View
 
 
@@ -34,7 +34,7 @@ def test_around_an_object_it_is_what_it_was():
 def test_nothing_depends_on_how_many_are_measured_at_once(monkeypatch):
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)) * 20
     whole = yardsticks(points, CLOSE_TOGETHER, 0.1)
-    monkeypatch.setattr("fieldwatch.recon.pipelines.splats.growth.sizes._AT_ONCE", 20)
+    monkeypatch.setattr("fieldwatch.recon.pipelines.splats.densification.reference_lengths._AT_ONCE", 20)
     torch.testing.assert_close(yardsticks(points, CLOSE_TOGETHER, 0.1), whole)
     assert len(yardsticks(points[:0], CLOSE_TOGETHER, 0.1)) == 0
 

@@ -8,9 +8,9 @@ from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
+from fieldwatch.recon.pipelines.splats.population import Instruments
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
-from fieldwatch.recon.pipelines.splats.statistics import Instruments
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, Catalogue, read_history
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import Gaussians, Rows
-from fieldwatch.recon.pipelines.splats.last_seen import LastSeen
-from fieldwatch.recon.pipelines.splats.statistics import population, splat_statistics
+from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
+from fieldwatch.recon.pipelines.splats.population import population, splat_statistics
 from fieldwatch.recon.pipelines.splats.tags import REST_EVERY, SPLATS_METRICS
 
 EXTENT = 2.0

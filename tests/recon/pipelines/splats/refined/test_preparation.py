@@ -10,7 +10,12 @@ import torch
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.recon.mesh import MeshError, Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats import RefineOptions, open_run, prepare_refinement
-from fieldwatch.recon.pipelines.splats.refined.beginning import first_colours, nearest_colours, needed_bytes, seen_faces
+from fieldwatch.recon.pipelines.splats.refined.preparation import (
+    first_colours,
+    nearest_colours,
+    needed_bytes,
+    seen_faces,
+)
 from fieldwatch.record import NotARun
 
 HEADER = "ply\nformat ascii 1.0\nelement vertex {}\nproperty float x\nproperty float y\nproperty float z\n"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import GrowthOptions, Scene, SplatsConfig, SurfaceOptions, prepare_scene
-from fieldwatch.recon.pipelines.splats.beginning import first_model, looked_at
+from fieldwatch.recon.pipelines.splats.initialization import first_model, looked_at
 
 CONFIG = SplatsConfig(views=6, held_out=3)
 

@@ -7,7 +7,7 @@ import torch
 
 from fieldwatch.recon.geometry import quaternion_to_matrix
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import (
+from fieldwatch.recon.pipelines.splats.densification import (
     Sampling,
     add_sgld_noise,
     draw,

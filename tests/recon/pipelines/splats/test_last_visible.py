@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwatch.recon.pipelines.splats.last_seen import LastSeen
+from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
 
 ALL = torch.arange(4)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.recon.pipelines.splats.growth import GrowthRecord, GrowthSchedule
+from fieldwatch.recon.pipelines.splats.densification import GrowthRecord, GrowthSchedule
 
 
 def test_the_schedule_of_3dgs():

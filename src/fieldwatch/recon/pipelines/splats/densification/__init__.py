@@ -1,7 +1,7 @@
 """How Gaussians come and go: adaptive density control, MCMC sampling, pruning, and resets of opacity."""
 
-from fieldwatch.recon.pipelines.splats.growth.adaptive import DensityControl, clone, grow, restart, split
-from fieldwatch.recon.pipelines.splats.growth.mcmc import (
+from fieldwatch.recon.pipelines.splats.densification.adaptive import DensityControl, clone, grow, restart, split
+from fieldwatch.recon.pipelines.splats.densification.mcmc import (
     Sampling,
     add_sgld_noise,
     draw,
@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.splats.growth.mcmc import (
     relocate,
     resample,
 )
-from fieldwatch.recon.pipelines.splats.growth.pruning import (
+from fieldwatch.recon.pipelines.splats.densification.pruning import (
     oversized,
     prune,
     prune_opacity,
@@ -18,10 +18,10 @@ from fieldwatch.recon.pipelines.splats.growth.pruning import (
     reset_opacity,
     transparent,
 )
-from fieldwatch.recon.pipelines.splats.growth.record import GrowthRecord
-from fieldwatch.recon.pipelines.splats.growth.relocation import shared_opacity, shared_scale
-from fieldwatch.recon.pipelines.splats.growth.schedule import GrowthSchedule
-from fieldwatch.recon.pipelines.splats.growth.sizes import yardsticks
+from fieldwatch.recon.pipelines.splats.densification.record import GrowthRecord
+from fieldwatch.recon.pipelines.splats.densification.reference_lengths import yardsticks
+from fieldwatch.recon.pipelines.splats.densification.relocation import shared_opacity, shared_scale
+from fieldwatch.recon.pipelines.splats.densification.schedule import GrowthSchedule
 
 __all__ = [
     "DensityControl",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.splats.mip import VARIANCE, SharpestDetail, sampling_widths
+from fieldwatch.recon.pipelines.splats.mip_filter import VARIANCE, SharpestDetail, sampling_widths
 from fieldwatch.recon.render import View
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import oversized, prune, prune_opacity, renumbered, reset_opacity
+from fieldwatch.recon.pipelines.splats.densification import oversized, prune, prune_opacity, renumbered, reset_opacity
 from fieldwatch.recon.render import DensificationStatistics
 
 

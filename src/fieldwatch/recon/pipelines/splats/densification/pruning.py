@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, refuse_not_finite
-from fieldwatch.recon.pipelines.splats.moments import forget
+from fieldwatch.recon.pipelines.splats.optimizer_state import forget
 from fieldwatch.recon.render import DensificationStatistics
 
 

@@ -7,8 +7,8 @@ import torch
 
 from fieldwatch import Terms
 from fieldwatch.recon.pipelines.splats import RateOptions, Scene, SplatsConfig, SurfaceOptions, prepare_scene
-from fieldwatch.recon.pipelines.splats.beginning import first_model
-from fieldwatch.recon.pipelines.splats.learning import Learning, rates_of
+from fieldwatch.recon.pipelines.splats.initialization import first_model
+from fieldwatch.recon.pipelines.splats.optimizers import Learning, rates_of
 from fieldwatch.recon.render import VisibleAdam
 
 CONFIG = SplatsConfig(

@@ -8,12 +8,12 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import near_cameras
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
+from fieldwatch.recon.pipelines.splats.densification import prune_opacity
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.pipelines.splats.growth import prune_opacity
 from fieldwatch.recon.pipelines.splats.hull import VisualHull
-from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fieldwatch.recon.geometry import quaternion_to_matrix
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.growth import DensityControl, clone, grow, split
-from fieldwatch.recon.pipelines.splats.growth.adaptive import strongest
+from fieldwatch.recon.pipelines.splats.densification import DensityControl, clone, grow, split
+from fieldwatch.recon.pipelines.splats.densification.adaptive import strongest
 from fieldwatch.recon.render import DensificationStatistics
 
 CONTROL = DensityControl(pull=1.0, split_above=0.1, least_opacity=0.05, largest=1.0)

@@ -6,7 +6,7 @@ import pytest
 from fieldwatch.recon.mesh import MeshError, OrientedPoints
 from fieldwatch.recon.pipelines.splats import ExtractOptions
 from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
-from fieldwatch.recon.pipelines.splats.meshing.parts import Part, poisson_part, refuse_empty
+from fieldwatch.recon.pipelines.splats.meshing.regions import Part, poisson_part, refuse_empty
 
 
 def nowhere(places: np.ndarray) -> np.ndarray:

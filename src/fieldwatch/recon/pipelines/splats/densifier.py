@@ -8,7 +8,7 @@ from fieldwatch import MicroBatches, Run, Step
 from fieldwatch.recon.pipelines.splats.bands import band_count
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
 from fieldwatch.recon.pipelines.splats.contribution import largest_share, next_to_nothing
-from fieldwatch.recon.pipelines.splats.growth import (
+from fieldwatch.recon.pipelines.splats.densification import (
     DensityControl,
     Sampling,
     add_sgld_noise,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fieldwatch import InputError
 from fieldwatch.recon.geometry import quaternion_to_matrix
+from fieldwatch.recon.pipelines.splats.densification.pruning import oversized, transparent
+from fieldwatch.recon.pipelines.splats.densification.record import GrowthRecord
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, Rows, refuse_not_finite
-from fieldwatch.recon.pipelines.splats.growth.pruning import oversized, transparent
-from fieldwatch.recon.pipelines.splats.growth.record import GrowthRecord
 from fieldwatch.recon.render import DensificationStatistics
 
 CHILDREN = 2

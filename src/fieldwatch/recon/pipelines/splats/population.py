@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fieldwatch import Run, Step
-from fieldwatch.recon.pipelines.splats.drawable import Drawable
 from fieldwatch.recon.pipelines.splats.gaussians import Rows
 from fieldwatch.recon.pipelines.splats.guide import training_guide
-from fieldwatch.recon.pipelines.splats.last_seen import LastSeen
+from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
 from fieldwatch.recon.pipelines.splats.loop_clock import LoopClock
 from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.renderable import Drawable
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.tags import ACTIVE, GIANT, NEEDLE, REST_EVERY, TRANSPARENT
 

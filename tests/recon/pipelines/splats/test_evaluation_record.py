@@ -9,8 +9,8 @@ import torch
 
 from fieldwatch import Declared, Outputs, Run, Terms
 from fieldwatch.recon.pipelines.splats.evaluation import evaluate
+from fieldwatch.recon.pipelines.splats.evaluation_record import show_evaluation, worst_views, write_table
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.show import show_evaluation, worst_views, write_table
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, read_history
 

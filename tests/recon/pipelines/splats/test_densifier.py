@@ -9,9 +9,9 @@ import torch
 
 from fieldwatch import Outputs, Run
 from fieldwatch.recon.pipelines.splats import GrowthOptions, Scene, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.recon.pipelines.splats.beginning import first_model
 from fieldwatch.recon.pipelines.splats.contribution import largest_share
-from fieldwatch.recon.pipelines.splats.densification import Densification
+from fieldwatch.recon.pipelines.splats.densifier import Densification
+from fieldwatch.recon.pipelines.splats.initialization import first_model
 from fieldwatch.record import read_history
 
 SHORT = SplatsConfig(

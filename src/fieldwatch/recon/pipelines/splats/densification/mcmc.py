@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fieldwatch import InputError
 from fieldwatch.recon.geometry import quaternion_to_matrix
+from fieldwatch.recon.pipelines.splats.densification.pruning import transparent
+from fieldwatch.recon.pipelines.splats.densification.record import GrowthRecord
+from fieldwatch.recon.pipelines.splats.densification.relocation import MOST_COPIES, shared_opacity, shared_scale
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, refuse_not_finite
-from fieldwatch.recon.pipelines.splats.growth.pruning import transparent
-from fieldwatch.recon.pipelines.splats.growth.record import GrowthRecord
-from fieldwatch.recon.pipelines.splats.growth.relocation import MOST_COPIES, shared_opacity, shared_scale
-from fieldwatch.recon.pipelines.splats.moments import forget
+from fieldwatch.recon.pipelines.splats.optimizer_state import forget
 
 _MOST_OPAQUE = 1 - 1e-6  # above it the logit of a single is infinite
 
