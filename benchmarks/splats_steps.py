@@ -13,11 +13,11 @@ from fieldwatch import Terms
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
-from fieldwatch.recon.pipelines.splats.config import GrowthOptions, Regularization, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.config import DensificationOptions, Regularization, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
-from fieldwatch.recon.pipelines.splats.objective import RenderedView, Span, geometry_at, step_psnr
-from fieldwatch.recon.pipelines.splats.population import Instruments
+from fieldwatch.recon.pipelines.splats.objective import RenderedView, Span, geometry_outputs, step_psnr
+from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
 from fieldwatch.recon.pipelines.splats.start import start_run
@@ -63,7 +63,7 @@ class Shown:
     @property
     def drawn(self) -> RenderOutput:
         """The picture."""
-        return self.one.rendered
+        return self.one.output
 
     @property
     def view(self) -> PhotoView:
@@ -90,7 +90,7 @@ class Steps:
             test_iterations=(),
             checkpoint_interval=0,
             checkpoint_milestones=(),
-            growth_options=GrowthOptions(growth="none"),
+            growth_options=DensificationOptions(growth="none"),
             surface=SurfaceOptions(surface_from=0, prune_at=1, depth_normal_from=0, samples=SAMPLES),
             degree_every=0,
             device="cuda" if device == "cuda" else "cpu",
@@ -118,7 +118,7 @@ class Steps:
         with span("data"):
             view = scene.photo_view(scene.photos.train[self.taken % len(scene.photos.train)])
         with span("render"):
-            geometry = geometry_at(config, scene, number)
+            geometry = geometry_outputs(config, scene, number)
             drawn = self.model.render(view.camera, **geometry)
         with span("loss"):
             one = RenderedView.of(number, self.model, drawn, view)
@@ -142,7 +142,7 @@ class Steps:
 
 def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, None]:
     """Take steps within the pipeline's run; each `next` ends the step before and takes one."""
-    instruments = Instruments(steps.config, steps.scene, steps.model)
+    instruments = PopulationMonitor(steps.config, steps.scene, steps.model)
     with start_run(steps.config, steps.scene, folder) as run:
         run.track(groups=steps.model.groups(), data={"photos": steps.scene.photos})
         for step in run.steps(total):

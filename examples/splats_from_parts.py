@@ -14,11 +14,11 @@ from fieldwatch import Outputs, Profile, Run, Shuffled, Terms
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import SPLATS_RULES, Gaussians, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.densification import (
-    DensityControl,
-    GrowthSchedule,
-    grow,
+    DensificationSchedule,
+    DensificationThresholds,
+    densify,
+    reference_lengths,
     reset_opacity,
-    yardsticks,
 )
 from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, similarity, splat
 
@@ -42,8 +42,9 @@ def main() -> None:
     ]
     images = [photo.image.float() / 255 for photo in photos]
 
-    schedule = GrowthSchedule().scaled(steps / 30_000)
-    control, rates = DensityControl(cap=20_000), Rates(decay_steps=steps)
+    schedule = DensificationSchedule().scaled(steps / 30_000)
+    thresholds = DensificationThresholds(cap=20_000)
+    rates = Rates(decay_steps=steps)
     gaussians = Gaussians.from_points(photos.points, photos.colours, degree=3)
     optimizer = make_optimizer(gaussians, rates, photos.extent)
     statistics, order = DensificationStatistics(len(gaussians)), Shuffled(len(photos.train), 1, seed=0)
@@ -70,19 +71,22 @@ def main() -> None:
             with step.span("backward"):
                 terms.total.backward()
             step.observe(terms, sample=photos.names[number])
-            if schedule.collects(step.index):
+            if schedule.collects_statistics(step.index):
                 statistics.add(drawn, views[number])
             optimizer.visible = drawn.ids
             with step.span("optimizer"):
                 step.update(optimizer)
             step.record({"Model/size": len(gaussians), "Model/work": len(drawn.ids)})
 
-            if schedule.grows_after(step.index):
+            if schedule.densifies_after(step.index):
                 with step.span("densify"):
                     cap = None if run.growth_cap is None else int(run.growth_cap)
-                    lengths = yardsticks(gaussians.means.detach(), [views[i] for i in photos.train], photos.extent)
-                    grown = grow(gaussians, statistics, control, step=step.index, yardstick=lengths, cap=cap)
-                run.event("growth", **grown.facts(schedule.growth_until))
+                    cameras = [views[i] for i in photos.train]
+                    lengths = reference_lengths(gaussians.means.detach(), cameras, photos.extent)
+                    record = densify(
+                        gaussians, statistics, thresholds, step=step.index, reference_length=lengths, cap=cap
+                    )
+                run.event("growth", **record.facts(schedule.last_step))
             if schedule.resets_after(step.index):
                 run.event("reset", lowered=reset_opacity(gaussians))
 

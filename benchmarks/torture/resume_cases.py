@@ -155,7 +155,7 @@ def splats_case(folder: Path, *, streams: bool) -> Case:
         degree=1,
         stats_every=7,
         device="cpu",
-        growth_options=splats.GrowthOptions(growth_pull=4e-4, split_size=0.2),
+        growth_options=splats.DensificationOptions(growth_pull=4e-4, split_size=0.2),
         surface=splats.SurfaceOptions(beta="learnable", prune_below=0.05),
     )
     scene = splats.prepare_scene(config)

@@ -8,7 +8,7 @@ from torch import nn
 
 from fieldwatch.checkpoint import Checkpoints
 from fieldwatch.checkpoint.items import put_back
-from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
+from fieldwatch.recon.pipelines.splats.last_visible import LastVisible
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
 from fieldwatch.recon.render import DensificationStatistics
 
@@ -120,9 +120,9 @@ def test_a_search_that_was_under_way_begins_again_for_the_device_of_the_gaussian
 
 
 def test_the_steps_of_the_last_sight_come_back_to_the_device_of_the_gaussians():
-    trained = LastSeen(3)
+    trained = LastVisible(3)
     trained.add(torch.tensor([0, 2]), 4, 7)
-    resumed = LastSeen(3, META)
+    resumed = LastVisible(3, META)
     put_back({"seen": resumed}, {"seen": trained.state_dict()})
     assert resumed.state_dict()["steps"].device == META
     resumed.restart()

@@ -9,9 +9,9 @@ from fieldwatch import Outputs, Run, Saving, Shuffled, Terms
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.densification import (
-    DensityControl,
-    GrowthSchedule,
-    grow,
+    DensificationSchedule,
+    DensificationThresholds,
+    densify,
     prune_opacity,
     reset_opacity,
 )
@@ -31,7 +31,7 @@ def grown(tmp_path_factory):
         View(camera_from_world=camera.camera_from_world.float(), **{name: getattr(camera, name) for name in names})
         for camera in photos.cameras
     ]
-    schedule = GrowthSchedule(first=20, last=60, every=20, reset_every=40)
+    schedule = DensificationSchedule(first=20, last=60, every=20, reset_every=40)
     gaussians = Gaussians.from_points(photos.points, photos.colours, degree=0)
     optimizer, statistics = make_optimizer(gaussians, Rates(), photos.extent), DensificationStatistics(len(gaussians))
     order = Shuffled(len(photos.train), 1, seed=0)
@@ -51,9 +51,15 @@ def grown(tmp_path_factory):
             optimizer.visible = drawn.ids
             step.update(optimizer)
             step.record({"Model/size": len(gaussians), "Train/PSNR": -10 * squares.mean().log10()})
-            if schedule.grows_after(step.index):
-                made = grow(gaussians, statistics, DensityControl(cap=300), step=step.index, yardstick=photos.extent)
-                run.event("growth", **made.facts(schedule.growth_until))
+            if schedule.densifies_after(step.index):
+                made = densify(
+                    gaussians,
+                    statistics,
+                    DensificationThresholds(cap=300),
+                    step=step.index,
+                    reference_length=photos.extent,
+                )
+                run.event("growth", **made.facts(schedule.last_step))
             if schedule.resets_after(step.index):
                 run.event("reset", lowered=reset_opacity(gaussians))
             if step.index == PRUNE:

@@ -182,7 +182,7 @@ def make_opaque(folder):
     scene = prepare_scene(config)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
     with start_run(config, scene, folder, sinks=()) as run:
-        run.track(**SplatModel(gaussians, scene.background).kept())
+        run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()
         for _ in run.steps(1):
             run.save_after_step({"psnr": 1.0})

@@ -49,7 +49,7 @@ def left_behind(folder, gaussians):
     scene = prepare_scene(CONFIG)
     model = SplatModel(gaussians, scene.background)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
-        run.track(**model.kept())
+        run.track(**model.checkpoint_items())
         run.resume()
         for _ in run.steps(2):
             run.save_after_step({"psnr": 1.0})

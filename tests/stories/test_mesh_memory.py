@@ -29,7 +29,7 @@ def opaque(tmp_path_factory):
     scene = prepare_scene(CONFIG)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
-        run.track(**SplatModel(gaussians, scene.background).kept())
+        run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()
         for _ in run.steps(1):
             run.save_after_step({"psnr": 1.0})

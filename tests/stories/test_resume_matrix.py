@@ -42,6 +42,7 @@ def test_a_control_that_changes_nothing_is_found_out(torture, tmp_path):
 def test_an_interrupted_evaluation_is_done_again_and_interrupted_products_are_made(torture, tmp_path, monkeypatch):
     case = torture("resume_cases").splats_case(tmp_path / "data", streams=True)
     module = importlib.import_module("fieldwatch.recon.pipelines.splats.algorithm")
+    evaluator = importlib.import_module("fieldwatch.recon.pipelines.splats.evaluator")
     monkeypatch.setattr("fieldwatch.checkpoint.StopRequest.overdue", property(lambda stop: stop.came))
     folder, write = tmp_path / "run", module.write_products
 
@@ -52,7 +53,7 @@ def test_an_interrupted_evaluation_is_done_again_and_interrupted_products_are_ma
         pytest.fail("the evaluation was to be given up")
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr(module, "evaluate", evaluate)
+        patched.setattr(evaluator, "evaluate", evaluate)
         case.train(folder)
 
     def products(*arguments, between, **options):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.splats.bands import BANDS, band_count, bands_of, most_bands, splat_in_bands, split_views
-from fieldwatch.recon.pipelines.splats.contribution import largest_share
+from fieldwatch.recon.pipelines.splats.bands import BANDS, band_count, bands_of, max_bands, render_in_bands, split_views
+from fieldwatch.recon.pipelines.splats.contribution import largest_contribution
 from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians
 from fieldwatch.recon.pipelines.splats.scene import Batch
 from fieldwatch.recon.render import DensificationStatistics
@@ -35,16 +35,14 @@ def drawn(model, view, bands, **options):
     return picture, {name: p.grad.clone() for name, p in model.gaussians.named_parameters()}, statistics
 
 
-@pytest.mark.parametrize(("depth", "magnitudes"), [("planar", True), ("centre", False)])
+@pytest.mark.parametrize(("depth", "absgrad"), [("planar", True), ("centre", False)])
 @pytest.mark.parametrize("antialiased", [False, True])
-def test_maps_gradients_and_statistics_are_those_of_the_whole_picture(
-    model, tiny_scene, depth, magnitudes, antialiased
-):
+def test_maps_gradients_and_statistics_are_those_of_the_whole_picture(model, tiny_scene, depth, absgrad, antialiased):
     model.antialiased = antialiased
     view = tiny_scene.views[0].scaled(2.1)  # 84 rows: five tiles and a part of one
-    whole, gradients, statistics = drawn(model, view, 1, depth=depth, magnitudes=magnitudes)
+    whole, gradients, statistics = drawn(model, view, 1, depth=depth, absgrad=absgrad)
     for count in (2, 100):
-        picture, parts, counted = drawn(model, view, count, depth=depth, magnitudes=magnitudes)
+        picture, parts, counted = drawn(model, view, count, depth=depth, absgrad=absgrad)
         for name in MAPS:
             torch.testing.assert_close(getattr(picture, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
         for name, gradient in gradients.items():
@@ -73,7 +71,7 @@ def test_bands_end_between_tiles_and_hold_as_much_work_each(tiny_scene):
     bands = bands_of(view, 4, nowhere)
     assert [band.rows for band in bands] == [slice(0, 64), slice(64, 112), slice(112, 160), slice(160, 200)]
     assert all(band.bounds == view.bounds and band.cy == view.cy - band.top for band in bands)
-    assert len(bands_of(view, 1000, nowhere)) == most_bands([view, tiny_scene.views[1]]) == 13
+    assert len(bands_of(view, 1000, nowhere)) == max_bands([view, tiny_scene.views[1]]) == 13
     low = (view.position + view.rotation[2] + 0.4 * view.rotation[1]).repeat(50, 1)
     assert [band.rows for band in bands_of(view, 4, low)] == [slice(0, 112), slice(112, 200)]  # all in the last tile
 
@@ -91,8 +89,8 @@ def test_more_micro_batches_are_more_bands_and_one_is_the_whole_picture():
 def test_views_of_a_batch_come_one_by_one_each_with_its_share_and_its_own_random_numbers(tiny_scene):
     views = tuple(tiny_scene.photo_view(index) for index in tiny_scene.photos.train[:3])
     names = tuple(view.name for view in views)
-    whole = Batch(places=(0, 1, 2), names=names, first=0, views=views)
-    last = Batch(places=(0, 1, 2), names=names, first=2, views=views[2:])
+    whole = Batch(train_indices=(0, 1, 2), names=names, first=0, views=views)
+    last = Batch(train_indices=(0, 1, 2), names=names, first=2, views=views[2:])
 
     def pieces(batch, views):
         torch.manual_seed(5)
@@ -115,9 +113,9 @@ def test_views_of_a_batch_come_one_by_one_each_with_its_share_and_its_own_random
 
 def test_shares_of_light_and_surfaces_for_meshes_are_those_of_whole_pictures(model, tiny_scene):
     views = [view.scaled(2) for view in tiny_scene.training_views]
-    whole = largest_share(model, views)
+    whole = largest_contribution(model, views)
     opaque = OpaqueGaussians.of(model)
-    torch.testing.assert_close(largest_share(model, views, 3), whole, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(largest_contribution(model, views, 3), whole, rtol=1e-4, atol=1e-4)
     in_bands = OpaqueGaussians.of(model, bands=3)
     assert (opaque.bands, in_bands.bands) == (1, 3)
     one = opaque.render(views[0])
@@ -133,5 +131,5 @@ def test_one_band_is_the_call_itself(model, tiny_scene):
     scales, opacities = model.shapes()
     gaussians = (model.gaussians.means, model.gaussians.quaternions, scales, opacities)
     view = tiny_scene.views[0]
-    one = splat_in_bands(gaussians, model.gaussians.harmonics, view, 1, degree=1, background=model.background)
+    one = render_in_bands(gaussians, model.gaussians.harmonics, view, 1, degree=1, background=model.background)
     assert torch.equal(one.features, model.render(view, degree=1).features)

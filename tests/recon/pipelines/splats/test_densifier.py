@@ -8,14 +8,18 @@ import pytest
 import torch
 
 from fieldwatch import Outputs, Run
-from fieldwatch.recon.pipelines.splats import GrowthOptions, Scene, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.recon.pipelines.splats.contribution import largest_share
-from fieldwatch.recon.pipelines.splats.densifier import Densification
-from fieldwatch.recon.pipelines.splats.initialization import first_model
+from fieldwatch.recon.pipelines.splats import DensificationOptions, Scene, SplatModel, SplatsConfig, prepare_scene
+from fieldwatch.recon.pipelines.splats.contribution import largest_contribution
+from fieldwatch.recon.pipelines.splats.densifier import Densifier
+from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.record import read_history
 
 SHORT = SplatsConfig(
-    views=3, held_out=0, schedule_scale=0.01, regularization="density", growth_options=GrowthOptions(reset_every=3000)
+    views=3,
+    held_out=0,
+    schedule_scale=0.01,
+    regularization="density",
+    growth_options=DensificationOptions(reset_every=3000),
 )
 """Growth after steps 4 .. 69, every 20th; resets at 30 and 60; prune after step 89; 150 steps."""
 
@@ -27,25 +31,25 @@ def scene() -> Scene:
 
 def events_of(
     config: SplatsConfig, scene: Scene, folder: Path, steps: range, opacity: float = 0.7
-) -> tuple[list[Any], SplatModel, Densification]:
+) -> tuple[list[Any], SplatModel, Densifier]:
     """Run a stretch of a schedule without training; every Gaussian is pulled at."""
     torch.manual_seed(0)
-    model = first_model(config, scene)
+    model = initial_model(config, scene)
     with torch.no_grad():
         model.gaussians.opacity_logits.copy_(
             torch.linspace(-3, 3, len(model.gaussians)) + torch.logit(torch.tensor(opacity))
         )
-    densification = Densification(config, scene, model)
+    densifier = Densifier(config, scene, model)
     with Run(folder, outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(steps.stop, first=steps.start):
-            if densification.collects(step.index):
-                densification.statistics.gradients += 1e-3
-                densification.statistics.counts += 1
+            if densifier.collects_statistics(step.index):
+                densifier.statistics.gradients += 1e-3
+                densifier.statistics.counts += 1
             step.record({"Model/size": len(model.gaussians)})
-            densification.densify_and_prune(run, step)
+            densifier.densify_and_prune(run, step)
     history = read_history(folder)
     events = [event for kind in ("growth", "reset", "prune") for event in history.events(kind)]
-    return sorted(events, key=lambda event: event["step"]), model, densification
+    return sorted(events, key=lambda event: event["step"]), model, densifier
 
 
 def kinds(events: list[Any]) -> list[tuple[str, int]]:
@@ -53,22 +57,22 @@ def kinds(events: list[Any]) -> list[tuple[str, int]]:
 
 
 def test_growth_and_resets_come_when_they_are_due(scene: Scene, tmp_path: Path) -> None:
-    events, model, densification = events_of(SHORT, scene, tmp_path, range(65))
+    events, model, densifier = events_of(SHORT, scene, tmp_path, range(65))
 
     assert kinds(events) == [("growth", 19), ("reset", 29), ("growth", 39), ("growth", 59), ("reset", 59)]
     assert events[0]["cloned"] + events[0]["split"] > 0
     assert events[0]["after"] == events[2]["before"]
-    assert len(densification.statistics.gradients) == len(model.gaussians)
+    assert len(densifier.statistics.gradients) == len(model.gaussians)
 
 
 def test_the_prune_takes_the_transparent(scene: Scene, tmp_path: Path) -> None:
-    events, model, densification = events_of(SHORT, scene, tmp_path, range(85, 95))
+    events, model, densifier = events_of(SHORT, scene, tmp_path, range(85, 95))
 
     (prune,) = events
     assert (prune["kind"], prune["step"], prune["refused"]) == ("prune", 89, 0)
     assert prune["after"] == len(model.gaussians) == prune["before"] - prune["removed"]
     assert bool((model.gaussians.opacities >= 0.5).all())
-    assert len(densification.statistics.gradients) == len(model.gaussians)
+    assert len(densifier.statistics.gradients) == len(model.gaussians)
 
 
 def test_a_prune_that_would_leave_next_to_nothing_is_not_done(scene: Scene, tmp_path: Path) -> None:
@@ -84,43 +88,43 @@ def test_the_prune_leaves_what_the_photos_show_of_more_gaussians_than_pixels(sce
     """Every Gaussian adds less than the least light; together they are the scene."""
     surface = replace(SHORT.surface, prune_below=0.0, prune_hidden=1e6)
     config = replace(SHORT, surface=surface)
-    drawn = first_model(config, scene)
+    drawn = initial_model(config, scene)
     with torch.no_grad():
         drawn.gaussians.opacity_logits.fill_(2.0)
-    densification = Densification(config, scene, drawn)
-    light = largest_share(drawn, scene.training_views)
+    densifier = Densifier(config, scene, drawn)
+    light = largest_contribution(drawn, scene.training_views)
     with Run(tmp_path, outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(91, first=89):
-            densification.densify_and_prune(run, step)
+            densifier.densify_and_prune(run, step)
 
     (prune,) = read_history(tmp_path).events("prune")
-    left = largest_share(drawn, scene.training_views)
+    left = largest_contribution(drawn, scene.training_views)
     assert prune["refused"] == 0
     assert 0 < prune["hidden"] == prune["removed"] < prune["before"]
     assert left.sum() > 0.7 * light.sum()
 
 
 def test_mcmc_growth_moves_and_draws_and_never_resets(scene: Scene, tmp_path: Path) -> None:
-    config = replace(SHORT, growth_options=GrowthOptions(growth="mcmc", growth_cap=4500, reset_every=3000))
-    events, model, densification = events_of(config, prepare_scene(config), tmp_path, range(65))
+    config = replace(SHORT, growth_options=DensificationOptions(growth="mcmc", growth_cap=4500, reset_every=3000))
+    events, model, densifier = events_of(config, prepare_scene(config), tmp_path, range(65))
 
     assert kinds(events) == [("growth", 19), ("growth", 39), ("growth", 59)]
     assert len(model.gaussians) == 4500
     before = model.gaussians.means.detach().clone()
-    densification.add_sgld_noise(10, 1e-3)
+    densifier.add_sgld_noise(10, 1e-3)
     assert not torch.equal(model.gaussians.means.detach(), before)
     after = model.gaussians.means.detach().clone()
-    densification.add_sgld_noise(120, 1e-3)
+    densifier.add_sgld_noise(120, 1e-3)
     assert torch.equal(model.gaussians.means.detach(), after)
 
 
-def test_absolute_gradients_are_summed_while_growth_looks(scene: Scene) -> None:
-    config = replace(SHORT, growth_options=GrowthOptions(growth_gradient="absolute"))
-    densification = Densification(config, scene, first_model(config, scene))
+def test_absolute_gradients_are_summed_while_statistics_are_collected(scene: Scene) -> None:
+    config = replace(SHORT, growth_options=DensificationOptions(growth_gradient="absolute"))
+    densifier = Densifier(config, scene, initial_model(config, scene))
 
-    assert densification.magnitudes(10)
-    assert not densification.magnitudes(100)
-    assert not Densification(SHORT, scene, first_model(SHORT, scene)).magnitudes(10)
+    assert densifier.needs_absgrad(10)
+    assert not densifier.needs_absgrad(100)
+    assert not Densifier(SHORT, scene, initial_model(SHORT, scene)).needs_absgrad(10)
 
 
 def test_the_3d_filter_follows_every_change(scene: Scene, tmp_path: Path) -> None:
@@ -148,17 +152,17 @@ def test_the_exported_stage_0_has_not_just_been_pruned() -> None:
 
 
 def test_statistics_of_steps_are_added_up_and_those_of_no_step_are_none(scene: Scene) -> None:
-    densification = Densification(SHORT, scene, first_model(SHORT, scene))
-    one = densification.new_statistics(10)
+    densifier = Densifier(SHORT, scene, initial_model(SHORT, scene))
+    one = densifier.new_statistics(10)
     assert one is not None
     one.gradients += 2.0
     one.counts += 1.0
     one.radii += 3.0
-    densification.add(one)
-    densification.add(None)
-    densification.add(one)
+    densifier.add(one)
+    densifier.add(None)
+    densifier.add(one)
 
-    assert float(densification.statistics.gradients.unique()) == 4.0
-    assert float(densification.statistics.counts.unique()) == 2.0
-    assert float(densification.statistics.radii.unique()) == 3.0
-    assert densification.new_statistics(100) is None
+    assert float(densifier.statistics.gradients.unique()) == 4.0
+    assert float(densifier.statistics.counts.unique()) == 2.0
+    assert float(densifier.statistics.radii.unique()) == 3.0
+    assert densifier.new_statistics(100) is None

@@ -9,7 +9,7 @@ import torch
 
 from fieldwatch import Declared, Outputs, Run, Terms
 from fieldwatch.recon.pipelines.splats.evaluation import evaluate
-from fieldwatch.recon.pipelines.splats.evaluation_record import show_evaluation, worst_views, write_table
+from fieldwatch.recon.pipelines.splats.evaluation_record import record_evaluation, worst_views, write_table
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.record import TOOLKIT, read_history
@@ -42,7 +42,7 @@ def recorded(folder, scene, model, sink, at):
             step.update(optimizer)
             if step.index + 1 == at:
                 shown = evaluate(model, scene)
-                show_evaluation(run, shown, scene, at)
+                record_evaluation(run, shown, scene, at)
     return shown
 
 

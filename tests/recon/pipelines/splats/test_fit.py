@@ -10,15 +10,15 @@ import torch
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.densification import (
-    DensityControl,
-    GrowthSchedule,
-    Sampling,
+    DensificationSchedule,
+    DensificationThresholds,
+    McmcOptions,
     add_sgld_noise,
-    grow,
+    densify,
     mean_opacity,
     mean_scale,
     prune_opacity,
-    resample,
+    relocate_and_add,
     reset_opacity,
 )
 from fieldwatch.recon.render import DensificationStatistics, View, splat
@@ -27,27 +27,27 @@ PHOTOS = solid_photos(views=8, size=48, held_out=0, points=250)
 RATES = Rates(decay_steps=150)
 
 
-def shot(index):
+def view_and_image(index):
     photo, camera = PHOTOS[index], PHOTOS.cameras[index]
     lens = {name: getattr(camera, name) for name in ("fx", "fy", "cx", "cy", "width", "height")}
     return View(camera_from_world=camera.camera_from_world.float(), **lens), photo.image.float() / 255
 
 
-SHOTS = [shot(index) for index in range(8)]
+VIEWS = [view_and_image(index) for index in range(8)]
 
 
 def started():
     return Gaussians.from_points(PHOTOS.points, PHOTOS.colours, degree=1)
 
 
-def draw(gaussians, view, degree):
+def render(gaussians, view, degree):
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
     return splat(*parts, view, harmonics=gaussians.harmonics, degree=degree)
 
 
 @torch.no_grad()
 def psnr(gaussians):
-    errors = [(draw(gaussians, view, gaussians.degree).features - image).square().mean() for view, image in SHOTS]
+    errors = [(render(gaussians, view, gaussians.degree).features - image).square().mean() for view, image in VIEWS]
     return -10 * math.log10(torch.stack(errors).mean())
 
 
@@ -55,9 +55,9 @@ def psnr(gaussians):
 class Fit:
     """A loop as an author would write it."""
 
-    sampling: Sampling | None = None
-    schedule: GrowthSchedule = field(
-        default_factory=lambda: GrowthSchedule(first=20, last=100, every=20, reset_every=0)
+    mcmc: McmcOptions | None = None
+    schedule: DensificationSchedule = field(
+        default_factory=lambda: DensificationSchedule(first=20, last=100, every=20, reset_every=0)
     )
     records: list = field(default_factory=list)
 
@@ -78,31 +78,31 @@ class Fit:
 
     def steps(self, first, last):
         for step in range(first, last):
-            view, image = SHOTS[step * 5 % 8]
+            view, image = VIEWS[step * 5 % 8]
             rate = RATES.apply(self.optimizer, step, PHOTOS.extent)
-            drawn = draw(self.gaussians, view, self.gaussians.degree_at(step, 50))
+            drawn = render(self.gaussians, view, self.gaussians.degree_at(step, 50))
             loss = (drawn.features - image).abs().mean()
-            if self.sampling is not None:
-                loss = loss + self.sampling.opacity_weight * mean_opacity(self.gaussians)
-                loss = loss + self.sampling.scale_weight * mean_scale(self.gaussians)
+            if self.mcmc is not None:
+                loss = loss + self.mcmc.opacity_weight * mean_opacity(self.gaussians)
+                loss = loss + self.mcmc.scale_weight * mean_scale(self.gaussians)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.visible = drawn.ids
             self.optimizer.step()
             self.statistics.add(drawn, view)
-            self.grow(step, rate)
+            self.densify(step, rate)
         return self
 
-    def grow(self, step, rate):
-        if self.sampling is not None:
-            add_sgld_noise(self.gaussians, self.sampling, rate, self.generator)
-            if self.schedule.grows_after(step):
-                self.records.append(resample(self.gaussians, self.sampling, generator=self.generator))
+    def densify(self, step, rate):
+        if self.mcmc is not None:
+            add_sgld_noise(self.gaussians, self.mcmc, rate, self.generator)
+            if self.schedule.densifies_after(step):
+                self.records.append(relocate_and_add(self.gaussians, self.mcmc, generator=self.generator))
                 self.statistics = DensificationStatistics(len(self.gaussians))
-        elif self.schedule.grows_after(step):
-            control = DensityControl(pull=2e-4, split_above=0.02, cap=900)
-            facts = {"step": step, "yardstick": PHOTOS.extent, "generator": self.generator}
-            self.records.append(grow(self.gaussians, self.statistics, control, **facts))
+        elif self.schedule.densifies_after(step):
+            thresholds = DensificationThresholds(gradient=2e-4, split_above=0.02, cap=900)
+            facts = {"step": step, "reference_length": PHOTOS.extent, "generator": self.generator}
+            self.records.append(densify(self.gaussians, self.statistics, thresholds, **facts))
         if self.schedule.resets_after(step):
             reset_opacity(self.gaussians, 0.1)
 
@@ -114,7 +114,7 @@ def same(one, other):
 def test_growth_fits_the_scene_better_than_it_starts_and_than_without():
     start = psnr(started())
     fit = Fit().steps(0, 150)
-    still = Fit(schedule=GrowthSchedule(first=1000, last=1000)).steps(0, 150)
+    still = Fit(schedule=DensificationSchedule(first=1000, last=1000)).steps(0, 150)
     assert psnr(fit.gaussians) > start + 6
     assert psnr(fit.gaussians) > psnr(still.gaussians) + 0.5
     assert len(fit.records) == 5
@@ -126,24 +126,24 @@ def test_growth_fits_the_scene_better_than_it_starts_and_than_without():
 
 def test_sampling_fits_the_scene_better_than_it_starts():
     start = psnr(started())
-    fit = Fit(Sampling(cap=900, share=0.3)).steps(0, 150)
+    fit = Fit(McmcOptions(cap=900, share=0.3)).steps(0, 150)
     assert len(fit.gaussians) == 900
     assert [record.drawn for record in fit.records] == [75, 97, 126, 164, 188]
     assert psnr(fit.gaussians) > start + 4.5
 
 
-@pytest.mark.parametrize("sampling", [None, Sampling(cap=400)])
-def test_a_run_continued_in_mid_growth_is_the_same_bit_by_bit(sampling):
-    schedule = GrowthSchedule(first=10, last=60, every=10, reset_every=30)
-    whole = Fit(sampling, schedule).steps(0, 36)
+@pytest.mark.parametrize("mcmc", [None, McmcOptions(cap=400)])
+def test_a_run_continued_in_mid_growth_is_the_same_bit_by_bit(mcmc):
+    schedule = DensificationSchedule(first=10, last=60, every=10, reset_every=30)
+    whole = Fit(mcmc, schedule).steps(0, 36)
     stored = whole.state()
     whole.steps(36, 60)
-    continued = Fit(sampling, schedule)
+    continued = Fit(mcmc, schedule)
     continued.restore(stored)
     continued.steps(36, 60)
     assert len(continued.gaussians) == len(whole.gaussians) > 250
     assert same(whole.gaussians, continued.gaussians)
-    again = Fit(sampling, schedule).steps(0, 60)
+    again = Fit(mcmc, schedule).steps(0, 60)
     assert same(whole.gaussians, again.gaussians)
 
 

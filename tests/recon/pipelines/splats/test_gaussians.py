@@ -10,7 +10,7 @@ from fieldwatch import Run, Saving
 from fieldwatch.measure.watched import Watched
 from fieldwatch.recon.data import GaussianCloud, read_gaussian_ply, write_gaussian_ply
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, Rows, make_optimizer
-from fieldwatch.recon.pipelines.splats.gaussians import NAMES
+from fieldwatch.recon.pipelines.splats.gaussians import PARAMETERS
 from fieldwatch.recon.pipelines.splats.spacing import point_spacing
 
 
@@ -85,7 +85,7 @@ def test_bad_starts_are_refused():
 def test_a_cloud_comes_back_as_it_went():
     cloud = made(degree=3).to_cloud()
     again = Gaussians.from_cloud(cloud).to_cloud()
-    assert all(torch.equal(getattr(cloud, name), getattr(again, name)) for name in NAMES)
+    assert all(torch.equal(getattr(cloud, name), getattr(again, name)) for name in PARAMETERS)
 
 
 def test_a_file_holds_them_bit_by_bit(tmp_path):
@@ -97,7 +97,7 @@ def test_a_file_holds_them_bit_by_bit(tmp_path):
 
 def test_a_smoothed_cloud_is_fused():
     plain = made().to_cloud()
-    cloud = GaussianCloud(**{name: getattr(plain, name) for name in NAMES}, filter_3d=torch.full((10,), 0.3))
+    cloud = GaussianCloud(**{name: getattr(plain, name) for name in PARAMETERS}, filter_3d=torch.full((10,), 0.3))
     gaussians = Gaussians.from_cloud(cloud)
     torch.testing.assert_close(gaussians.scales, (plain.log_scales.exp().square() + 0.09).sqrt())
 
@@ -115,7 +115,7 @@ def test_the_rate_of_the_means_falls_evenly_in_its_logarithm():
         assert rates.means_at(number, 2.0) == pytest.approx(2 * rate, rel=2e-3)
     gaussians = made(degree=0)
     optimizer = make_optimizer(gaussians, rates, 3.0)
-    assert [group["name"] for group in optimizer.param_groups] == list(NAMES[:-1])  # degree 0 has no rest
+    assert [group["name"] for group in optimizer.param_groups] == list(PARAMETERS[:-1])  # degree 0 has no rest
     assert rates.apply(optimizer, 15_000, 3.0) == optimizer.param_groups[0]["lr"] == pytest.approx(4.8e-5)
     assert optimizer.param_groups[3]["lr"] == 5e-2
     with pytest.raises(ValueError, match=r"rest is 0\.0"):
@@ -173,7 +173,7 @@ def test_what_watches_sees_replaced_parameters():
     watched = Watched()
     watched.add(**gaussians.groups())
     gaussians.rearrange(torch.arange(4))
-    assert watched.names() == NAMES[:-1]
+    assert watched.names() == PARAMETERS[:-1]
     assert watched.read("means")[0] is gaussians.means
     assert watched.nbytes() == 4 * 4 * (3 + 3 + 4 + 1 + 3)
 

@@ -9,7 +9,7 @@ import torch
 from fieldwatch.recon.data import PhotoSet, Picture
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
-from fieldwatch.recon.pipelines.splats.initialization import places_inside
+from fieldwatch.recon.pipelines.splats.initialization import sample_inside
 
 SIZE, RADIUS = 64, 0.5
 
@@ -100,18 +100,18 @@ def test_large_photos_are_held_coarsely_and_carve_alike(photos: PhotoSet) -> Non
 def test_random_places_lie_inside(photos: PhotoSet) -> None:
     torch.manual_seed(0)
     hull = VisualHull.of(photos)
-    places = places_inside(hull, 500, torch.full((3,), -1.0), torch.full((3,), 1.0))
+    places = sample_inside(hull, 500, torch.full((3,), -1.0), torch.full((3,), 1.0))
     assert places.shape == (500, 3)
     # of the whole box 14 % lie there; nearer to the cameras few photos see a place at all
     assert float((places.norm(dim=1) < 1.3 * RADIUS).float().mean()) > 0.7
     assert bool(hull.covers(places.double().numpy()).all())
     with pytest.raises(ValueError, match="silhouettes"):
-        places_inside(hull, 500, torch.full((3,), 0.8), torch.full((3,), 0.9))
+        sample_inside(hull, 500, torch.full((3,), 0.8), torch.full((3,), 0.9))
 
 
 def test_a_small_object_in_a_large_box_begins_with_fewer_places(photos: PhotoSet) -> None:
     torch.manual_seed(0)
     hull = VisualHull.of(photos)
-    places = places_inside(hull, 20_000, torch.full((3,), -40.0), torch.full((3,), 40.0))
+    places = sample_inside(hull, 20_000, torch.full((3,), -40.0), torch.full((3,), 40.0))
     assert 100 <= len(places) < 20_000
     assert bool(hull.covers(places.double().numpy()).all())

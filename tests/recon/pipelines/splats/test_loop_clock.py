@@ -1,4 +1,4 @@
-"""Speeds and times to come, from looks at a known clock."""
+"""Speeds and remaining times, from readings of a known clock."""
 
 import time
 
@@ -6,7 +6,7 @@ import psutil
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.splats.loop_clock import LOOKS, MACHINE_SECONDS, LoopClock
+from fieldwatch.recon.pipelines.splats.loop_clock import MACHINE_SECONDS, WINDOW, LoopClock
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 
 
@@ -25,8 +25,8 @@ def test_minutes_per_iteration_are_that_and_not_the_total(clock):
 
 
 def test_a_pause_changes_the_speed_now_and_the_time_to_come_only_a_little(clock):
-    for look in range(10):
-        clock.metrics(10 * look + 9, float(look))
+    for reading in range(10):
+        clock.metrics(10 * reading + 9, float(reading))
     values = clock.metrics(109, 30.0)
     assert values["Performance/iterations_per_sec"] == pytest.approx(10 / 21)
     assert values["Performance/eta_minutes"] == pytest.approx(890 * 0.3 / 60)
@@ -34,9 +34,9 @@ def test_a_pause_changes_the_speed_now_and_the_time_to_come_only_a_little(clock)
 
 def test_old_looks_are_forgotten(clock):
     clock.metrics(0, 0.0)
-    for look in range(LOOKS):
-        clock.metrics(500 + look, 5000.0 + look)
-    assert clock.metrics(500 + LOOKS, 5000.0 + LOOKS)["Performance/eta_minutes"] == pytest.approx((499 - LOOKS) / 60)
+    for reading in range(WINDOW):
+        clock.metrics(500 + reading, 5000.0 + reading)
+    assert clock.metrics(500 + WINDOW, 5000.0 + WINDOW)["Performance/eta_minutes"] == pytest.approx((499 - WINDOW) / 60)
 
 
 def test_the_first_look_and_a_clock_that_stands_still_have_no_speed(clock):

@@ -22,7 +22,7 @@ def test_the_first_table_is_there_when_it_is_asked_for() -> None:
 def test_a_new_table_is_used_from_a_fixed_step_on() -> None:
     neighbourhood = Neighbourhood(8)
     neighbourhood.at(0, OLD)
-    neighbourhood.renew(10, NEW)
+    neighbourhood.start_search(10, NEW)
 
     assert torch.equal(neighbourhood.at(10 + USED_AFTER - 1, NEW), expected(OLD))
     assert torch.equal(neighbourhood.at(10 + USED_AFTER, NEW), expected(NEW))
@@ -31,7 +31,7 @@ def test_a_new_table_is_used_from_a_fixed_step_on() -> None:
 def test_the_search_is_of_the_places_as_they_were() -> None:
     neighbourhood, moving = Neighbourhood(8), NEW.clone()
     neighbourhood.at(0, OLD)
-    neighbourhood.renew(10, moving)
+    neighbourhood.start_search(10, moving)
     moving.zero_()
 
     assert torch.equal(neighbourhood.at(10 + USED_AFTER, OLD), expected(NEW))
@@ -47,7 +47,7 @@ def test_another_number_of_gaussians_is_searched_at_once() -> None:
 def test_a_checkpoint_holds_the_table_and_the_search_under_way() -> None:
     neighbourhood = Neighbourhood(8)
     neighbourhood.at(0, OLD)
-    neighbourhood.renew(10, NEW)
+    neighbourhood.start_search(10, NEW)
     stored = neighbourhood.state_dict()
 
     resumed = Neighbourhood(8)
@@ -65,11 +65,11 @@ def test_a_checkpoint_from_before_the_first_search_is_empty() -> None:
     assert torch.equal(resumed.at(5, NEW), expected(NEW))
 
 
-def test_forgetting_lets_go_of_table_and_search() -> None:
+def test_clearing_drops_table_and_search() -> None:
     neighbourhood = Neighbourhood(8)
     neighbourhood.at(0, OLD)
-    neighbourhood.renew(1, OLD)
-    neighbourhood.forget()
+    neighbourhood.start_search(1, OLD)
+    neighbourhood.clear()
 
     assert not neighbourhood.tables
     assert torch.equal(neighbourhood.at(30, NEW), expected(NEW))

@@ -34,11 +34,11 @@ def test_no_cameras_are_refused(tiny_scene, path):
         path(tiny_scene, 0)
 
 
-@pytest.mark.parametrize(("shown", "width"), [("colour", 40), ("all", 128)])
-def test_a_film_has_a_frame_per_view_and_keeps_them(tiny_scene, tiny_model, tmp_path, shown, width):
+@pytest.mark.parametrize(("content", "width"), [("colour", 40), ("all", 128)])
+def test_a_film_has_a_frame_per_view_and_keeps_them(tiny_scene, tiny_model, tmp_path, content, width):
     views, ticks = turntable_views(tiny_scene, 6), []
     film = render_path(
-        tiny_model, views, tmp_path / "a.mp4", shown=shown, frames=tmp_path / "f", drawn=lambda: ticks.append(1)
+        tiny_model, views, tmp_path / "a.mp4", content=content, frames=tmp_path / "f", on_frame=lambda: ticks.append(1)
     )
     clip = read_clip(film)
     assert len(clip) == 6 == len(ticks)
@@ -48,6 +48,6 @@ def test_a_film_has_a_frame_per_view_and_keeps_them(tiny_scene, tiny_model, tmp_
 
 def test_films_of_both_kinds_and_pictures_leave_the_training_alone(tiny_scene, tiny_model, tmp_path):
     before = torch.get_rng_state()
-    render_path(tiny_model, turntable_views(tiny_scene, 2), tmp_path / "a.mp4", shown="all")
+    render_path(tiny_model, turntable_views(tiny_scene, 2), tmp_path / "a.mp4", content="all")
     assert torch.equal(before, torch.get_rng_state())
     assert tiny_model.gaussians.means.grad is None

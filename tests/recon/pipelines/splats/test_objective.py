@@ -12,9 +12,9 @@ import torch
 from fieldwatch import Terms
 from fieldwatch.recon.pipelines.splats import Scene, SplatModel, SplatsConfig, SurfaceOptions, prepare_scene
 from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
-from fieldwatch.recon.pipelines.splats.initialization import first_model
+from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
-from fieldwatch.recon.pipelines.splats.objective import RenderedView, density_acts, geometry_at
+from fieldwatch.recon.pipelines.splats.objective import RenderedView, density_acts, geometry_outputs
 
 SHORT = SplatsConfig(views=3, held_out=0, schedule_scale=0.002, longer_side=64)
 """Iterations 7000, 9000, 15000 are steps 14, 18, 30."""
@@ -32,12 +32,12 @@ def scene_of(config: SplatsConfig) -> Scene:
 def drawn_at(config: SplatsConfig, step: int) -> tuple[Scene, SplatModel, RenderedView]:
     scene = scene_of(config)
     torch.manual_seed(0)
-    model = first_model(config, scene)
+    model = initial_model(config, scene)
     with torch.no_grad():  # round Gaussians of one turn have no normals to speak of
         model.gaussians.quaternions.add_(0.3 * torch.randn(len(model.gaussians), 4))
         model.gaussians.log_scales.add_(0.3 * torch.randn(len(model.gaussians), 3))
         model.gaussians.opacity_logits.fill_(1.5)  # else no depth is that of a surface
-    wanted = geometry_at(config, scene, step)
+    wanted = geometry_outputs(config, scene, step)
     view = scene.photo_view(0)
     drawn = model.render(view.camera, **wanted)
     return scene, model, RenderedView.of(step, model, drawn, view)
@@ -153,7 +153,7 @@ def test_the_literal_depth_normal_term_is_the_forks() -> None:
 
 def test_white_backgrounds_are_drawn_white() -> None:
     def draw(config: SplatsConfig) -> float:
-        return drawn_at(config, 0)[2].rendered.features[0, 0].mean().item()
+        return drawn_at(config, 0)[2].output.features[0, 0].mean().item()
 
     assert draw(replace(SHORT, background="white")) > 0.99
     assert draw(SHORT) < 0.01
@@ -205,7 +205,7 @@ def test_an_opaque_black_gaussian_before_a_transparent_photo_costs_something() -
 
     def gradient(config: SplatsConfig) -> torch.Tensor:
         torch.manual_seed(0)
-        model = first_model(config, scene)
+        model = initial_model(config, scene)
         with torch.no_grad():
             model.gaussians.constant.fill_(-5.0)  # clamped to black
             model.gaussians.opacity_logits.fill_(1.5)

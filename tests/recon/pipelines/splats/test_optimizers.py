@@ -7,8 +7,8 @@ import torch
 
 from fieldwatch import Terms
 from fieldwatch.recon.pipelines.splats import RateOptions, Scene, SplatsConfig, SurfaceOptions, prepare_scene
-from fieldwatch.recon.pipelines.splats.initialization import first_model
-from fieldwatch.recon.pipelines.splats.optimizers import Learning, rates_of
+from fieldwatch.recon.pipelines.splats.initialization import initial_model
+from fieldwatch.recon.pipelines.splats.optimizers import SplatOptimizers, rates_of
 from fieldwatch.recon.render import VisibleAdam
 
 CONFIG = SplatsConfig(
@@ -28,24 +28,24 @@ def scene() -> Scene:
     return prepare_scene(CONFIG)
 
 
-def made(scene: Scene) -> Learning:
+def made(scene: Scene) -> SplatOptimizers:
     torch.manual_seed(0)
-    return Learning(CONFIG, scene, first_model(CONFIG, scene))
+    return SplatOptimizers(CONFIG, scene, initial_model(CONFIG, scene))
 
 
-def rate_of(learning: Learning, name: str) -> float:
-    return next(group["lr"] for group in learning.gaussians.param_groups if group.get("name") == name)
+def rate_of(optimizers: SplatOptimizers, name: str) -> float:
+    return next(group["lr"] for group in optimizers.gaussians.param_groups if group.get("name") == name)
 
 
 def test_rates_end_with_the_run_and_the_others_fall_over_its_second_half(scene: Scene) -> None:
-    rates, learning = rates_of(CONFIG, scene.plan), made(scene)
+    rates, optimizers = rates_of(CONFIG, scene.plan), made(scene)
 
     assert rates.decay_steps == 150
     assert rates.means == pytest.approx(3.2e-4)
     for step, share in ((0, 1.0), (75, 1.0), (150, 0.1)):
-        learning.rates.apply(learning.gaussians, step, scene.extent)
-        assert rate_of(learning, "log_scales") == pytest.approx(2 * 5e-3 * share)
-    assert rate_of(learning, "means") == pytest.approx(1.6e-6 * scene.extent)
+        optimizers.rates.apply(optimizers.gaussians, step, scene.extent)
+        assert rate_of(optimizers, "log_scales") == pytest.approx(2 * 5e-3 * share)
+    assert rate_of(optimizers, "means") == pytest.approx(1.6e-6 * scene.extent)
 
 
 def test_without_a_fall_all_but_the_means_stay() -> None:
@@ -56,28 +56,28 @@ def test_without_a_fall_all_but_the_means_stay() -> None:
 
 
 def test_a_step_is_prepared_for_what_the_photo_showed(scene: Scene) -> None:
-    learning, ids = made(scene), torch.tensor([3, 5])
-    learning.set_rates(10, (2,), ids)
+    optimizers, ids = made(scene), torch.tensor([3, 5])
+    optimizers.set_rates(10, (2,), ids)
 
-    assert isinstance(learning.gaussians, VisibleAdam)
-    assert learning.gaussians.visible is ids
-    exposures = learning.kept()["exposure_optimizer"]
+    assert isinstance(optimizers.gaussians, VisibleAdam)
+    assert optimizers.gaussians.visible is ids
+    exposures = optimizers.checkpoint_items()["exposure_optimizer"]
     assert exposures.visible.tolist() == [2]
     assert exposures.param_groups[0]["lr"] < 5e-3
-    learning.set_rates(10, (2, 0, 2), ids)
+    optimizers.set_rates(10, (2, 0, 2), ids)
     assert exposures.visible.tolist() == [0, 2]  # each once, as VisibleAdam wants it
 
 
 def test_the_thickness_is_stepped_with_the_density_alone(scene: Scene) -> None:
-    learning, value = made(scene), torch.ones(())
+    optimizers, value = made(scene), torch.ones(())
     plain, dense = Terms(rendering=(1.0, value)), Terms(rendering=(1.0, value), sdf_density=(1.0, value))
 
-    assert len(learning.optimizers(plain)) == 2
-    assert learning.optimizers(dense)[-1] is learning.kept()["beta_optimizer"]
+    assert len(optimizers.active(plain)) == 2
+    assert optimizers.active(dense)[-1] is optimizers.checkpoint_items()["beta_optimizer"]
 
 
 def test_only_what_is_learned_has_an_optimizer(scene: Scene) -> None:
     plain = replace(CONFIG, exposure=False, surface=SurfaceOptions())
-    learning = Learning(plain, scene, first_model(plain, scene))
+    optimizers = SplatOptimizers(plain, scene, initial_model(plain, scene))
 
-    assert list(learning.kept()) == ["optimizer"]
+    assert list(optimizers.checkpoint_items()) == ["optimizer"]

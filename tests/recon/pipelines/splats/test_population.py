@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import Gaussians, Rows
-from fieldwatch.recon.pipelines.splats.last_visible import LastSeen
-from fieldwatch.recon.pipelines.splats.population import population, splat_statistics
+from fieldwatch.recon.pipelines.splats.last_visible import LastVisible
+from fieldwatch.recon.pipelines.splats.population import parameter_statistics, population_shares
 from fieldwatch.recon.pipelines.splats.tags import REST_EVERY, SPLATS_METRICS
 
 EXTENT = 2.0
@@ -23,22 +23,24 @@ def rows():
 
 @pytest.fixture
 def shares(rows):
-    """Make Gaussians with some values replaced, and look at them."""
+    """Make Gaussians with some values replaced, and measure them."""
 
-    def look(number=0, seen=None, visible=40, **changes):
+    def measure(number=0, last_visible=None, visible=40, **changes):
         gaussians = Gaussians(rows)
         with torch.no_grad():
             for name, (chosen, value) in changes.items():
                 gaussians.get_parameter(name)[chosen] = value
-        found = population(gaussians, number, size=EXTENT, seen=seen or LastSeen(3), visible=visible)
+        found = population_shares(
+            gaussians, number, size=EXTENT, last_visible=last_visible or LastVisible(3), visible=visible
+        )
         return {name.removeprefix("Population/"): pytest.approx(float(value)) for name, value in found.items()}
 
-    return look
+    return measure
 
 
 def test_moments_are_those_of_torch_far_from_the_origin_too(rows):
     gaussians = Gaussians(rows)
-    found = splat_statistics(gaussians, 0)
+    found = parameter_statistics(gaussians, 0)
     wanted = {
         "points": rows.means,
         "scales": rows.log_scales.exp(),
@@ -54,23 +56,23 @@ def test_moments_are_those_of_torch_far_from_the_origin_too(rows):
     assert int(found["Stats/n_active_gaussians"]) == 100
 
 
-def test_all_coefficients_are_read_at_every_fifth_look_only(rows):
+def test_all_coefficients_are_read_at_every_fifth_measurement_only(rows):
     gaussians = Gaussians(rows)
-    looks = [look for look in range(11) if "Stats/sh_rest_mean" in splat_statistics(gaussians, look)]
-    assert looks == [0, REST_EVERY, 2 * REST_EVERY]
+    numbers = [number for number in range(11) if "Stats/sh_rest_mean" in parameter_statistics(gaussians, number)]
+    assert numbers == [0, REST_EVERY, 2 * REST_EVERY]
     flat = Gaussians(rows._replace(rest=rows.rest[:, :0]))
-    assert "Stats/sh_rest_mean" not in splat_statistics(flat, 0)
+    assert "Stats/sh_rest_mean" not in parameter_statistics(flat, 0)
 
 
 def test_one_gaussian_has_no_spread(rows):
     one = Gaussians(Rows(*(part[:1] for part in rows)))
-    assert float(splat_statistics(one, 0)["Stats/opacities_std"]) == 0
+    assert float(parameter_statistics(one, 0)["Stats/opacities_std"]) == 0
 
 
 def test_what_the_samples_are_drawn_from_is_absent_while_the_term_is_off(rows):
     gaussians = Gaussians(rows)
-    assert "Stats/n_gaussians_sdf_sampling" not in splat_statistics(gaussians, 0)
-    assert splat_statistics(gaussians, 0, sampled=31)["Stats/n_gaussians_sdf_sampling"] == 31
+    assert "Stats/n_gaussians_sdf_sampling" not in parameter_statistics(gaussians, 0)
+    assert parameter_statistics(gaussians, 0, sampled=31)["Stats/n_gaussians_sdf_sampling"] == 31
 
 
 def test_healthy_gaussians_are_none_of_them(shares):
@@ -99,20 +101,23 @@ def test_a_disc_is_no_needle_and_a_large_scene_has_larger_giants(shares):
 
 
 def test_unseen_ones_are_counted_once_two_rounds_were_watched(shares):
-    seen = LastSeen(3)
+    last_visible = LastVisible(3)
     for step in range(5):
-        assert "never_visible" not in shares(seen=seen)
-        seen.add(torch.arange(10 * step, 10 * step + 60), 100, step)
-    assert shares(seen=seen)["never_visible"] == 0
-    seen.add(torch.arange(60), 100, 5)
-    assert shares(seen=seen)["never_visible"] == 0
+        assert "never_visible" not in shares(last_visible=last_visible)
+        last_visible.add(torch.arange(10 * step, 10 * step + 60), 100, step)
+    assert shares(last_visible=last_visible)["never_visible"] == 0
+    last_visible.add(torch.arange(60), 100, 5)
+    assert shares(last_visible=last_visible)["never_visible"] == 0
     for step in (6, 7, 8, 9):
-        seen.add(torch.arange(60), 100, step)
-    assert shares(seen=seen)["never_visible"] == 0.4
+        last_visible.add(torch.arange(60), 100, step)
+    assert shares(last_visible=last_visible)["never_visible"] == 0.4
 
 
 def test_every_name_is_declared(rows, shares):
-    seen = LastSeen(1)
-    seen.add(torch.arange(3), 100, 0)
-    names = [*splat_statistics(Gaussians(rows), 0, sampled=2), *(f"Population/{name}" for name in shares(seen=seen))]
+    last_visible = LastVisible(1)
+    last_visible.add(torch.arange(3), 100, 0)
+    names = [
+        *parameter_statistics(Gaussians(rows), 0, sampled=2),
+        *(f"Population/{name}" for name in shares(last_visible=last_visible)),
+    ]
     assert [name for name in names if name not in SPLATS_METRICS] == []

@@ -1,4 +1,4 @@
-"""The looks of a run: what is recorded when, on a real run of a tiny scene."""
+"""The monitor of the population: what is recorded when, on a real run of a tiny scene."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.pipelines.splats import Gaussians
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
-from fieldwatch.recon.pipelines.splats.population import Instruments
+from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
@@ -60,7 +60,7 @@ def model(scene):
 
 def looked(folder, scene, model, *, restart=None, sampled_from=None):
     """Forty steps in which nothing is trained; return the record and what the sink was shown."""
-    instruments, sink = Instruments(CONFIG, scene, model), Shown()
+    monitor, sink = PopulationMonitor(CONFIG, scene, model), Shown()
     catalogue = Catalogue((*TOOLKIT, *SPLATS_METRICS))
     with Run(
         folder,
@@ -73,10 +73,10 @@ def looked(folder, scene, model, *, restart=None, sampled_from=None):
             drawn = model.render(scene.views[step.index % 4])
             step.observe(Terms(rendering=(1.0, drawn.features.mean())))
             sampled = sampled_from is not None and step.index >= sampled_from
-            instruments.after_update(run, step, drawn.ids, sampled=sampled)
+            monitor.after_update(run, step, drawn.ids, sampled=sampled)
             if step.index == restart:
-                instruments.rearranged()
-    return read_history(folder), sink, instruments
+                monitor.rows_changed()
+    return read_history(folder), sink, monitor
 
 
 def steps_of(history, name):
@@ -111,8 +111,8 @@ def test_the_samples_come_from_what_the_step_showed(tmp_path, scene, model):
 
 
 def test_a_checkpoint_carries_it_on(tmp_path, scene, model):
-    _, _, instruments = looked(tmp_path / "run", scene, model)
-    later = Instruments(CONFIG, scene, model)
-    later.load_state_dict(instruments.state_dict())
+    _, _, monitor = looked(tmp_path / "run", scene, model)
+    later = PopulationMonitor(CONFIG, scene, model)
+    later.load_state_dict(monitor.state_dict())
     assert later.state_dict()["now"] == 39
-    assert torch.equal(later.state_dict()["steps"], instruments.state_dict()["steps"])
+    assert torch.equal(later.state_dict()["steps"], monitor.state_dict()["steps"])

@@ -11,7 +11,7 @@ from fieldwatch.recon.data import open_splat_folder, read_clip, read_gaussian_pl
 from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.products import write_products, write_stage0
 from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
@@ -30,7 +30,7 @@ def stepped(model, scene):
 
 def under_a_filter(model, scene):
     """The model with a 3D filter that shows."""
-    mip = SharpestDetail(scene.training_views, model.gaussians.means)
+    mip = MipFilter(scene.training_views, model.gaussians.means)
     mip.widths = mip.widths * 4
     return SplatModel(model.gaussians, model.background, mip=mip)
 

@@ -20,7 +20,7 @@ def crowded(scene: Scene) -> Scene:
 
 
 def drawn(scene: Scene, order: Shuffled, count: int) -> list[str]:
-    with scene.drawing(order) as next_batch:
+    with scene.batches(order) as next_batch:
         return [next_batch().views[0].name for _ in range(count)]
 
 
@@ -47,7 +47,7 @@ def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) 
     source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 10)
     advanced, order = Shuffled(4, 1, 7), Shuffled(4, 1, 0)
     drawn(scene, advanced, 5)
-    with source.drawing(order) as next_batch:
+    with source.batches(order) as next_batch:
         order.load_state_dict(advanced.state_dict())
         rest = [next_batch().views[0].name for _ in range(5)]
 
@@ -59,15 +59,15 @@ def test_processes_draw_their_part_of_the_same_batches(scene: Scene, tight: bool
     source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 12)
     for first, last in ((0, 1), (1, 3)):
         order = Shuffled(4, 1, 7)
-        with source.drawing(order, 3, slice(first, last)) as next_batch:
+        with source.batches(order, 3, slice(first, last)) as next_batch:
             for number in range(4):
                 batch, all_names = next_batch(), tuple(names[3 * number : 3 * number + 3])
                 assert batch.names == all_names
                 assert batch.first == first
                 assert tuple(view.name for view in batch.views) == all_names[first:last]
-                assert batch.places[first:last] == tuple(view.place for view in batch.views)
+                assert batch.train_indices[first:last] == tuple(view.train_index for view in batch.views)
 
 
 def test_a_shot_knows_its_place_among_the_training_photos(scene: Scene) -> None:
-    assert [scene.photo_view(i).place for i in scene.photos.train] == [0, 1, 2, 3]
-    assert scene.photo_view(scene.photos.test[0]).place is None
+    assert [scene.photo_view(i).train_index for i in scene.photos.train] == [0, 1, 2, 3]
+    assert scene.photo_view(scene.photos.test[0]).train_index is None

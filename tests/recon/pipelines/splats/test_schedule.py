@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fieldwatch.measure import Window
-from fieldwatch.recon.pipelines.splats import GrowthOptions, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats import DensificationOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.schedule import NothingToTrainError, make_plan
 
 PLAIN = SplatsConfig(schedule_scale=1.0)
@@ -29,8 +29,8 @@ def test_from_photos_every_stage_lies_where_the_papers_have_it() -> None:
     assert plan.windows["depth_normal_consistency"] == Window(7000, 14_999)
     assert plan.windows["sdf_density"] == plan.windows["better_normal"] == Window(9000, 14_999)
     assert plan.prune_after == 8999
-    assert plan.growth is not None
-    assert plan.growth.last == 7000
+    assert plan.densification is not None
+    assert plan.densification.last == 7000
     assert plan.export_after == 6999
     assert plan.exported_as == 7000
 
@@ -42,7 +42,7 @@ def test_the_scale_shortens_everything_alike() -> None:
     assert plan.windows["entropy_regularization"] == Window(140, 179)
     assert plan.windows["sdf_density"] == Window(180, 299)
     assert plan.prune_after == 179
-    assert plan.growth is None
+    assert plan.densification is None
     assert plan.tests == {140, 200, 300}
     assert any("0.02" in note for note in plan.notes)
 
@@ -121,25 +121,25 @@ def test_a_checkpoint_from_behind_the_prune_is_told_what_it_skips() -> None:
 
 
 def test_growth_ends_with_the_photos_alone_where_no_surface_is_wanted() -> None:
-    growth = GrowthOptions(growth_until=12_000)
+    growth = DensificationOptions(growth_until=12_000)
     alone = make_plan(config(regularization="none", growth_options=growth), None)
     surface = make_plan(config(growth_options=growth), None)
 
-    assert alone.growth is not None
-    assert surface.growth is not None
-    assert (alone.growth.last, surface.growth.last) == (12_000, 7000)
+    assert alone.densification is not None
+    assert surface.densification is not None
+    assert (alone.densification.last, surface.densification.last) == (12_000, 7000)
     assert phases(alone) == {"3dgs": (0, 14_999)}
-    assert make_plan(config(growth_options=GrowthOptions(growth="none")), None).growth is None
+    assert make_plan(config(growth_options=DensificationOptions(growth="none")), None).densification is None
 
 
 def test_mcmc_growth_has_its_terms_while_it_grows() -> None:
-    windows = make_plan(config(growth_options=GrowthOptions(growth="mcmc")), None).windows
+    windows = make_plan(config(growth_options=DensificationOptions(growth="mcmc")), None).windows
 
     assert windows["opacity"] == windows["scale"] == Window(0, 6999)
 
 
 def test_growth_steps_never_crowd_on_short_schedules() -> None:
-    growth = make_plan(config(schedule_scale=0.05), None).growth
+    growth = make_plan(config(schedule_scale=0.05), None).densification
 
     assert growth is not None
     assert growth.every == 20

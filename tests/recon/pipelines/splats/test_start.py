@@ -9,7 +9,7 @@ import torch
 from fieldwatch import ConfigMismatch
 from fieldwatch.recon.data import SplatFolderError, write_splat_folder
 from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
-from fieldwatch.recon.pipelines.splats.initialization import first_model
+from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.start import start_run
 
 CONFIG = SplatsConfig(views=6, held_out=3, antialiased=True)
@@ -20,7 +20,7 @@ def stage0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scene = prepare_scene(CONFIG)
     folder = tmp_path_factory.mktemp("stage0") / "3dgs"
     torch.manual_seed(0)
-    write_stage0(first_model(CONFIG, scene), scene, folder, 7000, config=CONFIG)
+    write_stage0(initial_model(CONFIG, scene), scene, folder, 7000, config=CONFIG)
     return folder
 
 

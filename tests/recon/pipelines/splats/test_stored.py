@@ -9,22 +9,22 @@ from torch import nn
 
 from fieldwatch import Declared, Outputs, Run
 from fieldwatch.checkpoint import CheckpointError
-from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.start import prepare_scene, start_run
 from fieldwatch.recon.pipelines.splats.stored import open_run, stored_config
 from fieldwatch.record import NotARun, preset_of_run
 
-PRESET = SplatsConfig(views=6, held_out=3, growth_options=GrowthOptions(growth="mcmc"))
+PRESET = SplatsConfig(views=6, held_out=3, growth_options=DensificationOptions(growth="mcmc"))
 CONFIG = replace(
     PRESET,
     test_iterations=(),
     checkpoint_milestones=(100, 200),
     schedule_scale=0.5,
-    growth_options=GrowthOptions(growth="none", growth_cap=500),
+    growth_options=DensificationOptions(growth="none", growth_cap=500),
     surface=SurfaceOptions(literal=True, beta="learnable"),
     rates=RateOptions(lr_iterations=None),
 )
@@ -36,12 +36,12 @@ def left_behind(folder, config=CONFIG, *, whole=True, saved=(0,)):
     gaussians = Gaussians.from_points(scene.photos.points[:50], scene.photos.colours[:50], degree=1)
     model = SplatModel(gaussians, scene.background)
     if whole:
-        model.mip = SharpestDetail(scene.training_views, gaussians.means)
+        model.mip = MipFilter(scene.training_views, gaussians.means)
         model.exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])
         model.exposures.raw.data += 0.1
         model.log_beta = nn.Parameter(torch.tensor(-2.5))
     with start_run(config, scene, folder, preset=PRESET, sinks=()) as run:
-        run.track(**model.kept())
+        run.track(**model.checkpoint_items())
         run.resume()
         for step in run.steps(len(saved)):
             gaussians.means.data[0] = step.index

@@ -11,7 +11,7 @@ import torch
 from fieldwatch import Checkpoints, MicroBatches, Step, read_history
 from fieldwatch.cli import main
 from fieldwatch.recon.pipelines.splats import (
-    GrowthOptions,
+    DensificationOptions,
     Scene,
     SplatModel,
     SplatsConfig,
@@ -19,7 +19,7 @@ from fieldwatch.recon.pipelines.splats import (
     train_splats,
 )
 from fieldwatch.recon.pipelines.splats import algorithm as loop
-from fieldwatch.recon.pipelines.splats.initialization import first_model
+from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.scene import Batch
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 from fieldwatch.recon.render import DensificationStatistics
@@ -39,7 +39,7 @@ SHORT = SplatsConfig(
     checkpoint_milestones=(),
     turntable=0,
     device="cpu",
-    growth_options=GrowthOptions(growth_until=6000),
+    growth_options=DensificationOptions(growth_until=6000),
 )
 """20 steps; entropy from step 14, density from 18."""
 AT = 18
@@ -54,7 +54,7 @@ def test_the_gradient_of_two_views_is_the_mean_and_statistics_see_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At step 10, whose view-space gradients count, the gradients of each view alone are made first."""
-    made = first_model
+    made = initial_model
     models = list[SplatModel]()
     backward = Step.backward
     found: dict[str, tuple[StepSummary, list[float], dict[str, torch.Tensor]]] = {}
@@ -78,7 +78,7 @@ def test_the_gradient_of_two_views_is_the_mean_and_statistics_see_each(
             assert float(step.terms.total) == pytest.approx(float(step.sample_loss.mean()))
         return outputs
 
-    monkeypatch.setattr(loop, "first_model", first)
+    monkeypatch.setattr(loop, "initial_model", first)
     monkeypatch.setattr(Step, "backward", in_turn)
     train_splats(replace(SHORT, views_per_step=2), scene(), tmp_path, sinks=())
 

@@ -229,7 +229,7 @@ def films_of(chosen: Arguments, views: Mapping[str, View], along: Sequence[View]
 def draw_film(chosen: Arguments, model: SplatModel, film: Film, drawn: Callable[[], None]) -> dict[str, Path]:
     """Draw a film; with depth or normals asked for, both lie beside the colours."""
     shown = "all" if chosen.depth or chosen.normals else "colour"
-    path = render_path(model, film.views, film.path, shown=shown, rate=chosen.fps, frames=film.frames, drawn=drawn)
+    path = render_path(model, film.views, film.path, content=shown, rate=chosen.fps, frames=film.frames, on_frame=drawn)
     return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
 
 

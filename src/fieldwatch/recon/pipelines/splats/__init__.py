@@ -7,7 +7,7 @@ from fieldwatch.pipeline import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.splats.algorithm import STAGE0, train_splats
     from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
-    from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
+    from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateOptions, SplatsConfig, SurfaceOptions
     from fieldwatch.recon.pipelines.splats.evaluation import Evaluation, evaluate
     from fieldwatch.recon.pipelines.splats.evaluation_record import worst_views, write_table
     from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, NotFiniteError, Rows
@@ -57,11 +57,11 @@ __all__ = [
     "SPLATS_RULES",
     "STAGE0",
     "BoundGaussians",
+    "DensificationOptions",
     "Evaluation",
     "ExtractOptions",
     "Extraction",
     "Gaussians",
-    "GrowthOptions",
     "NotFiniteError",
     "PhotoView",
     "RateOptions",
@@ -113,7 +113,7 @@ __getattr__ = lazy_names(
     {
         "algorithm": ("STAGE0", "train_splats"),
         "coarse_file": ("fused_cloud", "write_coarse_file"),
-        "config": ("GrowthOptions", "RateOptions", "SplatsConfig", "SurfaceOptions"),
+        "config": ("DensificationOptions", "RateOptions", "SplatsConfig", "SurfaceOptions"),
         "evaluation": ("Evaluation", "evaluate"),
         "gaussians": ("Gaussians", "NotFiniteError", "Rows"),
         "meshing": ("ExtractOptions", "Extraction", "extract_mesh"),

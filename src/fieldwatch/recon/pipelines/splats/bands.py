@@ -1,4 +1,4 @@
-"""A picture drawn in horizontal bands, one after the other: only one band's graph is in memory at a time."""
+"""Rendering in horizontal bands, one after the other: only one band's graph is in memory at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -14,15 +14,16 @@ from fieldwatch.recon.pipelines.splats.scene import Batch, PhotoView
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, splat
 
 TILE = 16
-"""Rows of the tiles that pictures are drawn in: bands end between them."""
+"""Rows of the rasterizer's tiles: bands end between tiles."""
 BANDS = 8
 """Bands of each micro-batch, once there are two: each band copies its Gaussians, so that a few bands save nothing."""
 MAPS = ("features", "alpha", "depth", "normals", "median_depth", "median_ids")
-"""What a picture has a value of at every pixel; the last two have no gradient in bands."""
-WITH_GRADIENT = 4
+"""What a rendering has at every pixel."""
+DIFFERENTIABLE_MAPS = 4
+"""The first so many of them; the others have no gradient in bands."""
 
 
-class DrawOptions(TypedDict, total=False):
+class RasterizationOptions(TypedDict, total=False):
     """What `splat` is asked for; see there."""
 
     degree: int
@@ -58,7 +59,7 @@ class Band(View):
 
 
 def band_count(micro_batches: int) -> int:
-    """Return in how many bands a picture is drawn in some number of micro-batches; one draws it whole."""
+    """Return in how many bands an image is rendered for a number of micro-batches; one renders it whole."""
     return 1 if micro_batches == 1 else BANDS * micro_batches
 
 
@@ -97,7 +98,7 @@ def split_views(
         yield ViewInBands(view=view, bands=band_count(micro_batches), generator=generator), 1 / len(batch.views)
 
 
-def most_bands(views: Sequence[View]) -> int:
+def max_bands(views: Sequence[View]) -> int:
     """Into how many bands the tallest of some views can be divided."""
     return max(-(-view.height // TILE) for view in views)
 
@@ -117,12 +118,13 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
     pose = view.camera_from_world.to(means)
     down, ahead = (means @ pose[1:3, :3].T + pose[1:3, 3]).unbind(1)
     rows = view.fy * down / ahead + view.cy
-    seen = rows[(ahead > view.near) & rows.isfinite()]
-    held = torch.bincount((seen / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
-    work = (held / held.sum().clamp_min(1) + 1 / tiles).cumsum(0)
-    wanted = torch.arange(1, count, dtype=work.dtype, device=work.device) * work[-1] / count
-    between = (torch.searchsorted(work, wanted) + 1).tolist()
-    ends = [min(TILE * end, view.height) for end in sorted({0, *between, tiles})]
+    visible_rows = rows[(ahead > view.near) & rows.isfinite()]
+    per_tile = torch.bincount((visible_rows / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
+    work = (per_tile / per_tile.sum().clamp_min(1) + 1 / tiles).cumsum(0)
+    targets = torch.arange(1, count, dtype=work.dtype, device=work.device) * work[-1] / count
+    inner_ends = (torch.searchsorted(work, targets) + 1).tolist()
+    # Several targets may fall into one tile: the set leaves out bands without rows.
+    ends = [min(TILE * end, view.height) for end in sorted({0, *inner_ends, tiles})]
     camera = {field.name: getattr(view, field.name) for field in fields(View)}
     return [
         Band(**camera | {"cy": view.cy - top, "height": bottom - top}, whole=view, top=top)
@@ -130,19 +132,19 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
     ]
 
 
-def splat_in_bands(
+def render_in_bands(
     gaussians: tuple[Tensor, Tensor, Tensor, Tensor],
     colours: tuple[Tensor, ...],
     view: View,
     count: int,
-    **options: Unpack[DrawOptions],
+    **options: Unpack[RasterizationOptions],
 ) -> RenderOutput:
-    """Draw Gaussians as `splat` does, in bands of rows.
+    """Render Gaussians as `splat` does, in bands of rows.
 
-    The picture, its gradients, and what `DensificationStatistics` reads of it are those of `splat`, up to rounding:
+    The image, its gradients, and what `DensificationStatistics` reads of it are those of `splat`, up to rounding:
     every pixel lies in one band, and what a Gaussian gets from several bands is added up. (One that lies between the
-    rows of two bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The picture is
-    drawn without a graph; `backward` draws every band again, of the Gaussians that touch it, and lets go of it after
+    rows of two bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The image is
+    rendered without a graph; `backward` renders every band again, of the Gaussians that touch it, and frees it after
     its gradients.
 
     Args:
@@ -156,16 +158,16 @@ def splat_in_bands(
         ValueError: as `splat`.
     """
     if count == 1:
-        return _Drawing([], options).draw((*gaussians, *colours), view)
-    drawing = _Drawing(bands_of(view, count, gaussians[0].detach()), options)
-    maps = dict(zip(MAPS, _InBands.apply(drawing, *gaussians, *colours), strict=True))
+        return _BandedRendering([], options).render((*gaussians, *colours), view)
+    rendering = _BandedRendering(bands_of(view, count, gaussians[0].detach()), options)
+    maps = dict(zip(MAPS, _RenderInBands.apply(rendering, *gaussians, *colours), strict=True))
     return RenderOutput(
-        **maps, ids=drawing.ids, radii=drawing.radii, means2d=drawing.means2d, magnitudes=drawing.magnitudes
+        **maps, ids=rendering.ids, radii=rendering.radii, means2d=rendering.means2d, magnitudes=rendering.magnitudes
     )
 
 
-class _Drawing:
-    """How a picture is drawn in bands, and which Gaussians it shows.
+class _BandedRendering:
+    """How an image is rendered in bands, and which Gaussians are visible in it.
 
     Args:
         bands: of the view.
@@ -173,96 +175,98 @@ class _Drawing:
 
     Attributes:
         bands: as above.
-        ids, radii, means2d, magnitudes: as in `RenderOutput`, of the whole picture.
-        shown: which Gaussians each band shows.
-        places: where these stand among `ids`.
+        ids, radii, means2d, magnitudes: as in `RenderOutput`, of the whole image.
+        visible: which Gaussians are visible in each band.
+        positions: their positions in `ids`.
     """
 
-    def __init__(self, bands: Sequence[Band], options: DrawOptions) -> None:
+    def __init__(self, bands: Sequence[Band], options: RasterizationOptions) -> None:
         self.bands = bands
         self._options = options
         self.ids = self.radii = self.means2d = torch.empty(0)
         self.magnitudes: Tensor | None = None
-        self.shown: list[Tensor] = []
-        self.places: list[Tensor] = []
+        self.visible: list[Tensor] = []
+        self.positions: list[Tensor] = []
 
-    def draw(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
-        """Draw some Gaussians."""
+    def render(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
+        """Render some Gaussians in a view, or in a band of one."""
         means, quaternions, scales, opacities, *colours = tensors
-        of = {"features": colours[0]} if len(colours) == 1 else {"harmonics": (colours[0], colours[1])}
-        parts: dict[str, Any] = {**of, **self._options}
-        return splat(means, quaternions, scales, opacities, view, **parts)
+        appearance = {"features": colours[0]} if len(colours) == 1 else {"harmonics": (colours[0], colours[1])}
+        keywords: dict[str, Any] = {**appearance, **self._options}
+        return splat(means, quaternions, scales, opacities, view, **keywords)
 
-    def note(self, drawn: Sequence[RenderOutput]) -> None:
-        """Take down which Gaussians the bands show, as the whole picture would say it."""
-        self.shown = [one.ids for one in drawn]
-        self.ids = torch.cat(self.shown).unique()
-        self.places = [torch.searchsorted(self.ids, ids) for ids in self.shown]
-        self.radii = drawn[0].radii.new_zeros(len(self.ids))
-        self.means2d = drawn[0].means2d.new_zeros(len(self.ids), 2)
-        for band, one, places in zip(self.bands, drawn, self.places, strict=True):
-            self.radii[places] = torch.maximum(self.radii[places], one.radii)
-            self.means2d[places] = one.means2d + one.means2d.new_tensor([0.0, band.top])
-        if drawn[0].magnitudes is not None:
+    def set_visible(self, outputs: Sequence[RenderOutput]) -> None:
+        """Derive from the bands which Gaussians are visible in the whole image, where, and how large."""
+        self.visible = [output.ids for output in outputs]
+        self.ids = torch.cat(self.visible).unique()
+        self.positions = [torch.searchsorted(self.ids, ids) for ids in self.visible]
+        self.radii = outputs[0].radii.new_zeros(len(self.ids))
+        self.means2d = outputs[0].means2d.new_zeros(len(self.ids), 2)
+        for band, output, positions in zip(self.bands, outputs, self.positions, strict=True):
+            self.radii[positions] = torch.maximum(self.radii[positions], output.radii)
+            self.means2d[positions] = output.means2d + output.means2d.new_tensor([0.0, band.top])
+        if outputs[0].magnitudes is not None:
             self.magnitudes = torch.zeros_like(self.means2d)
 
-    def pull(self, number: int, drawn: RenderOutput) -> None:
-        """Add what pulls at a band's Gaussians on the image, after its backward pass."""
-        places = self.places[number][drawn.ids]
-        if drawn.means2d.grad is not None:
+    def add_view_space_gradients(self, band: int, output: RenderOutput) -> None:
+        """Add the view-space gradients of a band's Gaussians, after its backward pass."""
+        # `output.ids` number the rows that the band was rendered of, which are those visible in it.
+        positions = self.positions[band][output.ids]
+        if output.means2d.grad is not None:
             self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
-            self.means2d.grad.index_add_(0, places, drawn.means2d.grad)
-        if drawn.magnitudes is not None and self.magnitudes is not None:
-            self.magnitudes.index_add_(0, places, drawn.magnitudes)
+            self.means2d.grad.index_add_(0, positions, output.means2d.grad)
+        if output.magnitudes is not None and self.magnitudes is not None:
+            self.magnitudes.index_add_(0, positions, output.magnitudes)
 
 
-class _InBands(torch.autograd.Function):
-    """Tensors of all Gaussians to the maps of the whole picture, which alone are kept in between."""
+class _RenderInBands(torch.autograd.Function):
+    """From the tensors of all Gaussians to the maps of the whole image; no graph is kept in between."""
 
     @staticmethod
-    def forward(ctx: Any, drawing: _Drawing, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, rendering: _BandedRendering, *tensors: Tensor) -> Any:
         maps: list[Tensor | None] = [None] * len(MAPS)
-        drawn: list[RenderOutput] = []
-        for band in drawing.bands:
-            one = drawing.draw(tensors, band)
+        outputs: list[RenderOutput] = []
+        for band in rendering.bands:
+            output = rendering.render(tensors, band)
             for number, name in enumerate(MAPS):
-                _put(maps, number, getattr(one, name), band)
-            drawn.append(_without_maps(one))
-        drawing.note(drawn)
-        ctx.drawing = drawing
+                _put_rows(maps, number, getattr(output, name), band)
+            outputs.append(_copied_without_pixels(output))
+        rendering.set_visible(outputs)
+        ctx.rendering = rendering
         ctx.save_for_backward(*tensors)
-        ctx.mark_non_differentiable(*(one for one in maps[WITH_GRADIENT:] if one is not None))
-        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(each for each in maps[DIFFERENTIABLE_MAPS:] if each is not None))
+        ctx.set_materialize_grads(False)  # maps that no loss reads come as None, not as zeros
         return tuple(maps)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        drawing: _Drawing = ctx.drawing
+        rendering: _BandedRendering = ctx.rendering
         tensors = ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
-        sums = [torch.zeros_like(one) if wanted else None for one, wanted in zip(tensors, needed, strict=True)]
-        for number, (band, ids) in enumerate(zip(drawing.bands, drawing.shown, strict=True)):
+        sums = [torch.zeros_like(tensor) if needs else None for tensor, needs in zip(tensors, needed, strict=True)]
+        for number, (band, ids) in enumerate(zip(rendering.bands, rendering.visible, strict=True)):
             if not len(ids):
                 continue
             pairs = zip(tensors, needed, strict=True)
-            own = [one.index_select(0, ids).requires_grad_(wanted) for one, wanted in pairs]
+            # Only the Gaussians of this band: its graph, which is freed before the next band's, is small.
+            leaves = [tensor.index_select(0, ids).requires_grad_(needs) for tensor, needs in pairs]
             with torch.enable_grad():
-                drawn = drawing.draw(own, band)
-            pulled = [
-                (getattr(drawn, name), gradient[band.rows])
+                output = rendering.render(leaves, band)
+            with_gradient = [
+                (getattr(output, name), gradient[band.rows])
                 for name, gradient in zip(MAPS, gradients, strict=True)
                 if gradient is not None
             ]
-            torch.autograd.backward([one for one, _ in pulled], [gradient for _, gradient in pulled])
-            for total, leaf in zip(sums, own, strict=True):
+            torch.autograd.backward([rows for rows, _ in with_gradient], [gradient for _, gradient in with_gradient])
+            for total, leaf in zip(sums, leaves, strict=True):
                 if total is not None and leaf.grad is not None:
                     total.index_add_(0, ids, leaf.grad)
-            drawing.pull(number, drawn)
+            rendering.add_view_space_gradients(number, output)
         return (None, *sums)
 
 
-def _put(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band) -> None:
+def _put_rows(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band) -> None:
     """Put a band's rows into the whole map, which is made with the first of them."""
     if rows is None:
         return
@@ -272,9 +276,9 @@ def _put(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band
     whole[band.rows] = rows
 
 
-def _without_maps(drawn: RenderOutput) -> RenderOutput:
-    """What is left of a band once its rows are in the whole maps; copied: it lies in memory for all Gaussians."""
-    nothing = drawn.alpha.new_empty(0, 0)
+def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
+    """What is left of a band once its rows are in the whole maps; copied, as views would keep rows of all Gaussians."""
+    nothing = output.alpha.new_empty(0, 0)
     return RenderOutput(
         features=nothing[..., None],
         alpha=nothing,
@@ -282,8 +286,8 @@ def _without_maps(drawn: RenderOutput) -> RenderOutput:
         normals=None,
         median_depth=None,
         median_ids=None,
-        ids=drawn.ids.clone(),
-        radii=drawn.radii.clone(),
-        means2d=drawn.means2d.clone(),
-        magnitudes=drawn.magnitudes,
+        ids=output.ids.clone(),
+        radii=output.radii.clone(),
+        means2d=output.means2d.clone(),
+        magnitudes=output.magnitudes,
     )

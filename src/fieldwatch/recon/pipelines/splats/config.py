@@ -18,14 +18,14 @@ from fieldwatch.recon.losses import BetaMode
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
 """Which terms draw the Gaussians to a surface: see `fieldwatch.recon.pipelines.splats.schedule`."""
-Growth = Literal["adaptive", "mcmc", "none"]
+DensificationMode = Literal["adaptive", "mcmc", "none"]
 
 BUILT_IN_CAP = 60_000
 """Gaussians that the built-in scene's photos can tell apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthOptions:
+class DensificationOptions:
     """How the number of Gaussians changes. Iterations are nominal: ``schedule_scale`` shortens them all.
 
     Attributes:
@@ -50,7 +50,7 @@ class GrowthOptions:
         fill_points: points put by guess where the reconstruction found none (bare walls, blurred backgrounds); 0 none.
     """
 
-    growth: Growth = "adaptive"
+    growth: DensificationMode = "adaptive"
     growth_cap: int | None = None
     growth_from: int = 500
     growth_until: int = 7000
@@ -258,7 +258,7 @@ class SplatsConfig:
     checkpoint_milestones: tuple[int, ...] = (7000, 9000, 12_000, 15_000)
     keep_last: int = 2
     keep_best: int = 1
-    growth_options: GrowthOptions = field(default_factory=GrowthOptions)
+    growth_options: DensificationOptions = field(default_factory=DensificationOptions)
     surface: SurfaceOptions = field(default_factory=SurfaceOptions)
     rates: RateOptions = field(default_factory=RateOptions)
     degree: int = 3

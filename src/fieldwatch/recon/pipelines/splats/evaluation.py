@@ -1,4 +1,4 @@
-"""How well Gaussians draw photos they were not trained on, and how near they lie to the surface where it is known."""
+"""Quality on photos that were not trained on, and distance of the Gaussians to the surface where it is known."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ from fieldwatch.recon.pipelines.splats.quality import ViewScore, clamped, percei
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.render import View
 
-WORST_KEPT = 3
-"""Worst views whose images are kept."""
+WORST_VIEWS = 3
+"""Views with the lowest PSNR whose images stay in the evaluation."""
 TRAINING_VIEWS = 8
-"""Training photos that are drawn beside the held-out ones, at most."""
+"""Training photos that are scored besides the held-out ones, at most."""
 OPAQUE = 0.5
 """Gaussians of a higher opacity are taken for the surface."""
 NEAR_SHARE = 0.01
@@ -35,7 +35,7 @@ class WorstView:
     Attributes:
         index: of the photo.
         score: of the view.
-        image: as it was drawn, in [0, 1], on the host.
+        image: as it was rendered, in [0, 1], on the host.
     """
 
     index: int
@@ -76,8 +76,8 @@ class Evaluation:
     @property
     def metrics(self) -> dict[str, float]:
         """Every tag that applies; means over the views, PSNR included, as in the papers."""
-        found = {f"Test/{name}": _mean(self.rows, name) for name in _AVERAGED}
-        metrics = {name: value for name, value in found.items() if value is not None}
+        means = {f"Test/{name}": _mean(self.rows, name) for name in _AVERAGED}
+        metrics = {name: value for name, value in means.items() if value is not None}
         metrics["Test/loss"] = metrics["Test/l1"]
         metrics["Test/render_time_ms"] = metrics.pop("Test/ms")
         metrics["Test/num_gaussians_K"] = self.gaussians / 1e3
@@ -91,7 +91,7 @@ _AVERAGED = ("psnr", "ssim", "l1", "lpips", "ms", "psnr_as_drawn", "psnr_fitted"
 
 
 @torch.no_grad()
-def evaluate(  # noqa: PLR0913  what is drawn, how, and what else is measured
+def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
     model: SplatModel,
     scene: Scene,
     *,
@@ -100,14 +100,14 @@ def evaluate(  # noqa: PLR0913  what is drawn, how, and what else is measured
     bands: int = 1,
     between: Callable[[], object] = lambda: None,
 ) -> Evaluation:
-    """Draw and score every held-out photo (every training photo where none is held out). Nothing of the training moves.
+    """Render and score every held-out photo (every training photo where none is held out); training is not affected.
 
     Args:
-        model: what is drawn.
+        model: what is rendered.
         scene: the photos. Those whose mask leaves no pixel are left out.
         degree: of the harmonics; None uses all there are.
-        lpips: measures it, too; on the training device only meanwhile.
-        bands: number of bands in which pictures are drawn.
+        lpips: scores by it, too; it is on the training device only during the call.
+        bands: number of bands in which images are rendered.
         between: called before each view; it may raise, to give up.
 
     Raises:
@@ -117,15 +117,16 @@ def evaluate(  # noqa: PLR0913  what is drawn, how, and what else is measured
     indices = scene.photos.test or scene.photos.train
     scores: list[ViewScore] = []
     worst: list[WorstView] = []
-    with preserve_random_state(), _lent(lpips, scene.device):
-        model.render(scene.views[indices[0]], degree=degree, bands=bands)  # what is made at the first draw is not timed
+    with preserve_random_state(), _on_device(lpips, scene.device):
+        # What the first rendering allocates and compiles is not timed.
+        model.render(scene.views[indices[0]], degree=degree, bands=bands)
         for view in _photo_views(scene, indices):
             between()
             image, milliseconds = _timed(model, view.camera, degree, bands)
-            score, shown = _scored(model, image, view, milliseconds, lpips)
+            score, scored_image = _score_view(model, image, view, milliseconds, lpips)
             scores.append(score)
-            worst.append(WorstView(index=view.index, score=score, image=shown.cpu()))
-            worst = sorted(worst, key=lambda one: one.score.psnr)[:WORST_KEPT]
+            worst.append(WorstView(index=view.index, score=score, image=scored_image.cpu()))
+            worst = sorted(worst, key=lambda each: each.score.psnr)[:WORST_VIEWS]
         if not scores:
             raise InputError(
                 f"the masks of all {len(indices)} photos to be evaluated are black: nothing of them counts; mend the "
@@ -157,35 +158,37 @@ def surface_metrics(model: SplatModel, scene: Scene) -> dict[str, float]:
     return {f"Surface/{name}": value for name, value in zip(names, values, strict=True)}
 
 
-def _scored(
+def _score_view(
     model: SplatModel, image: Float[Tensor, "height width 3"], view: PhotoView, milliseconds: float, lpips: Lpips | None
 ) -> tuple[ViewScore, Float[Tensor, "height width 3"]]:
     """Return the scores of a view, and the image they are of: under the colour map that the photo is expected to have.
 
-    For a held-out photo that is the mean of the maps of its neighbours; no pixel of it was looked at.
+    For a held-out photo that is the mean of the maps of its neighbours; no pixel of it is used.
     """
-    shown = clamped(image)
+    exposed_image = clamped(image)
     as_drawn = None
     fitted = None
     if model.exposures is not None:
         counted = None if view.mask is None else view.mask[..., 0] > 0
-        as_drawn = score_image(shown, view).psnr
+        as_drawn = score_image(exposed_image, view).psnr
         fitted = score_image(clamped(cross_fitted(image, view.image, counted)), view)
-        expected = model.exposures.between(view.name) if view.place is None else model.exposures.map_of(view.place)
-        shown = clamped(exposed(image, expected))
-    drawn = score_image(shown, view)
-    score = ViewScore(
+        train_index = view.train_index
+        exposures = model.exposures
+        expected = exposures.between(view.name) if train_index is None else exposures.map_of(train_index)
+        exposed_image = clamped(exposed(image, expected))
+    score = score_image(exposed_image, view)
+    view_score = ViewScore(
         name=view.name,
-        psnr=drawn.psnr,
-        ssim=drawn.ssim,
-        l1=drawn.l1,
-        lpips=None if lpips is None else perceived_difference(lpips, shown, view),
+        psnr=score.psnr,
+        ssim=score.ssim,
+        l1=score.l1,
+        lpips=None if lpips is None else perceived_difference(lpips, exposed_image, view),
         ms=milliseconds,
         psnr_as_drawn=as_drawn,
         psnr_fitted=None if fitted is None else fitted.psnr,
         ssim_fitted=None if fitted is None else fitted.ssim,
     )
-    return score, shown
+    return view_score, exposed_image
 
 
 def _training_psnr(
@@ -194,17 +197,17 @@ def _training_psnr(
     """Mean PSNR of some training photos, evenly spaced, as training sees them."""
     train = scene.photos.train
     count = min(len(train), TRAINING_VIEWS)
-    found: list[float] = []
+    psnrs: list[float] = []
     for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
         between()
         image = model.render(view.camera, degree=degree, bands=bands).features
-        seen = image if model.exposures is None else model.exposures(image, train.index(view.index))
-        found.append(score_image(clamped(seen), view).psnr)
-    return sum(found) / len(found) if found else None
+        exposed_image = image if model.exposures is None else model.exposures(image, train.index(view.index))
+        psnrs.append(score_image(clamped(exposed_image), view).psnr)
+    return sum(psnrs) / len(psnrs) if psnrs else None
 
 
 def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:
-    """Photos of which something counts."""
+    """Photos with a pixel that counts."""
     for index in indices:
         view = scene.photo_view(index)
         if view.mask is None or bool(view.mask.any()):
@@ -214,9 +217,9 @@ def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:
 def _timed(
     model: SplatModel, view: View, degree: int | None, bands: int
 ) -> tuple[Float[Tensor, "height width 3"], float]:
-    """Return the image, and the milliseconds that drawing it took."""
+    """Return the image, and the milliseconds that rendering it took."""
     device = model.background.device
-    _wait_for(device)
+    _wait_for(device)  # kernels of earlier calls may still run
     began = time.perf_counter()
     image = model.render(view, degree=degree, bands=bands).features
     _wait_for(device)
@@ -229,8 +232,8 @@ def _wait_for(device: torch.device) -> None:
 
 
 @contextmanager
-def _lent(lpips: Lpips | None, device: torch.device) -> Iterator[None]:
-    """Have the network on the training device meanwhile; its 56 MB are not to lie there all the time."""
+def _on_device(lpips: Lpips | None, device: torch.device) -> Iterator[None]:
+    """Keep the network on the training device during the block only: it takes 56 MB that training could use."""
     if lpips is None:
         yield
         return

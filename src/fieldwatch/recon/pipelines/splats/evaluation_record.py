@@ -1,4 +1,4 @@
-"""What an evaluation shows: numbers and pictures in the sinks, a table of the views in the run folder."""
+"""How an evaluation is recorded: its metrics and images in the run, a table of the views in the run folder."""
 
 import csv
 from pathlib import Path
@@ -15,8 +15,8 @@ FOLDER = "evaluations"
 """Folder of the tables, in the run folder."""
 
 
-def show_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: int) -> Path:
-    """Record an evaluation, show its pictures, and write the table of its views; return the table's path.
+def record_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: int) -> Path:
+    """Record the metrics and images of an evaluation, and write the table of its views; return the table's path.
 
     Args:
         run: at any step.
@@ -32,12 +32,12 @@ def show_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: in
 
 
 def worst_views(evaluation: Evaluation, scene: Scene) -> Picture:
-    """Return photo, drawing and error of the worst views, the worst first."""
+    """Return photo, rendering and error of the worst views, the worst first."""
     rows: list[Picture] = []
-    for one in evaluation.worst:
-        photo = scene.photo_view(one.index).image.cpu()
-        panels = [as_picture(photo), as_picture(one.image), error_picture(photo, one.image)]
-        rows.append(strip(panels, COMPARED, f"{one.score.name}: {one.score.psnr:.2f} dB"))
+    for view in evaluation.worst:
+        photo = scene.photo_view(view.index).image.cpu()
+        panels = [as_picture(photo), as_picture(view.image), error_picture(photo, view.image)]
+        rows.append(strip(panels, COMPARED, f"{view.score.name}: {view.score.psnr:.2f} dB"))
     return sheet(rows)
 
 

@@ -23,9 +23,9 @@ from fieldwatch import InputError
 from fieldwatch.recon.render import VisibleAdam
 
 RIDGE = 1e-3
-"""How strongly fitted maps are drawn to identity: the mean square error per pixel that a departure of 1 is worth."""
+"""Ridge of the fitted maps, towards identity: the mean square error per pixel that a departure of 1 costs."""
 TILE = 32
-"""Pixels of the sides of the tiles by which `cross_fitted` deals out an image."""
+"""Pixels of the sides of the tiles by which `cross_fitted` divides an image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Exposures(nn.Module):
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
         self.names = tuple(names)
-        if not self.names or any(one >= other for one, other in zip(self.names, self.names[1:], strict=False)):
+        if not self.names or any(name >= later for name, later in zip(self.names, self.names[1:], strict=False)):
             raise ValueError(
                 f"exposures are for one photo or more with ascending names, each once; got {len(self.names)}: "
                 f"{', '.join(self.names[:4]) or 'none'}"
@@ -118,16 +118,17 @@ class Exposures(nn.Module):
         Cameras that set their exposure by themselves do so slowly; before the first and after the last photo it is
         the map of that one alone.
         """
-        place = bisect(self.names, name)
-        before = place - 1 - (place > 0 and self.names[place - 1] == name)
-        near = [index for index in (before, place) if 0 <= index < len(self)]
+        after = bisect(self.names, name)
+        # bisect ends behind a photo of this very name, which is not its own neighbour.
+        before = after - 1 - (after > 0 and self.names[after - 1] == name)
+        near = [index for index in (before, after) if 0 <= index < len(self)]
         return self.maps()[near or [0]].mean(0)
 
 
 def make_exposure_optimizer(exposures: Exposures, rates: ExposureRates) -> VisibleAdam:
     """Make Adam that steps the map of one photo at a time; `rates.apply` says whose.
 
-    Plain Adam would go on moving the maps of photos long gone by, on what their moments still hold.
+    Plain Adam would go on moving the maps of all other photos, by the momentum of their last steps.
     """
     return VisibleAdam([exposures.raw], lr=rates.at(0), betas=(0.9, 0.99))
 
@@ -150,13 +151,13 @@ def fit_colour(
     photo: Float[Tensor, "height width 3"],
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, "3 4"]:
-    """Fit the map that brings an image closest to a photo, by least squares with a pull towards identity.
+    """Fit the map that brings an image closest to a photo, by least squares with a ridge towards identity.
 
-    The pull (`RIDGE`) decides what the colours leave open: an image of one colour moves to that of the photo by little
-    changes all over, and an empty mask gives identity.
+    The ridge (`RIDGE`) decides what the colours leave open: an image of one colour moves to that of the photo by small
+    changes of all coefficients, and an empty mask gives identity.
 
     Args:
-        image: as drawn.
+        image: as rendered.
         photo: what it should look like, of the same size.
         mask: pixels that count; None for all.
 
@@ -169,18 +170,19 @@ def fit_colour(
             f"under a mask of {None if mask is None else tuple(mask.shape)}: all need one height and width"
         )
     chosen = slice(None) if mask is None else mask
-    drawn = image[chosen].reshape(-1, 3).double()
-    wanted = photo[chosen].reshape(-1, 3).double()
-    if not bool(drawn.isfinite().all() & wanted.isfinite().all()):
+    rendered = image[chosen].reshape(-1, 3).double()
+    target = photo[chosen].reshape(-1, 3).double()
+    if not bool(rendered.isfinite().all() & target.isfinite().all()):
         raise ValueError(
             "colours can not be fitted: the image or the photo holds NaN or infinite values; look for the Gaussians or "
             "the file that made them, or leave those pixels out by the mask"
         )
-    start = identity(drawn)
-    known = torch.cat([drawn, torch.ones_like(drawn[:, :1])], 1)
-    pull = RIDGE * max(len(known), 1) * torch.eye(4, dtype=drawn.dtype, device=drawn.device)
-    change = torch.linalg.solve(known.T @ known + pull, known.T @ (wanted - known @ start.T))
-    return (start + change.T).to(image)
+    start = identity(rendered)
+    design = torch.cat([rendered, torch.ones_like(rendered[:, :1])], 1)
+    # Normal equations of the departure from identity; times the pixels, so that the ridge is one per pixel.
+    ridge = RIDGE * max(len(design), 1) * torch.eye(4, dtype=rendered.dtype, device=rendered.device)
+    departure = torch.linalg.solve(design.T @ design + ridge, design.T @ (target - design @ start.T))
+    return (start + departure.T).to(image)
 
 
 @torch.no_grad()
@@ -191,12 +193,12 @@ def cross_fitted(
 ) -> Float[Tensor, "height width 3"]:
     """Correct the colours of an image by its photo, such that no pixel is changed by a map that was fitted with it.
 
-    The image is dealt out like a chessboard, in tiles of `TILE` pixels; the map for the white tiles is fitted on the
-    black ones, and the other way round. (Left and right halves would ask each half for colours that only the other
+    The image is divided like a chessboard, into tiles of `TILE` pixels; the map for the white tiles is fitted on the
+    black ones, and the other way round. (With left and right halves, each half would need colours that only the other
     has: on snowmiku such a map is worse than none.)
 
     Args:
-        image: as drawn.
+        image: as rendered.
         photo: what it is compared with, of the same size.
         mask: pixels that count for the fits; None for all.
 

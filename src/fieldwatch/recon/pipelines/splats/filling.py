@@ -1,7 +1,7 @@
 """Points where the reconstruction found none: bare walls, blurred backgrounds, what few photos show.
 
 Structure from motion finds points on texture only. Where it left a gap, Gaussians have to come from afar, blurred over
-the whole gap, and growth reaches them last. A point put there by guess, in the colour that a photo shows, spares that.
+the whole gap, and densification reaches them last. A point at a guessed depth, in the colour of a photo, avoids that.
 """
 
 import math
@@ -15,9 +15,9 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import Photo, PhotoSet
 from fieldwatch.recon.geometry import Camera, transform_points
 
-_LEAST_DEPTH = 1e-3  # in shares of the scene's extent: nothing nearer to the camera tells a depth
-_TRIES = 4  # pixels looked at for each point that is wanted
-_MARGIN = 0.1  # in shares of the longer side: points that fall so far beside the photo still tell a depth
+_MIN_DEPTH = 1e-3  # in shares of the scene's extent: points nearer to the camera give no depth
+_TRIES = 4  # pixels tried for each point that is wanted
+_MARGIN = 0.1  # in shares of the longer side: points that project so far outside the photo still give a depth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def fill_gaps(
 ) -> tuple[Float[Tensor, "added 3"], UInt8[Tensor, "added 3"]]:
     """Find points for the gaps of a reconstruction, from the training photos alone.
 
-    Pixels drawn from each photo that lie far from all known points are put into the world, at the median depth of the
+    Sampled pixels of each photo that lie far from all known points are unprojected, at the median depth of the
     nearest known points, in the colour of the photo. Masked and transparent pixels are left out.
 
     Args:
@@ -65,9 +65,9 @@ def fill_gaps(
     Returns:
         Points in world units, and their colours; none where nothing is known.
     """
-    each = math.ceil(_TRIES * filling.count / len(photos.train))
-    found = [_in_gaps(photos[index], photos, filling, each, generator) for index in photos.train]
-    points, colours = (torch.cat(parts) for parts in zip(*found, strict=True))
+    per_photo = math.ceil(_TRIES * filling.count / len(photos.train))
+    filled = [_in_gaps(photos[index], photos, filling, per_photo, generator) for index in photos.train]
+    points, colours = (torch.cat(parts) for parts in zip(*filled, strict=True))
     chosen = torch.randperm(len(points), generator=generator)[: filling.count]
     return points[chosen], colours[chosen]
 
@@ -76,31 +76,32 @@ def _in_gaps(
     photo: Photo, photos: PhotoSet, filling: Filling, count: int, generator: torch.Generator | None
 ) -> tuple[Float[Tensor, "found 3"], UInt8[Tensor, "found 3"]]:
     camera = photo.camera
-    places, depths = _seen(photos.points, camera, photos.extent)
+    known, depths = _projected(photos.points, camera, photos.extent)
     pixels = torch.rand(count, 2, generator=generator) * torch.tensor([camera.width, camera.height])
     noise = torch.randn(count, generator=generator)
     columns, rows = pixels.long().unbind(1)
-    if not len(places) or not count:
+    # Only after the random numbers: those of the other photos do not depend on what this one shows.
+    if not len(known) or not count:
         return photos.points.new_zeros(0, 3), photo.image.new_zeros(0, 3)
-    distances, nearest = torch.cdist(pixels, places).topk(min(filling.neighbours, len(places)), largest=False)
+    distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbours, len(known)), largest=False)
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
-    guessed = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
-    return _in_world(pixels[empty], guessed, camera), photo.image[rows[empty], columns[empty]]
+    guessed_depths = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
+    return _unprojected(pixels[empty], guessed_depths, camera), photo.image[rows[empty], columns[empty]]
 
 
-def _seen(
+def _projected(
     points: Float[Tensor, "n 3"], camera: Camera, extent: float
-) -> tuple[Float[Tensor, "seen 2"], Float[Tensor, " seen"]]:
-    """Where known points fall on a photo or close beside it, pixels, and their depths."""
+) -> tuple[Float[Tensor, "inside 2"], Float[Tensor, " inside"]]:
+    """Return where known points project into a photo or just outside it, pixels, and their depths."""
     local = transform_points(camera.camera_from_world.to(points), points)
-    local = local[local[:, 2] > _LEAST_DEPTH * extent]
+    local = local[local[:, 2] > _MIN_DEPTH * extent]
     lens = local.new_tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]])
-    places = local[:, :2] / local[:, 2:] * lens[0] + lens[1]
-    size = places.new_tensor([camera.width, camera.height])
+    pixels = local[:, :2] / local[:, 2:] * lens[0] + lens[1]
+    size = pixels.new_tensor([camera.width, camera.height])
     margin = _MARGIN * size.max()
-    inside = ((places > -margin) & (places < size + margin)).all(1)
-    return places[inside], local[inside, 2]
+    inside = ((pixels > -margin) & (pixels < size + margin)).all(1)
+    return pixels[inside], local[inside, 2]
 
 
 def _usable(photo: Photo, rows: Tensor, columns: Tensor) -> Bool[Tensor, " n"]:
@@ -111,8 +112,8 @@ def _usable(photo: Photo, rows: Tensor, columns: Tensor) -> Bool[Tensor, " n"]:
     return usable
 
 
-def _in_world(pixels: Float[Tensor, "n 2"], depths: Float[Tensor, " n"], camera: Camera) -> Float[Tensor, "n 3"]:
+def _unprojected(pixels: Float[Tensor, "n 2"], depths: Float[Tensor, " n"], camera: Camera) -> Float[Tensor, "n 3"]:
     lens = pixels.new_tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]])
-    flat = (pixels - lens[1]) / lens[0]
-    local = torch.cat([flat, torch.ones_like(flat[:, :1])], 1) * depths[:, None]
+    directions = (pixels - lens[1]) / lens[0]
+    local = torch.cat([directions, torch.ones_like(directions[:, :1])], 1) * depths[:, None]
     return transform_points(camera.world_from_camera.to(local), local)

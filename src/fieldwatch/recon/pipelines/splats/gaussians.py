@@ -12,16 +12,16 @@ from torch.optim import Optimizer
 from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import colours_to_constant, harmonics_count, normalized_quaternions
-from fieldwatch.recon.pipelines.splats.optimizer_state import repoint
+from fieldwatch.recon.pipelines.splats.optimizer_state import replace_parameter
 from fieldwatch.recon.pipelines.splats.spacing import Spacing, point_spacing
 from fieldwatch.recon.render import VisibleAdam
 
-NAMES = ("means", "log_scales", "quaternions", "opacity_logits", "constant", "rest")
-"""The parameters, in the order they are kept."""
+PARAMETERS = ("means", "log_scales", "quaternions", "opacity_logits", "constant", "rest")
+"""The parameters, in the order in which they are stored."""
 
 
 class NotFiniteError(ValueError):
-    """A parameter, or something that growth reads, holds NaN or an infinite value."""
+    """A parameter, or something that densification reads, holds NaN or an infinite value."""
 
 
 class Rows(NamedTuple):
@@ -35,8 +35,8 @@ class Rows(NamedTuple):
     rest: Float[Tensor, "n functions 3"]
 
 
-class _Slot(Mapping[str, Tensor]):
-    """One parameter under its name, looked up whenever it is asked for: a replaced one is seen at once."""
+class _LiveParameter(Mapping[str, Tensor]):
+    """A group of one parameter, looked up at every access: it follows when the parameter is replaced."""
 
     def __init__(self, owner: "Gaussians", name: str) -> None:
         self._owner = owner
@@ -55,11 +55,11 @@ class _Slot(Mapping[str, Tensor]):
 
 
 class Gaussians(nn.Module):
-    """Trained Gaussians. Raw values are those of splat files; the properties are what renderers take.
+    """Trained Gaussians. Raw values are those of splat files; the properties are the inputs of renderers.
 
     When rows come or go every parameter is replaced by a new one (torch holds on to the old shape while a graph that
-    used it is alive). Optimizers told by `stepped_by` follow, row by row, and `run.track(groups=gaussians.groups())`
-    looks parameters up where they are now. Gradients do not survive: let growth come after the optimizer's step.
+    used it is alive). Optimizers added by `stepped_by` follow, row by row, and `run.track(groups=gaussians.groups())`
+    looks parameters up where they are now. Gradients do not survive: densify after the optimizer's step.
 
     A stored state restores whatever its number of Gaussians, with the optimizers' parameters replaced alike; it does
     not matter whether the Gaussians or the optimizer are restored first.
@@ -84,12 +84,12 @@ class Gaussians(nn.Module):
         if not len(rows.means) or len({len(part) for part in rows}) > 1:
             raise ValueError(
                 f"Gaussians need one row or more in every tensor, the same number in all; got "
-                f"{', '.join(f'{name} {len(part)}' for name, part in zip(NAMES, rows, strict=True))}"
+                f"{', '.join(f'{name} {len(part)}' for name, part in zip(PARAMETERS, rows, strict=True))}"
             )
-        for name, part in zip(NAMES, rows, strict=True):
+        for name, part in zip(PARAMETERS, rows, strict=True):
             self.register_parameter(name, nn.Parameter(part.detach().clone()))
         self._optimizers: list[Optimizer] = []
-        self.register_load_state_dict_pre_hook(_take_count)
+        self.register_load_state_dict_pre_hook(_resize_for_state)
         self.refuse_not_finite()
 
     @classmethod
@@ -105,7 +105,7 @@ class Gaussians(nn.Module):
         """Put a round Gaussian on every point (Kerbl 2023, section 5.1).
 
         Args:
-            points: places, world units.
+            points: positions, world units.
             colours: 0 .. 255 as bytes, or 0 .. 1.
             degree: of the harmonics, 0 .. 3; those above 0 start at zero.
             opacity: of all, above 0 and below 1.
@@ -120,14 +120,14 @@ class Gaussians(nn.Module):
         points = points.float()
         refuse_not_finite("points", points)
         sizes = point_spacing(points, 3, spacing) if isinstance(spacing, str) else spacing.to(points)
-        shades = colours.to(points) / (1.0 if colours.is_floating_point() else 255.0)
+        unit_colours = colours.to(points) / (1.0 if colours.is_floating_point() else 255.0)
         count = len(points)
         rows = Rows(
             means=points,
             log_scales=sizes.log()[:, None].repeat(1, 3),
             quaternions=points.new_tensor([1.0, 0.0, 0.0, 0.0]).repeat(count, 1),
             opacity_logits=points.new_full((count,), math.log(opacity / (1 - opacity))),
-            constant=colours_to_constant(shades),
+            constant=colours_to_constant(unit_colours),
             rest=points.new_zeros(count, harmonics_count(degree) - 1, 3),
         )
         return cls(rows)
@@ -161,9 +161,9 @@ class Gaussians(nn.Module):
                 f"{count} Gaussians in a box from {low.tolist()} to {high.tolist()} were asked for: it takes two or "
                 "more, and a box with low < high on all axes"
             )
-        shares = torch.rand(count, 3, generator=generator)
+        positions = torch.rand(count, 3, generator=generator)
         colours = torch.rand(count, 3, generator=generator)
-        points = low + (high - low) * shares.to(low)
+        points = low + (high - low) * positions.to(low)
         return cls.from_points(points, colours.to(low), degree=degree, opacity=opacity)
 
     @classmethod
@@ -175,7 +175,7 @@ class Gaussians(nn.Module):
             NotFiniteError: a value that is not finite.
         """
         fused = cloud.fused()
-        return cls(Rows(*(getattr(fused, name) for name in NAMES)))
+        return cls(Rows(*(getattr(fused, name) for name in PARAMETERS)))
 
     def to_cloud(self) -> GaussianCloud:
         """Return a copy on the host, as files hold them."""
@@ -215,15 +215,15 @@ class Gaussians(nn.Module):
 
     def rows(self, chosen: Int[Tensor, " n"] | None = None) -> Rows:
         """Raw values of chosen Gaussians, copied; the live values of all, detached, where none are chosen."""
-        parts = [self.get_parameter(name).detach() for name in NAMES]
+        parts = [self.get_parameter(name).detach() for name in PARAMETERS]
         return Rows(*(parts if chosen is None else [part[chosen] for part in parts]))
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
         """One live group per parameter, for `run.track(groups=gaussians.groups())`; without those that hold nothing."""
-        return {name: _Slot(self, name) for name in NAMES if self.get_parameter(name).numel()}
+        return {name: _LiveParameter(self, name) for name in PARAMETERS if self.get_parameter(name).numel()}
 
     def stepped_by(self, optimizer: Optimizer) -> None:
-        """Have an optimizer follow: whenever rows come or go, its parameters and its state do so too."""
+        """Add an optimizer that follows: whenever rows come or go, its parameters and its state do so too."""
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
 
@@ -232,34 +232,34 @@ class Gaussians(nn.Module):
         """The optimizers that follow."""
         return tuple(self._optimizers)
 
-    def rearrange(self, kept: Int[Tensor, " kept"], added: Rows | None = None) -> None:
-        """Keep some rows, in the order named, and put new ones behind them, with moments of zero.
+    def rearrange(self, surviving: Int[Tensor, " surviving"], added: Rows | None = None) -> None:
+        """Keep some rows, in the order named, and append new ones, with moments of zero.
 
         Args:
-            kept: row numbers.
+            surviving: numbers of the rows that stay.
             added: new Gaussians.
 
         Raises:
             ValueError: nothing would be left.
         """
-        if not len(kept) and (added is None or not len(added.means)):
+        if not len(surviving) and (added is None or not len(added.means)):
             raise ValueError(
                 f"all {len(self)} Gaussians would go and none come: nothing would be left to train; lower the opacity "
                 "or raise the size at which Gaussians are pruned, or look for what made them transparent"
             )
-        for name in NAMES:
+        for name in PARAMETERS:
             old = self.get_parameter(name)
-            rows = old.detach()[kept]
+            rows = old.detach()[surviving]
             new = nn.Parameter(rows if added is None else torch.cat([rows, getattr(added, name)]))
-            self._swap(name, new, kept)
+            self._replace(name, new, surviving)
 
-    def _swap(self, name: str, new: nn.Parameter, kept: Int[Tensor, " kept"] | None) -> None:
+    def _replace(self, name: str, new: nn.Parameter, surviving: Int[Tensor, " surviving"] | None) -> None:
         old = self.get_parameter(name)
         self.register_parameter(name, new)
-        repoint(self._optimizers, old, new, kept)
+        replace_parameter(self._optimizers, old, new, surviving)
         for optimizer in self._optimizers:
             if isinstance(optimizer, VisibleAdam):
-                optimizer.visible = None  # row numbers of before would step others, or none that exist
+                optimizer.visible = None  # the old row numbers now mean other rows, or rows that do not exist
 
     def refuse_not_finite(self) -> None:
         """Raise `NotFiniteError`, naming parameter and Gaussian, if any value is not finite."""
@@ -279,17 +279,17 @@ def refuse_not_finite(name: str, values: Tensor) -> None:
         )
 
 
-def _take_count(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    """Before a state is loaded: make room for its number of Gaussians."""
+def _resize_for_state(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Give the parameters the number of rows of a state, before it is loaded."""
     if not isinstance(module, Gaussians):
         return
-    stored = {name: state[prefix + name] for name in NAMES if prefix + name in state}
+    stored = {name: state[prefix + name] for name in PARAMETERS if prefix + name in state}
     counts = {len(part) for part in stored.values()}
-    if len(stored) < len(NAMES) or len(counts) != 1 or counts == {0}:
+    if len(stored) < len(PARAMETERS) or len(counts) != 1 or counts == {0}:
         found = ", ".join(f"{len(part)} {name}" for name, part in stored.items()) or "nothing"
         raise ValueError(
-            f"the stored Gaussians have {found}: wanted is the same number above 0 of each of {', '.join(NAMES)}; the "
-            "state is of something else, or damaged"
+            f"the stored Gaussians have {found}: wanted is the same number above 0 of each of {', '.join(PARAMETERS)}; "
+            "the state is of something else, or damaged"
         )
     for name, part in stored.items():
         if part.shape[1:] != module.get_parameter(name).shape[1:]:
@@ -300,6 +300,6 @@ def _take_count(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: An
             )
     count = counts.pop()
     if count != len(module):
-        for name in NAMES:
+        for name in PARAMETERS:
             old = module.get_parameter(name)
-            module._swap(name, nn.Parameter(old.new_zeros(count, *old.shape[1:])), None)  # noqa: SLF001  its own hook
+            module._replace(name, nn.Parameter(old.new_zeros(count, *old.shape[1:])), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fieldwatch.recon.pipelines.splats.schedule import Plan
 
-_LOOK = (
+_WHAT_TO_LOOK_AT = (
     ("Test/psnr", "held-out photos; compare it with Test/train_psnr, and look at the pictures Test/worst_views"),
     ("Loss components", "each term before its weight; a term outside its window is absent, not zero"),
     ("Population/*", "transparent, giant, needle and unseen Gaussians: each has a rule with a bound"),
@@ -25,17 +25,17 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from ("", "| loss term | steps |", "|---|---|")
     yield from (f"| `{term}` | {_span(window.first, window.last)} |" for term, window in plan.windows.items())
     yield ""
-    if plan.growth is not None:
-        growth = plan.growth
-        yield f"- Gaussians grow after steps {growth.first - 1} to {growth.last - 1}, every {growth.every}."
-        if growth.reset_every:
-            yield f"- Opacities are reset every {growth.reset_every} steps: the loss rises then, and comes back."
+    schedule = plan.densification
+    if schedule is not None:
+        yield f"- Gaussians grow after steps {schedule.first - 1} to {schedule.last - 1}, every {schedule.every}."
+        if schedule.reset_every:
+            yield f"- Opacities are reset every {schedule.reset_every} steps: the loss rises then, and comes back."
     if plan.prune_after is not None:
         yield f"- Transparent Gaussians go after step {plan.prune_after}."
     yield f"- Held-out photos are evaluated after {', '.join(map(str, sorted(plan.tests)))} steps."
     yield from (f"- {note}." for note in plan.notes)
     yield from ("", "# What to look at", "")
-    yield from (f"- **{name}**: {what}." for name, what in _LOOK)
+    yield from (f"- **{name}**: {what}." for name, what in _WHAT_TO_LOOK_AT)
 
 
 def _span(first: int, last: int | None) -> str:

@@ -13,12 +13,12 @@ from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import Camera
 
 VOTES = 2
-"""Photos that must show the background at a place before it counts as empty: one alone may be mistaken."""
+"""Photos that must show the background at a point before it counts as empty: one alone may be mistaken."""
 SOLID = 128
 """Alpha from which a pixel shows the surface."""
-_TRACE = 8  # alpha up to which a pixel shows nothing but the background
+_MAX_BACKGROUND_ALPHA = 8  # up to it a pixel shows nothing but the background
 _MARGIN = 2  # pixels around what is not background: the edge of a silhouette is not carved
-_LONGEST = 512  # pixels of a silhouette: enough to carve by, and small enough to hold one for every photo
+_MAX_SIZE = 512  # pixels of a silhouette: enough for carving, and small enough to keep one for every photo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,29 +42,30 @@ class PhotoMask:
 
 @dataclass(frozen=True, eq=False)
 class _Silhouette:
-    """What one photo shows that is not background: bits of rows, coarse, with a margin."""
+    """The pixels of a photo that are not background: a coarse grid with a margin, eight pixels per byte."""
 
     camera: Camera
     stride: int
     bits: UInt8[np.ndarray, "rows bytes"]
 
     def shows(self, points: Float64[Tensor, "n 3"]) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Tell which points the photo has in its picture, and at which of them it shows the background."""
+        """Tell which points lie inside the image, and at which of them it shows the background."""
         pixels, depth = self.camera.project(points)
         column, row = pixels.unbind(-1)
         inside = (depth > 0) & (column >= 0) & (row >= 0) & (column < self.camera.width) & (row < self.camera.height)
-        seen = inside.numpy()
-        background = seen.copy()
+        visible = inside.numpy()
+        background = visible.copy()
         across = (column[inside].long() // self.stride).numpy()
         down = (row[inside].long() // self.stride).numpy()
-        background[seen] = (self.bits[down, across >> 3] >> (7 - (across & 7)) & 1) == 0
-        return seen, background
+        # np.packbits stores the first of eight pixels in the highest bit.
+        background[visible] = (self.bits[down, across >> 3] >> (7 - (across & 7)) & 1) == 0
+        return visible, background
 
 
 class VisualHull:
     """What lies inside the silhouettes of transparent photos (Laurentini 1994).
 
-    Places that two photos show as background are outside; photos without alpha say nothing, nor do masked pixels.
+    Points that two photos show as background are outside; photos without alpha say nothing, nor do masked pixels.
 
     Args:
         silhouettes: of the photos that have any.
@@ -77,14 +78,15 @@ class VisualHull:
     def of(cls, photos: PhotoSet) -> Self:
         """Read the alpha of the training photos; none is read where no photo has any, none stays in memory."""
         photos = photos.having(memory_budget=0)
-        found: list[_Silhouette] = []
+        silhouettes: list[_Silhouette] = []
         for index in photos.train if photos.transparent else ():
             photo = photos[index]
             if photo.alpha is not None:
-                covered = photo.alpha.cpu() > _TRACE
+                covered = photo.alpha.cpu() > _MAX_BACKGROUND_ALPHA
+                # Masked pixels tell nothing, so that they must not carve.
                 covered |= torch.zeros_like(covered) if photo.mask is None else photo.mask.cpu() <= 127
-                found.append(_silhouette(photo.camera, covered))
-        return cls(found)
+                silhouettes.append(_silhouette(photo.camera, covered))
+        return cls(silhouettes)
 
     def __len__(self) -> int:
         """Number of photos that it is made of."""
@@ -92,26 +94,26 @@ class VisualHull:
 
     def outside(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
         """Tell which points at least two photos show as background."""
-        places = torch.from_numpy(points).double()
+        positions = torch.from_numpy(points).double()
         votes = np.zeros(len(points), np.uint8)
         for silhouette in self._silhouettes:
-            open_still = votes < VOTES
-            votes[open_still] += silhouette.shows(places[torch.from_numpy(open_still)])[1]
+            undecided = votes < VOTES  # only these are projected
+            votes[undecided] += silhouette.shows(positions[torch.from_numpy(undecided)])[1]
         return votes >= VOTES
 
     def covers(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
         """Tell which points at least two photos have in their silhouettes, and that are not outside."""
         votes = np.zeros(len(points), np.int64)
         inside = ~self.outside(points)
-        places = torch.from_numpy(points[inside]).double()
+        positions = torch.from_numpy(points[inside]).double()
         for silhouette in self._silhouettes:
-            seen, background = silhouette.shows(places)
-            votes[inside] += seen & ~background
+            visible, background = silhouette.shows(positions)
+            votes[inside] += visible & ~background
         return votes >= VOTES
 
 
 def mask_of_photo(photos: PhotoSet, number: int) -> PhotoMask:
-    """Read which pixels of a training photo, by its place among them, say something about the surface."""
+    """Read which pixels of a training photo, by its index among them, say something about the surface."""
     photos = photos.having(memory_budget=0)
     if not (photos.masked or photos.transparent):
         return PhotoMask()
@@ -124,6 +126,7 @@ def mask_of_photo(photos: PhotoSet, number: int) -> PhotoMask:
 
 def _silhouette(camera: Camera, covered: Bool[Tensor, "height width"]) -> _Silhouette:
     widened = functional.max_pool2d(covered[None].float(), 2 * _MARGIN + 1, stride=1, padding=_MARGIN)
-    stride = -(-max(covered.shape) // _LONGEST)
+    # Maximum pooling: a coarse pixel is background only where all of its pixels are.
+    stride = -(-max(covered.shape) // _MAX_SIZE)
     coarse = functional.max_pool2d(widened, stride, ceil_mode=True)[0] > 0
     return _Silhouette(camera.to("cpu", torch.float64), stride, np.packbits(coarse.numpy(), axis=1))

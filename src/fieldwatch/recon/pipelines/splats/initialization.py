@@ -1,4 +1,4 @@
-"""The Gaussians that a run begins with."""
+"""Initialization: the Gaussians that a run starts from."""
 
 import torch
 from jaxtyping import Float
@@ -13,23 +13,23 @@ from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.hull import VisualHull
-from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
+from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
-SCATTERED = 20_000
-"""Gaussians of random places for scenes without points."""
+RANDOM_COUNT = 20_000
+"""Gaussians at random positions for scenes without points."""
 
-# of places that are tried
+# Rejection sampling inside the silhouettes: two million positions at most.
 _ROUNDS = 32
-_ROUND = 1 << 16
-_FEWEST = 100  # places inside the silhouettes: with fewer of two million, poses and photos hardly belong together
+_POSITIONS_PER_ROUND = 1 << 16
+_MIN_INSIDE = 100  # with fewer, poses and photos hardly belong together
 
 GAP = 0.03
-"""Distance to the nearest known point, in shares of a photo's longer side, from which on a place is filled."""
+"""Distance to the nearest known point, in shares of a photo's longer side, from which on a point is added."""
 
 
-def first_model(config: SplatsConfig, scene: Scene) -> SplatModel:
+def initial_model(config: SplatsConfig, scene: Scene) -> SplatModel:
     """Make the model that the first step trains: of loaded Gaussians, of the points, or scattered.
 
     Raises:
@@ -45,7 +45,7 @@ def first_model(config: SplatsConfig, scene: Scene) -> SplatModel:
     return SplatModel(
         gaussians,
         scene.background,
-        mip=SharpestDetail(scene.training_views, gaussians.means) if config.mip else None,
+        mip=MipFilter(scene.training_views, gaussians.means) if config.mip else None,
         exposures=_exposures(scene) if config.exposure else None,
         antialiased=config.antialiased,
         log_beta=nn.Parameter(thickness.log()) if learnable else None,
@@ -60,68 +60,69 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     photos = scene.photos
     cap = growth_cap(config)
     if not len(photos.points):
-        count = max(SCATTERED if cap is None else min(SCATTERED, cap), 2)
+        count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
         hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
         if len(hull):
-            places = places_inside(hull, count, *looked_at(photos))
-            return Gaussians.from_points(places, torch.rand(len(places), 3), degree=config.degree)
-        return Gaussians.in_box(count, *looked_at(photos), degree=config.degree)
+            positions = sample_inside(hull, count, *target_box(photos))
+            return Gaussians.from_points(positions, torch.rand(len(positions), 3), degree=config.degree)
+        return Gaussians.in_box(count, *target_box(photos), degree=config.degree)
     points = photos.points
     colours = photos.colours
     if config.growth_options.fill_points:
-        more, shades = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
-        points = torch.cat([points, more])
-        colours = torch.cat([colours, shades])
+        added, added_colours = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
+        points = torch.cat([points, added])
+        colours = torch.cat([colours, added_colours])
     if cap is not None and len(points) > cap:
-        kept = torch.randperm(len(points))[:cap]
-        points = points[kept]
-        colours = colours[kept]
+        chosen = torch.randperm(len(points))[:cap]
+        points = points[chosen]
+        colours = colours[chosen]
     return Gaussians.from_points(points, colours, degree=config.degree)
 
 
-def places_inside(
+def sample_inside(
     hull: VisualHull, count: int, low: Float[Tensor, "3"], high: Float[Tensor, "3"]
-) -> Float[Tensor, "places 3"]:
-    """Scatter places over the part of a box that lies inside the silhouettes of transparent photos.
+) -> Float[Tensor, "positions 3"]:
+    """Sample positions in the part of a box that lies inside the silhouettes of transparent photos.
 
     Args:
         hull: of the photos.
-        count: how many places are wanted; fewer are returned where the object fills little of the box.
+        count: how many positions are wanted; fewer are returned where the object fills little of the box.
         low: corner of the box, world units.
         high: the opposite corner.
 
     Raises:
-        InputError: hardly any place of the box does.
+        InputError: hardly any position of the box does.
     """
-    found = list[Tensor]()
+    accepted = list[Tensor]()
     left = count
     for _ in range(_ROUNDS):
-        places = low + (high - low) * torch.rand(_ROUND, 3)
-        inside = places[torch.from_numpy(hull.covers(places.double().numpy()))][:left]
-        found.append(inside)
+        positions = low + (high - low) * torch.rand(_POSITIONS_PER_ROUND, 3)
+        inside = positions[torch.from_numpy(hull.covers(positions.double().numpy()))][:left]
+        accepted.append(inside)
         left -= len(inside)
         if not left:
             break
-    if count - left < min(count, _FEWEST):
+    if count - left < min(count, _MIN_INSIDE):
         raise InputError(
-            f"only {count - left} of {_ROUNDS * _ROUND} places around what the cameras look at lie inside the "
-            f"silhouettes of {len(hull)} transparent photos, expected {min(count, _FEWEST)} or more: check that the "
-            "poses belong to the photos and that alpha is 255 on the object; --transparency background does not use "
-            "alpha"
+            f"only {count - left} of {_ROUNDS * _POSITIONS_PER_ROUND} places around what the cameras look at lie "
+            f"inside the silhouettes of {len(hull)} transparent photos, expected {min(count, _MIN_INSIDE)} or more: "
+            "check that the poses belong to the photos and that alpha is 255 on the object; --transparency background "
+            "does not use alpha"
         )
-    return torch.cat(found)
+    return torch.cat(accepted)
 
 
-def looked_at(photos: PhotoSet) -> tuple[Float[Tensor, "3"], Float[Tensor, "3"]]:
+def target_box(photos: PhotoSet) -> tuple[Float[Tensor, "3"], Float[Tensor, "3"]]:
     """Return two corners of the box around the point that the training cameras look at, half as far as they stand.
 
     The point is the one nearest to all optical axes, by least squares.
     """
     cameras = near_cameras([photos.cameras[i] for i in photos.train])
-    places = torch.stack([camera.position.double() for camera in cameras])
+    positions = torch.stack([camera.position.double() for camera in cameras])
     axes = torch.stack([camera.forward.double() for camera in cameras])
+    # Projections onto the planes across the axes; with parallel axes, the ridge makes the system solvable.
     across = torch.eye(3, dtype=torch.float64) - axes[:, :, None] * axes[:, None, :]
     system = across.sum(0) + 1e-6 * torch.eye(3, dtype=torch.float64)
-    middle = torch.linalg.solve(system, (across @ places[:, :, None]).sum(0)[:, 0])
-    reach = 0.5 * (places - middle).norm(dim=1).mean().clamp_min(1e-3)
+    middle = torch.linalg.solve(system, (across @ positions[:, :, None]).sum(0)[:, 0])
+    reach = 0.5 * (positions - middle).norm(dim=1).mean().clamp_min(1e-3)
     return (middle - reach).float(), (middle + reach).float()

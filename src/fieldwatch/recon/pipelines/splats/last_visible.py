@@ -8,12 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-class LastSeen:
+class LastVisible:
     """At which step each Gaussian was last visible.
 
-    Numbers of rows change when Gaussians grow, and rows move: the count then begins anew. So nothing is said until the
-    number has stood still for two rounds of the photos, less one step: every photo is drawn at least once in that
-    time, however the rounds are shuffled.
+    When Gaussians are densified or pruned, their row numbers change, and the count begins anew. So nothing is reported
+    until the rows were the same for two epochs of the photos, less one step: every photo is rendered at least once in
+    that time, however the epochs are shuffled.
 
     Args:
         photos: number of training photos.
@@ -25,16 +25,16 @@ class LastSeen:
 
     def __init__(self, photos: int, device: torch.device | str = "cpu") -> None:
         if photos < 1:
-            raise ValueError(f"LastSeen(photos={photos}): wanted the number of training photos, at least 1")
+            raise ValueError(f"LastVisible(photos={photos}): wanted the number of training photos, at least 1")
         self.window = 2 * photos - 1
         self._steps = torch.empty(0, dtype=torch.int32, device=device)
         self._since = self._now = -1
 
     def add(self, visible: Int[Tensor, " visible"], count: int, step: int) -> None:
-        """Take in what one step showed.
+        """Record the visible Gaussians of one step.
 
         Args:
-            visible: numbers of the visible Gaussians (`drawn.ids`).
+            visible: numbers of the visible Gaussians (`RenderOutput.ids`).
             count: Gaussians there are.
             step: 0-based, ascending.
         """
@@ -45,11 +45,11 @@ class LastSeen:
         self._now = step
 
     def restart(self) -> None:
-        """Forget all: rows have changed places; call it after growth, prunes and relocations."""
+        """Begin anew, as row numbers have changed; call it after densification, prunes and relocations."""
         self._steps = self._steps.new_empty(0)
 
-    def unseen_share(self) -> Float[Tensor, ""] | None:
-        """Share of the Gaussians that no step of the last two rounds showed; None before there were two."""
+    def invisible_share(self) -> Float[Tensor, ""] | None:
+        """Share of the Gaussians that were visible in no step of the last two epochs; None before there were two."""
         if not len(self._steps) or self._now - self._since + 1 < self.window:
             return None
         return torch.count_nonzero(self._steps <= self._now - self.window) / len(self._steps)

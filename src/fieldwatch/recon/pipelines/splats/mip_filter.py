@@ -11,14 +11,14 @@ from fieldwatch.recon.render import View
 VARIANCE = 0.2
 """Variance of the filter, in squared pixels of the photo that shows a Gaussian largest (the paper's s)."""
 _NEAR = 0.2  # world units: nearer cameras show nothing of a Gaussian
-_MARGIN = 0.15  # of the photo's size: so far outside it a Gaussian still counts as seen
+_MARGIN = 0.15  # of the photo's size: a Gaussian that far outside still counts as visible, as in the paper's code
 
 
 @torch.no_grad()
-def sampling_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float[Tensor, " n"]:
+def filter_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float[Tensor, " n"]:
     """Return the filter's standard deviation for every Gaussian: sqrt(0.2) over the largest focal length / depth.
 
-    A Gaussian that no camera sees gets the widest filter of all that are seen.
+    A Gaussian that no camera sees gets the widest filter of all that are visible.
 
     Args:
         means: centres, world units.
@@ -29,7 +29,7 @@ def sampling_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float
     """
     if not views:
         raise ValueError("the 3D filter asks what the photos can show, and there are no cameras: give one or more")
-    finest = means.new_zeros(len(means))
+    finest = means.new_zeros(len(means))  # pixels per world unit, in the photo that shows a Gaussian largest
     for view in views:
         pose = view.camera_from_world.to(means)
         x, y, depth = (means @ pose[:3, :3].T + pose[:3, 3]).unbind(-1)
@@ -40,14 +40,15 @@ def sampling_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float
         inside &= (down >= -_MARGIN * view.height) & (down <= (1 + _MARGIN) * view.height)
         rate = max(view.fx, view.fy) / safe
         finest = torch.where(inside & (depth > _NEAR), torch.maximum(finest, rate), finest)
-    seen = finest > 0
-    coarsest = torch.where(seen, finest, torch.full_like(finest, torch.inf)).amin()
-    rates = torch.where(seen, finest, coarsest)
+    visible = finest > 0
+    coarsest = torch.where(visible, finest, torch.full_like(finest, torch.inf)).amin()
+    rates = torch.where(visible, finest, coarsest)
+    # Infinite where no Gaussian is visible at all: no filter then.
     return torch.where(rates.isfinite(), VARIANCE**0.5 / rates, torch.zeros_like(rates))
 
 
-class SharpestDetail:
-    """The filter's widths of all Gaussians, kept until they are asked for anew; a checkpoint holds them.
+class MipFilter:
+    """The filter's widths of all Gaussians, which stay until `update`; a checkpoint holds them.
 
     Args:
         views: the training cameras.
@@ -56,11 +57,11 @@ class SharpestDetail:
 
     def __init__(self, views: Sequence[View], means: Float[Tensor, "n 3"]) -> None:
         self._views = tuple(views)
-        self.widths = sampling_widths(means, self._views)
+        self.widths = filter_widths(means, self._views)
 
-    def renew(self, means: Float[Tensor, "n 3"]) -> None:
+    def update(self, means: Float[Tensor, "n 3"]) -> None:
         """Compute the widths for Gaussians that moved, came or went."""
-        self.widths = sampling_widths(means, self._views)
+        self.widths = filter_widths(means, self._views)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the widths."""

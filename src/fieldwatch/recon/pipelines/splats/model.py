@@ -1,4 +1,4 @@
-"""What is trained, as one thing to draw: the Gaussians, their 3D filter, and the photos' colours."""
+"""The model that is trained: the Gaussians, their 3D filter, and the exposures of the photos."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -7,33 +7,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fieldwatch.recon.pipelines.splats.bands import splat_in_bands
+from fieldwatch.recon.pipelines.splats.bands import render_in_bands
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
-from fieldwatch.recon.pipelines.splats.renderable import Drawable
+from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
+from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, widened
 
-Held = TypeVar("Held", bound=Drawable)
+GaussiansT = TypeVar("GaussiansT", bound=RenderableGaussians)
 
 
-class SplatModel(Generic[Held]):
-    """Gaussians and what belongs to drawing them.
+class SplatModel(Generic[GaussiansT]):
+    """Gaussians and what rendering them needs.
 
     Args:
-        gaussians: what is drawn: free ones, or those that a mesh carries.
+        gaussians: free ones, or those that are bound to a mesh.
         background: behind everything, red, green, blue.
-        mip: Mip-Splatting's 3D filter; None draws the Gaussians as they are.
-        exposures: colour maps of the training photos; None leaves colours as they are drawn.
-        antialiased: keep the light of Gaussians that drawing widens, see `splat`.
+        mip: Mip-Splatting's 3D filter; None renders the Gaussians as they are.
+        exposures: colour maps of the training photos; None leaves colours as they are rendered.
+        antialiased: keep the light of Gaussians that the low-pass filter widens, see `splat`.
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
     """
 
-    def __init__(  # noqa: PLR0913  each is one thing that drawing may need
+    def __init__(  # noqa: PLR0913  each is one thing that rendering may need
         self,
-        gaussians: Held,
+        gaussians: GaussiansT,
         background: Float[Tensor, "3"],
         *,
-        mip: SharpestDetail | None = None,
+        mip: MipFilter | None = None,
         exposures: Exposures | None = None,
         antialiased: bool = False,
         log_beta: nn.Parameter | None = None,
@@ -46,7 +46,7 @@ class SplatModel(Generic[Held]):
         self.antialiased = antialiased
 
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
-        """Return scales and opacities as they are drawn: under the 3D filter, where there is one."""
+        """Return scales and opacities as they are rendered: under the 3D filter, where there is one."""
         scales = self.gaussians.scales
         opacities = self.gaussians.opacities
         return (scales, opacities) if self.mip is None else widened(scales, opacities, self.mip.widths)
@@ -58,7 +58,7 @@ class SplatModel(Generic[Held]):
         degree: int | None = None,
         depth: DepthMode | None = None,
         normals: bool = False,
-        magnitudes: bool = False,
+        absgrad: bool = False,
         bands: int = 1,
     ) -> RenderOutput:
         """Render the Gaussians.
@@ -68,44 +68,43 @@ class SplatModel(Generic[Held]):
             degree: of the harmonics; None uses all there are.
             depth: also depth, see `splat`.
             normals: also normals.
-            magnitudes: also sums of absolute gradients on the image, for growth.
-            bands: number of horizontal bands in which the picture is drawn, one after the other, see `splat_in_bands`;
-                for where memory does not suffice.
+            absgrad: also sums over pixels of absolute view-space gradients, for densification (AbsGS).
+            bands: number of horizontal bands in which the image is rendered, one after the other, for when memory does
+                not suffice, see `render_in_bands`.
         """
         gaussians = self.gaussians
         scales, opacities = self.shapes()
-        return splat_in_bands(
+        return render_in_bands(
             (gaussians.means, gaussians.quaternions, scales, opacities),
             gaussians.harmonics,
             view,
             bands,
             degree=gaussians.degree if degree is None else degree,
-            background=_padded(self.background),
+            background=_unless_black(self.background),
             depth=depth,
             normals=normals,
             compensated=self.antialiased,
-            magnitudes=magnitudes,
+            magnitudes=absgrad,
         )
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
         """Parameter groups, for `run.track(groups=...)`."""
-        further = {name: {str(i): part for i, part in enumerate(parts)} for name, parts in self.further().items()}
-        return self.gaussians.groups() | further
+        groups = self.gaussians.groups()
+        if self.exposures is not None:
+            groups["exposures"] = {str(i): parameter for i, parameter in enumerate(self.exposures.parameters())}
+        if self.log_beta is not None:
+            groups["beta"] = {"0": self.log_beta}
+        return groups
 
-    def further(self) -> dict[str, list[nn.Parameter]]:
-        """What is learned beside the Gaussians, by name."""
-        found = {} if self.exposures is None else {"exposures": list(self.exposures.parameters())}
-        return found if self.log_beta is None else found | {"beta": [self.log_beta]}
-
-    def kept(self) -> dict[str, Any]:
-        """What of it a checkpoint holds, for `run.track`."""
+    def checkpoint_items(self) -> dict[str, Any]:
+        """The model's items of a checkpoint, for `run.track`."""
         beta = None if self.log_beta is None else {"log_beta": self.log_beta.data}
-        parts = {"gaussians": self.gaussians, "mip": self.mip, "exposures": self.exposures, "beta": beta}
-        return {name: part for name, part in parts.items() if part is not None}
+        items = {"gaussians": self.gaussians, "mip": self.mip, "exposures": self.exposures, "beta": beta}
+        return {name: item for name, item in items.items() if item is not None}
 
 
-def _padded(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
-    """Nothing has to be added for black."""
+def _unless_black(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
+    """Return the background, or None for black, which adds nothing to any pixel."""
     return background if bool(background.any()) else None
 
 

@@ -1,4 +1,4 @@
-"""The neighbours of the Gaussians in the coarse stage: searched beside the training, and the same after a resume."""
+"""The neighbours of the Gaussians in the coarse stage: searched in the background, and the same after a resume."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -21,14 +21,14 @@ class Neighbourhood:
         device: of the Gaussians.
 
     Attributes:
-        state_device: where a checkpoint's tensors belong that it has none of yet: the table is made on this device.
+        state_device: device of the table: a checkpoint is restored there before there is a table to take it from.
     """
 
     def __init__(self, count: int, device: torch.device | str = "cpu") -> None:
         self.state_device = torch.device(device)
         self._neighbours = Neighbours(count=count)
         self._points: Tensor | None = None
-        self._due = -1
+        self._used_from = -1
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +44,8 @@ class Neighbourhood:
 
     def at(self, step: int, means: Float[Tensor, "n 3"]) -> Int32[Tensor, "n k"]:
         """Return the neighbours to use at a step; searched now if there are none for this number of Gaussians."""
-        if self._points is not None and step >= self._due:
+        # At a fixed step, whether or not the search was done long ago: a run must not depend on the speed of a thread.
+        if self._points is not None and step >= self._used_from:
             self._neighbours.take()
             self._points = None
         table = self._neighbours.table
@@ -54,12 +55,12 @@ class Neighbourhood:
             self._points = None
         return table.indices
 
-    def renew(self, step: int, means: Float[Tensor, "n 3"]) -> None:
+    def start_search(self, step: int, means: Float[Tensor, "n 3"]) -> None:
         """Begin a search after a step; its table is used from `USED_AFTER` steps on."""
-        self._begin(means.detach().to("cpu", copy=True), step + USED_AFTER, means.device)
+        self._start(means.detach().to("cpu", copy=True), step + USED_AFTER, means.device)
 
-    def forget(self) -> None:
-        """Let go of everything: Gaussians came or went."""
+    def clear(self) -> None:
+        """Drop the table and the search under way, as row numbers have changed."""
         self._neighbours.drop()
         self._neighbours.table = None
         self._points = None
@@ -73,19 +74,19 @@ class Neighbourhood:
         self._neighbours.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the table, and the places of a search under way."""
-        return {"due": self._due, "points": self._points, **self.tables}
+        """Return the table, and the points of a search under way."""
+        return {"due": self._used_from, "points": self._points, **self.tables}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a stored table; a search that was under way begins again, of the same places."""
-        self.forget()
+        """Go on with a stored table; a search that was under way begins again, of the same points."""
+        self.clear()
         if "indices" in state:
             self._neighbours.table = NeighbourTable(indices=state["indices"], squared=state["squared"])
         if state["points"] is not None:
             points: Tensor = state["points"]
-            self._begin(points, int(state["due"]), self.state_device)
+            self._start(points, int(state["due"]), self.state_device)
 
-    def _begin(self, points: Tensor, due: int, device: torch.device) -> None:
+    def _start(self, points: Tensor, used_from: int, device: torch.device) -> None:
         self._points = points
-        self._due = due
+        self._used_from = used_from
         self._neighbours.start(points.to(device))

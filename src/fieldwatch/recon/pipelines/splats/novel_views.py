@@ -1,4 +1,4 @@
-"""Gaussians from where no photo was taken: colour, depth and normals of a view, and films along paths."""
+"""Novel views: colour, depth and normals of a view, and films along camera paths."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,12 +26,12 @@ from fieldwatch.recon.pipelines.splats.pictures import (
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import View
 
-Shown = Literal["colour", "all"]
-"""What a film shows: the colours alone, or depth and normals beside them."""
+PathContent = Literal["colour", "all"]
+"""Content of a film: the colours alone, or depth and normals beside them."""
 
 
 class Pictures(NamedTuple):
-    """What one view shows, as 8-bit pictures.
+    """The renderings of one view, as 8-bit pictures.
 
     Attributes:
         colour: over the scene's background.
@@ -57,21 +57,21 @@ def render_view(
     bounds: tuple[float, float] | None = None,
     bands: int = 1,
 ) -> Pictures:
-    """Draw a view: its colours, the depth of the surface, and its normals.
+    """Render a view: its colours, the depth of the surface, and its normals.
 
     Args:
         model: the Gaussians.
         view: through which camera.
         degree: of the harmonics; None uses all there are.
         bounds: depths of the two end colours, world units; None finds those of this view.
-        bands: number of bands in which it is drawn.
+        bands: number of bands in which it is rendered.
     """
-    drawn = model.render(view, degree=degree, depth="planar", normals=True, bands=bands)
-    normals = torch.zeros_like(drawn.features) if drawn.normals is None else drawn.normals
+    output = model.render(view, degree=degree, depth="planar", normals=True, bands=bands)
+    normals = torch.zeros_like(output.features) if output.normals is None else output.normals
     return Pictures(
-        colour=as_picture(drawn.features),
-        depth=depth_picture(drawn.expected_depth(), drawn.alpha, bounds),
-        normal=normal_picture(normals, drawn.alpha),
+        colour=as_picture(output.features),
+        depth=depth_picture(output.expected_depth(), output.alpha, bounds),
+        normal=normal_picture(normals, output.alpha),
     )
 
 
@@ -95,40 +95,40 @@ def spiral_views(scene: Scene, count: int) -> list[View]:
     return _views(scene, _orbit(scene, count).spiral(count))
 
 
-def render_path(  # noqa: PLR0913  what is drawn, where to, and how it is shown
+def render_path(  # noqa: PLR0913  what is rendered, where to, and how it is shown
     model: SplatModel,
     views: Sequence[View],
     path: Path,
     *,
-    shown: Shown = "colour",
+    content: PathContent = "colour",
     rate: float = 24.0,
     frames: Path | None = None,
-    drawn: Callable[[], object] = lambda: None,
+    on_frame: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Path:
-    """Draw a film along some cameras; return its path.
+    """Render a film along some cameras; return its path.
 
     Args:
         model: the Gaussians.
         views: one per frame, all of one size.
         path: of the mp4 file; replaced when it exists.
-        shown: the colours alone, or depth and normals beside them.
+        content: the colours alone, or depth and normals beside them.
         rate: frames per second.
-        frames: folder in which every frame is kept as a PNG file, too; None keeps none.
-        drawn: called after every frame.
-        bands: number of bands in which each frame is drawn.
+        frames: folder to which every frame is written as a PNG file, too; None writes none.
+        on_frame: called after every frame.
+        bands: number of bands in which each frame is rendered.
 
     Raises:
         ClipError: no view, or views of several sizes.
     """
-    bounds = _path_bounds(model, views, bands) if shown == "all" else None
+    bounds = _path_bounds(model, views, bands) if content == "all" else None
 
     def film() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for number, view in enumerate(views):
             picture = _frame(model, view, bounds, bands)
             if frames is not None:
                 save_picture(output_path(frames, f"{number:04d}.png"), picture)
-            drawn()
+            on_frame()
             yield torch.from_numpy(picture.copy()).permute(2, 0, 1)
 
     return write_video(path, film(), rate=rate)
@@ -150,10 +150,10 @@ def _frame(model: SplatModel, view: View, bounds: tuple[float, float] | None, ba
 
 @torch.no_grad()
 def _path_bounds(model: SplatModel, views: Sequence[View], bands: int) -> tuple[float, float]:
-    """Depths of the end colours that go with all of a film: of a few of its views."""
-    some = [model.render(view, depth="planar", bands=bands) for view in views[:: max(len(views) // 4, 1)]]
-    found = [depth_bounds(one.expected_depth(), one.alpha) for one in some]
-    return min((low for low, _ in found), default=0.0), max((high for _, high in found), default=1.0)
+    """Depths of the end colours for a whole film, found on a few of its views."""
+    outputs = [model.render(view, depth="planar", bands=bands) for view in views[:: max(len(views) // 4, 1)]]
+    bounds = [depth_bounds(output.expected_depth(), output.alpha) for output in outputs]
+    return min((low for low, _ in bounds), default=0.0), max((high for _, high in bounds), default=1.0)
 
 
 def _orbit(scene: Scene, count: int) -> Orbit:

@@ -1,4 +1,4 @@
-"""What Gaussians are trained towards, term by term.
+"""The loss of Gaussians, term by term.
 
 SuGaR (Guedon 2024) and its public code; planar: 2DGS (Huang 2024) with the depth of RaDe-GS (Zhang 2024).
 """
@@ -49,14 +49,15 @@ OPAQUE = 0.5
 LITERAL_SHARE = 1 / 16
 """Factor of the density in SuGaR's public SDF trainer: it takes the mean of the 16 neighbours for their sum."""
 SAMPLES_PER_GAUSSIAN = 0.25
+"""Samples of the density terms, where `SurfaceOptions.samples` does not say how many."""
 
 
-class Geometry(TypedDict):
-    """What a step draws beside colours.
+class GeometryOutputs(TypedDict):
+    """What a step renders besides colours.
 
     Attributes:
-        depth: how depth is drawn; None draws none.
-        normals: whether normals are drawn.
+        depth: how depth is rendered; None renders none.
+        normals: whether normals are rendered.
     """
 
     depth: DepthMode | None
@@ -70,16 +71,16 @@ class RenderedView:
     Attributes:
         step: 0-based.
         model: what was rendered.
-        rendered: the rendering.
+        output: of the renderer.
         view: the photo.
-        ellipsoids: the Gaussians, as the surface terms see them.
+        ellipsoids: the Gaussians, as the surface terms take them.
         bands: number of bands in which it was rendered, and of chunks in which samples are compared.
         generator: of the samples of the density terms, on the device; None is torch's own.
     """
 
     step: int
     model: SplatModel
-    rendered: RenderOutput
+    output: RenderOutput
     view: PhotoView
     ellipsoids: Ellipsoids
     bands: int = 1
@@ -90,13 +91,13 @@ class RenderedView:
         cls,
         step: int,
         model: SplatModel,
-        rendered: RenderOutput,
+        output: RenderOutput,
         view: PhotoView,
         *,
         bands: int = 1,
         generator: torch.Generator | None = None,
     ) -> Self:
-        """Gather them."""
+        """Put them together, with the Gaussians under the 3D filter as ellipsoids."""
         gaussians = model.gaussians
         scales, opacities = model.shapes()
         ellipsoids = Ellipsoids(
@@ -105,7 +106,7 @@ class RenderedView:
         return cls(
             step=step,
             model=model,
-            rendered=rendered,
+            output=output,
             view=view,
             ellipsoids=ellipsoids,
             bands=bands,
@@ -114,48 +115,48 @@ class RenderedView:
 
     def opacities(self) -> Float[Tensor, " visible"]:
         """Return the opacities of the visible Gaussians."""
-        return self.ellipsoids.opacities.index_select(0, self.rendered.ids)
+        return self.ellipsoids.opacities.index_select(0, self.output.ids)
 
     def scales(self) -> Float[Tensor, "visible 3"]:
         """Return the scales of the visible Gaussians, world units."""
-        return self.ellipsoids.scales.index_select(0, self.rendered.ids)
+        return self.ellipsoids.scales.index_select(0, self.output.ids)
 
     def visible(self) -> Bool[Tensor, " n"]:
-        """Tell which Gaussians the picture shows."""
-        mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.rendered.ids.device)
-        return mask.index_fill_(0, self.rendered.ids, value=True)
+        """Tell which Gaussians are visible in the view."""
+        mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.output.ids.device)
+        return mask.index_fill_(0, self.output.ids, value=True)
 
 
 @torch.no_grad()
-def step_psnr(rendered: RenderOutput, view: PhotoView) -> Float[Tensor, ""]:
+def step_psnr(output: RenderOutput, view: PhotoView) -> Float[Tensor, ""]:
     """Return the PSNR of a rendering against its photo, dB, on the device: nothing is waited for."""
-    return -10 / math.log(10) * functional.mse_loss(rendered.features.detach(), view.image).log()
+    return -10 / math.log(10) * functional.mse_loss(output.features.detach(), view.image).log()
 
 
-def geometry_at(config: SplatsConfig, scene: Scene, step: int) -> Geometry:
-    """What the terms of a step need drawn."""
+def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryOutputs:
+    """Return which depth and normals the terms of a step need."""
     plan = scene.plan
     if plan.acts("depth_normal_consistency", step):
-        return Geometry(depth="planar" if config.regularization == "planar" else "centre", normals=True)
-    return Geometry(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
+        return GeometryOutputs(depth="planar" if config.regularization == "planar" else "centre", normals=True)
+    return GeometryOutputs(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
-def compare_with_photo(config: SplatsConfig, one: RenderedView) -> Similarity:
+def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> Similarity:
     """Return L1 and SSIM of a rendering and its photo; over a random color where the photo is transparent."""
     behind = None
-    if config.transparency == "random" and one.view.alpha is not None:
-        behind = random_color(one.generator, one.view.image.device) - one.model.background
-    return photo_similarity(one.model.exposures, one.rendered, one.view, behind)
+    if config.transparency == "random" and rendered.view.alpha is not None:
+        behind = random_color(rendered.generator, rendered.view.image.device) - rendered.model.background
+    return photo_similarity(rendered.model.exposures, rendered.output, rendered.view, behind)
 
 
 def random_color(generator: torch.Generator | None, device: torch.device) -> Float[Tensor, "3"]:
-    """Draw a color, red, green, blue in [0, 1]; from torch's own generator where none is given."""
+    """Sample a color, red, green, blue in [0, 1]; from torch's own generator where none is given."""
     return torch.rand(3, generator=generator, device=device)
 
 
 def photo_similarity(
     exposures: Exposures | None,
-    rendered: RenderOutput,
+    output: RenderOutput,
     view: PhotoView,
     behind: Float[Tensor, "3"] | None = None,
 ) -> Similarity:
@@ -163,17 +164,17 @@ def photo_similarity(
 
     Args:
         exposures: the photos' color maps.
-        rendered: the rendering, over the model's background.
+        output: the rendering, over the model's background.
         view: the photo, over the same.
         behind: added to the background of both where they are transparent. Against one background a Gaussian of that
             very color costs nothing, wherever it is; against a new color at every step it has to be transparent, too.
     """
-    image = rendered.features
+    image = output.features
     photo = view.image
-    if exposures is not None and view.place is not None:
-        image = exposures(image, view.place)
+    if exposures is not None and view.train_index is not None:
+        image = exposures(image, view.train_index)
     if behind is not None and view.alpha is not None:
-        image = image + (1 - rendered.alpha)[..., None] * behind
+        image = image + (1 - output.alpha)[..., None] * behind
         photo = photo + (1 - view.alpha) * behind
     if view.mask is not None:
         image = image * view.mask
@@ -182,57 +183,58 @@ def photo_similarity(
 
 
 def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:
-    """Whether the terms that look at neighbours act at a step; the original SuGaR script counts from 1."""
+    """Whether the terms that compare neighbours act at a step; the original SuGaR script counts from 1."""
     return scene.plan.compares_neighbours(step) and (step + 1) % config.surface.density_every == 0
 
 
-def depth_normal(config: SplatsConfig, camera: Camera, one: RenderedView) -> Float[Tensor, ""]:
-    """Difference between the drawn normals and those of the drawn depth, in camera axes.
+def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -> Float[Tensor, ""]:
+    """Difference between the rendered normals and those of the rendered depth, in camera axes.
 
-    planar: alpha - <blended normals, N> where a surface is seen, N from the unbiased depth (2DGS, eq. 14).
+    planar: alpha - <blended normals, N> where a surface is visible, N from the unbiased depth (2DGS, eq. 14).
     dn_consistency: 1 - cosine, weighted by alpha, N from the expected depth of the centres (SuGaR's public code, where
     depth is not divided by alpha, z of the normals is made of x and y, and the border counts: ``literal``).
     """
-    rendered = one.rendered
+    output = rendered.output
     surface = config.surface
-    depth = rendered.depth
-    blended = rendered.normals
+    depth = output.depth
+    blended = output.normals
     if depth is None or blended is None:
-        raise ValueError("the depth-normal term needs depth and normals: draw with those that geometry_at asks for")
+        raise ValueError("the depth-normal term needs depth and normals: render those that geometry_outputs names")
+    # The same lens at the origin: rendered normals are in camera axes.
     eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
     if surface.literal:
         from_depth, _ = normals_from_depth(depth, eye)
         return depth_normal_error(rederived_normals(blended), from_depth)
-    mask = None if one.view.mask is None else one.view.mask[..., 0] > OPAQUE
+    mask = None if rendered.view.mask is None else rendered.view.mask[..., 0] > OPAQUE
     if config.regularization == "planar":
-        return depth_normal_consistency(blended, rendered.alpha, depth, camera, opaque=OPAQUE, mask=mask)
-    opaque = rendered.alpha.detach() > OPAQUE
+        return depth_normal_consistency(blended, output.alpha, depth, camera, opaque=OPAQUE, mask=mask)
+    opaque = output.alpha.detach() > OPAQUE
     opaque = opaque if mask is None else opaque & mask
-    from_depth, valid = normals_from_depth(rendered.expected_depth(), eye, mask=opaque)
-    return depth_normal_error(blended, from_depth, rendered.alpha.detach() * valid)
+    from_depth, valid = normals_from_depth(output.expected_depth(), eye, mask=opaque)
+    return depth_normal_error(blended, from_depth, output.alpha.detach() * valid)
 
 
-def density_terms(config: SplatsConfig, scene: Scene, one: RenderedView, table: Int[Tensor, "n k"]) -> Terms:
+def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, table: Int[Tensor, "n k"]) -> Terms:
     """Terms that compare the density of neighbouring Gaussians with that of a surface (SuGaR, sections 4.1 and 4.2).
 
     Where they act at every so many-th step only, they weigh as many times more, so that their mean is the paper's; the
     public code does not do that (``literal``).
     """
     surface = config.surface
-    ellipsoids = one.ellipsoids
-    camera = scene.photos.cameras[one.view.index].to(scene.device, torch.float32)
-    depth = _depth_before_background(one.rendered) if scene.plan.acts("sdf_estimation", one.step) else None
-    candidates = one.visible()
+    ellipsoids = rendered.ellipsoids
+    camera = scene.photos.cameras[rendered.view.index].to(scene.device, torch.float32)
+    depth = _depth_before_background(rendered.output) if scene.plan.acts("sdf_estimation", rendered.step) else None
+    candidates = rendered.visible()
     if depth is not None:
         candidates = candidates & near_depth(ellipsoids, depth, camera)
-    count = _count(surface, len(candidates))
-    samples = sample_near(ellipsoids, count, visible=candidates, generator=one.generator)
+    count = _sample_count(surface, len(candidates))
+    samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
 
-    def compared(some: Samples) -> Errors:
-        return sample_errors(config, scene, one, table, some, None if depth is None else (depth, camera))
+    def errors_of(chunk: Samples) -> Errors:
+        return sample_errors(config, scene, rendered, table, chunk, None if depth is None else (depth, camera))
 
-    errors = mean_in_chunks(compared, samples, ellipsoids, one.bands)
-    often = 1 if surface.literal else surface.density_every
+    errors = mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
+    factor = 1 if surface.literal else surface.density_every
     weights = {
         "sdf_estimation": surface.density_weight,
         "sdf_density": surface.density_weight,
@@ -240,48 +242,59 @@ def density_terms(config: SplatsConfig, scene: Scene, one: RenderedView, table: 
         "samples_on_surface": surface.samples_on_surface_weight,
         "smoothing": surface.smoothing_weight,
     }
-    return Terms(**{name: (often * weights[name], error) for name, error in errors.items()})
+    return Terms(**{name: (factor * weights[name], error) for name, error in errors.items()})
 
 
-def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was drawn, and what is compared with what
+def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was rendered, and what is compared with what
     config: SplatsConfig,
     scene: Scene,
-    one: RenderedView,
+    rendered: RenderedView,
     table: Int[Tensor, "n k"],
     samples: Samples,
-    seen: tuple[Float[Tensor, "height width"], Camera] | None,
+    depth_and_camera: tuple[Float[Tensor, "height width"], Camera] | None,
 ) -> Errors:
-    """Return the mean error of some samples for each term that acts, and of how many of them it is the mean."""
+    """Return the mean error of some samples for each term that acts, and the number of samples that it is the mean of.
+
+    Args:
+        config: settings.
+        scene: the extent, and the plan of the terms.
+        rendered: the Gaussians, and the step.
+        table: neighbours of every Gaussian, itself included.
+        samples: points, and the Gaussians they were sampled from.
+        depth_and_camera: the rendered depth and its camera, for the SDF term (SuGaR, section 4.1); None for the density
+            term, which takes the distance to the sample's own Gaussian.
+    """
     surface = config.surface
     plan = scene.plan
-    ellipsoids = one.ellipsoids
-    rows = table.index_select(0, samples.owners).long()  # by int32, torch adds gradients one row at a time
+    ellipsoids = rendered.ellipsoids
+    # With int32 indices, the backward of torch's gather adds gradients one row at a time.
+    rows = table.index_select(0, samples.owners).long()
     contributed = contributions(samples.points, rows, ellipsoids)
-    own = _gathered(ellipsoids.thickness, rows)
-    thickness = beta(own, surface.beta, contributed=contributed, log_beta=one.model.log_beta)
+    thicknesses = _gathered(ellipsoids.thickness, rows)
+    thickness = beta(thicknesses, surface.beta, contributed=contributed, log_beta=rendered.model.log_beta)
     distance = projected_distance(samples, ellipsoids)
     valid = None
     errors: dict[str, tuple[Tensor, Tensor | int]] = {}
-    everyone: Tensor | int = len(samples.owners)
-    counted = everyone
-    if seen is not None:
-        distance, valid = sdf_from_depth(samples.points, *seen)
-        counted = valid.sum()
+    sample_count: Tensor | int = len(samples.owners)
+    valid_count = sample_count
+    if depth_and_camera is not None:
+        distance, valid = sdf_from_depth(samples.points, *depth_and_camera)
+        valid_count = valid.sum()
         share = LITERAL_SHARE if surface.literal else 1.0
         sdf = sdf_from_density(share * density(contributed), thickness)
-        errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), counted
-    elif plan.acts("sdf_density", one.step):
-        errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), everyone
-    if plan.acts("better_normal", one.step):
-        errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), everyone
-    if plan.acts("samples_on_surface", one.step):
-        errors["samples_on_surface"] = samples_on_surface_error(distance, scene.extent, valid), counted
-    if plan.acts("smoothing", one.step):
-        errors["smoothing"] = smoothing_error(ellipsoids, samples.owners, rows, scene.extent), everyone
+        errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), valid_count
+    elif plan.acts("sdf_density", rendered.step):
+        errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), sample_count
+    if plan.acts("better_normal", rendered.step):
+        errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), sample_count
+    if plan.acts("samples_on_surface", rendered.step):
+        errors["samples_on_surface"] = samples_on_surface_error(distance, scene.extent, valid), valid_count
+    if plan.acts("smoothing", rendered.step):
+        errors["smoothing"] = smoothing_error(ellipsoids, samples.owners, rows, scene.extent), sample_count
     return errors
 
 
-def _count(surface: SurfaceOptions, gaussians: int) -> int:
+def _sample_count(surface: SurfaceOptions, gaussians: int) -> int:
     return surface.samples or max(round(SAMPLES_PER_GAUSSIAN * gaussians), 1)
 
 
@@ -289,8 +302,8 @@ def _gathered(values: Float[Tensor, " n"], rows: Int[Tensor, "samples k"]) -> Fl
     return values.index_select(0, rows.reshape(-1)).view(rows.shape)
 
 
-def _depth_before_background(rendered: RenderOutput) -> Float[Tensor, "height width"]:
-    """The blended depth, with the farthest there is behind everything."""
-    if rendered.depth is None:
-        raise ValueError("the SDF term needs depth: draw with what geometry_at asks for")
-    return rendered.depth + (1 - rendered.alpha) * rendered.depth.detach().amax()
+def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height width"]:
+    """The blended depth, with the largest depth of the view behind everything."""
+    if output.depth is None:
+        raise ValueError("the SDF term needs depth: render what geometry_outputs names")
+    return output.depth + (1 - output.alpha) * output.depth.detach().amax()

@@ -1,4 +1,4 @@
-"""What an optimizer remembers of each Gaussian, carried along when rows come and go."""
+"""The optimizers' moments of each Gaussian, carried along when rows come and go."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,20 +9,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
-def repoint(
-    optimizers: Sequence[Optimizer], old: nn.Parameter, new: nn.Parameter, kept: Int[Tensor, " kept"] | None
+def replace_parameter(
+    optimizers: Sequence[Optimizer], old: nn.Parameter, new: nn.Parameter, surviving: Int[Tensor, " surviving"] | None
 ) -> None:
-    """Let optimizers step a new parameter in place of an old one.
+    """Replace a parameter in all optimizers, and keep the state of the rows that survive.
 
-    State with one row per Gaussian keeps the rows `kept`, and is zero for those that follow: a new Gaussian starts with
-    zero moments, as in the code that Kerbl 2023 published and in gsplat. Other state (the count of steps) stays.
+    State with one row per Gaussian keeps the rows `surviving`, and is zero for those that follow: a new Gaussian starts
+    with zero moments, as in the code that Kerbl 2023 published and in gsplat. Other state (the count of steps) stays.
 
     Args:
         optimizers: all that may step the parameter.
         old: what they step now.
         new: what they shall step.
-        kept: rows of the old parameter that are the first rows of the new one; None where the new one has nothing to do
-            with the old: then only state that already has its shape stays.
+        surviving: rows of the old parameter that are the first rows of the new one; None where the new one has nothing
+            to do with the old: then only state that already has its shape stays.
     """
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -30,21 +30,22 @@ def repoint(
         state = optimizer.state.pop(old, None)
         if state is None:
             continue
-        if kept is not None:
-            optimizer.state[new] = {name: _carried(value, old, new, kept) for name, value in state.items()}
+        if surviving is not None:
+            optimizer.state[new] = {name: _carried_over(value, old, new, surviving) for name, value in state.items()}
         elif all(not isinstance(v, Tensor) or v.dim() == 0 or v.shape == new.shape for v in state.values()):
             optimizer.state[new] = state
 
 
-def _carried(value: Any, old: Tensor, new: Tensor, kept: Int[Tensor, " kept"]) -> Any:
+def _carried_over(value: Any, old: Tensor, new: Tensor, surviving: Int[Tensor, " surviving"]) -> Any:
     if not isinstance(value, Tensor) or value.shape != old.shape:
         return value
-    fresh = value.new_zeros(new.shape)
-    torch.index_select(value, 0, kept, out=fresh[: len(kept)])
-    return fresh
+    carried = value.new_zeros(new.shape)
+    # Written in place: no second copy of the surviving rows, which are most of the memory.
+    torch.index_select(value, 0, surviving, out=carried[: len(surviving)])
+    return carried
 
 
-def forget(optimizers: Sequence[Optimizer], parameter: Tensor, rows: Int[Tensor, " rows"] | None = None) -> None:
+def clear_moments(optimizers: Sequence[Optimizer], parameter: Tensor, rows: Int[Tensor, " rows"] | None = None) -> None:
     """Set the moments of some rows of a parameter to zero; of all rows where none are named."""
     for optimizer in optimizers:
         for value in optimizer.state.get(parameter, {}).values():

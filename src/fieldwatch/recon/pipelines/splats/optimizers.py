@@ -1,4 +1,4 @@
-"""What steps the parameters, and how fast: Adam for the Gaussians, and for what is learned beside them."""
+"""The optimizers of a run: Adam for the Gaussians, their exposures and the thickness, with their learning rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ EXPOSURES_FALL = 0.1
 """Share of itself to which the exposures' rate falls over the run."""
 
 
-class Learning:
+class SplatOptimizers:
     """All optimizers of a run, and their rates.
 
     Args:
@@ -41,41 +41,41 @@ class Learning:
         self._beta = None if model.log_beta is None else torch.optim.Adam([model.log_beta], lr=config.rates.lr_beta)
         self._extent = scene.extent
 
-    def set_rates(self, step: int, places: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
+    def set_rates(self, step: int, photos: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
         """Set rates and visible rows for the update of a step; return the means' rate, world units.
 
         Args:
             step: 0-based.
-            places: of the step's photos, among the training photos.
-            visible: Gaussians that they showed.
+            photos: of the step, counted among the training photos.
+            visible: Gaussians that are visible in them.
         """
         if isinstance(self.gaussians, VisibleAdam):
             self.gaussians.visible = visible
         if self._exposures is not None:
-            self._exposure_rates.apply(self._exposures, step, *places)
+            self._exposure_rates.apply(self._exposures, step, *photos)
         return self.rates.apply(self.gaussians, step, self._extent)
 
-    def optimizers(self, terms: Terms) -> tuple[Optimizer, ...]:
-        """Those that step now: the thickness is learned only where a term of the density acts."""
+    def active(self, terms: Terms) -> tuple[Optimizer, ...]:
+        """Return the optimizers of this update: the thickness is learned only where a term of the density acts."""
         beta = self._beta if "sdf_density" in terms or "sdf_estimation" in terms else None
-        return tuple(one for one in (self.gaussians, self._exposures, beta) if one is not None)
+        return tuple(each for each in (self.gaussians, self._exposures, beta) if each is not None)
 
-    def kept(self) -> dict[str, Any]:
-        """What a checkpoint holds, for `run.track`."""
-        parts = {"optimizer": self.gaussians, "exposure_optimizer": self._exposures, "beta_optimizer": self._beta}
-        return {name: part for name, part in parts.items() if part is not None}
+    def checkpoint_items(self) -> dict[str, Any]:
+        """The optimizers as items of a checkpoint, for `run.track`."""
+        items = {"optimizer": self.gaussians, "exposure_optimizer": self._exposures, "beta_optimizer": self._beta}
+        return {name: item for name, item in items.items() if item is not None}
 
 
 def rates_of(config: SplatsConfig, plan: Plan) -> Rates:
     """Turn settings into rates by step."""
     options = config.rates
-    ends = plan.total if options.lr_iterations is None else max(round(options.lr_iterations * plan.scale), 1)
+    decay_steps = plan.total if options.lr_iterations is None else max(round(options.lr_iterations * plan.scale), 1)
     half = (plan.first + plan.total) // 2
     factor = options.lr_factor
     return Rates(
         means=factor * options.lr_means,
         means_final=options.lr_means_final,
-        decay_steps=ends,
+        decay_steps=decay_steps,
         log_scales=factor * options.lr_scales,
         quaternions=factor * options.lr_quaternions,
         opacity_logits=factor * options.lr_opacities,

@@ -1,4 +1,4 @@
-"""Paths for films: around what the training cameras look at, but only where they were, and as high as they were."""
+"""Camera paths for films: around what the training cameras look at, but only where they were, and as high."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from torch import Tensor
 from fieldwatch.recon.geometry import Camera, look_at, looked_at, near_cameras
 
 _GAP = math.radians(90)
-"""Widest angle without a camera that a film goes on through; behind a wider one nobody was."""
-_MARGIN = 0.05  # of a stretch with ends, at each of them: the outermost camera is alone there
-_LEAST_SWEEP = math.radians(10)
-_REACH = math.radians(25)  # standard deviation of the angles whose cameras say how far away the path is
-_STEEPEST = 80.0  # degrees of elevation: a camera right above has no upwards
-_SHARES = (0.1, 0.9)  # of the cameras, by elevation, between which a spiral climbs
+"""Widest angle without a camera that a film passes through; nothing behind a wider one was photographed."""
+_MARGIN = 0.05  # of an arc, left out at each end: the outermost camera is alone there
+_MIN_SWEEP = math.radians(10)
+_ANGLE_WIDTH = math.radians(25)  # standard deviation of the weights with which cameras near an angle set the distance
+_MAX_ELEVATION = 80.0  # degrees: a camera right above has no upward direction
+_ELEVATION_QUANTILES = (0.1, 0.9)  # of the cameras, between which a spiral climbs
 _TURNS = 2
-_SHORT = 1e-6  # of vectors that say no direction
+_MIN_LENGTH = 1e-6  # shorter vectors have no direction
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,11 +29,11 @@ class Orbit:
     Attributes:
         like: the first of them, with the principal point in the centre.
         target: the point nearest to all their optical axes.
-        axes: of the level: from the target to angle 0, a quarter turn on, and upwards.
-        angles: of the cameras on the level, radians.
-        reaches: their distances from the upright axis through the target, world units.
+        axes: of the horizontal plane: from the target to angle 0, a quarter turn on, and upwards.
+        angles: of the cameras in that plane, radians.
+        radii: their distances from the upright axis through the target, world units.
         heights: above the target, world units.
-        start: angle at which the stretch with cameras begins, radians.
+        start: angle at which the arc with cameras begins, radians.
         sweep: how far it goes; a full turn where no gap is wider than 90 degrees.
     """
 
@@ -41,7 +41,7 @@ class Orbit:
     target: Float[Tensor, "3"]
     axes: Float[Tensor, "3 3"]
     angles: Float[Tensor, " cameras"]
-    reaches: Float[Tensor, " cameras"]
+    radii: Float[Tensor, " cameras"]
     heights: Float[Tensor, " cameras"]
     start: float
     sweep: float
@@ -54,18 +54,18 @@ class Orbit:
         up = upwards(cameras)
         offsets = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
         heights = offsets @ up
-        level = offsets - heights[:, None] * up
-        reaches = level.norm(dim=-1)
-        first = _unit(level[int(reaches.argmax())], else_across=up)
+        horizontal = offsets - heights[:, None] * up
+        radii = horizontal.norm(dim=-1)
+        first = _unit(horizontal[int(radii.argmax())], else_across=up)
         second = torch.linalg.cross(up, first)
-        angles = torch.atan2(level @ second, level @ first)
-        start, sweep = _stretch(angles)
+        angles = torch.atan2(horizontal @ second, horizontal @ first)
+        start, sweep = _arc(angles)
         return cls(
             like=replace(cameras[0], cx=cameras[0].width / 2, cy=cameras[0].height / 2),
             target=target,
             axes=torch.stack([first, second, up]),
             angles=angles,
-            reaches=reaches,
+            radii=radii,
             heights=heights,
             start=start,
             sweep=sweep,
@@ -73,25 +73,26 @@ class Orbit:
 
     def turntable(self, count: int) -> list[Camera]:
         """Return cameras that go round once, there and back where there is a wide gap; the last meets the first."""
-        found: list[Camera] = []
+        cameras: list[Camera] = []
         for i in range(count):
             angle = self._angle(i / count)
-            found.append(self._camera(angle, self._near(angle, self.reaches), self._near(angle, self.heights), i))
-        return found
+            radius = self._mean_near(angle, self.radii)
+            cameras.append(self._camera(angle, radius, self._mean_near(angle, self.heights), i))
+        return cameras
 
     def spiral(self, count: int) -> list[Camera]:
         """Return cameras that go round twice, or there and back twice, while they climb."""
-        distances = torch.hypot(self.reaches, self.heights)
-        elevations = torch.rad2deg(torch.atan2(self.heights, self.reaches)).clamp(-_STEEPEST, _STEEPEST)
-        low, high = (math.radians(float(elevations.quantile(share))) for share in _SHARES)
-        found: list[Camera] = []
+        distances = torch.hypot(self.radii, self.heights)
+        elevations = torch.rad2deg(torch.atan2(self.heights, self.radii)).clamp(-_MAX_ELEVATION, _MAX_ELEVATION)
+        low, high = (math.radians(float(elevations.quantile(share))) for share in _ELEVATION_QUANTILES)
+        cameras: list[Camera] = []
         for i in range(count):
             share = i / max(count - 1, 1)
             angle = self._angle(_TURNS * share)
             elevation = low + (high - low) * share
-            distance = self._near(angle, distances)
-            found.append(self._camera(angle, distance * math.cos(elevation), distance * math.sin(elevation), i))
-        return found
+            distance = self._mean_near(angle, distances)
+            cameras.append(self._camera(angle, distance * math.cos(elevation), distance * math.sin(elevation), i))
+        return cameras
 
     def _angle(self, turns: float) -> float:
         """Angle after a number of turns; gently there and back where there is a gap."""
@@ -99,28 +100,29 @@ class Orbit:
             return self.start + 2 * math.pi * turns
         return self.start + self.sweep * (0.5 - 0.5 * math.cos(2 * math.pi * turns))
 
-    def _near(self, angle: float, values: Float[Tensor, " cameras"]) -> float:
+    def _mean_near(self, angle: float, values: Float[Tensor, " cameras"]) -> float:
         """Mean over the cameras, those nearest to an angle counting most."""
-        apart = (self.angles - angle + math.pi).remainder(2 * math.pi) - math.pi
-        weights = torch.softmax(-0.5 * (apart / _REACH).square(), 0)
+        # Differences of angles, from -pi to pi.
+        differences = (self.angles - angle + math.pi).remainder(2 * math.pi) - math.pi
+        weights = torch.softmax(-0.5 * (differences / _ANGLE_WIDTH).square(), 0)
         return float(weights @ values)
 
-    def _camera(self, angle: float, reach: float, height: float, number: int) -> Camera:
+    def _camera(self, angle: float, radius: float, height: float, number: int) -> Camera:
         first, second, up = self.axes
-        place = self.target + height * up + reach * (math.cos(angle) * first + math.sin(angle) * second)
-        pose = look_at(place.tolist(), self.target.tolist(), up.tolist())
+        position = self.target + height * up + radius * (math.cos(angle) * first + math.sin(angle) * second)
+        pose = look_at(position.tolist(), self.target.tolist(), up.tolist())
         return replace(self.like, name=f"{number:04d}", world_from_camera=pose)
 
 
-def _stretch(angles: Float[Tensor, " cameras"]) -> tuple[float, float]:
-    """Return where the stretch of a circle that holds nearly all angles begins, and how long it is."""
+def _arc(angles: Float[Tensor, " cameras"]) -> tuple[float, float]:
+    """Return where the arc of a circle that contains nearly all angles begins, and its length, radians."""
     ordered = angles.sort().values
     gaps = torch.cat([ordered[1:], ordered[:1] + 2 * math.pi]) - ordered
     widest = int(gaps.argmax())
     if float(gaps[widest]) <= _GAP:
         return float(ordered[0]), 2 * math.pi
     whole = 2 * math.pi - float(gaps[widest])
-    sweep = max((1 - 2 * _MARGIN) * whole, _LEAST_SWEEP)
+    sweep = max((1 - 2 * _MARGIN) * whole, _MIN_SWEEP)
     return float(ordered[(widest + 1) % len(ordered)]) + (whole - sweep) / 2, sweep
 
 
@@ -132,6 +134,6 @@ def upwards(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
 
 def _unit(vector: Float[Tensor, "3"], *, else_across: Float[Tensor, "3"]) -> Float[Tensor, "3"]:
     """Return a vector of length 1; where it has none, some direction across another."""
-    if float(vector.norm()) < _SHORT:
+    if float(vector.norm()) < _MIN_LENGTH:
         vector = torch.linalg.cross(else_across, torch.eye(3, dtype=torch.float64)[int(else_across.abs().argmin())])
     return vector / vector.norm()

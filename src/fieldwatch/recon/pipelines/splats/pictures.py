@@ -1,4 +1,4 @@
-"""Pictures to judge splats by eye: photo beside drawing and error, depth and normals as colours, sheets of them."""
+"""Pictures to judge splats by eye: photo beside rendering and error, depth and normals as colours, sheets of them."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ Picture = NDArray[np.uint8]
 """`[height, width, 3]`."""
 
 FULL_SCALE = 0.25
-"""Absolute error (of a range of 1) that is shown in the top colour; the same everywhere, so that pictures compare."""
+"""Absolute error (of a range of 1) that has the top colour; the same everywhere, so that pictures can be compared."""
 
 COMPARED = ("photo", "drawing", f"error, 0 to {FULL_SCALE:g}")
 """Labels of photo, drawing and `error_picture` beside each other."""
@@ -31,8 +31,8 @@ _DEPTH = (
     (64, 84, 200),
     (48, 22, 62),
 )
-_PAPER = (24, 24, 28)
-_INK = (232, 232, 232)
+_BACKGROUND = (24, 24, 28)
+_TEXT = (232, 232, 232)
 _GAP = 4
 _LINE = 18
 
@@ -40,13 +40,13 @@ _LINE = 18
 def as_picture(image: Float[Tensor, "height width 3"]) -> Picture:
     """Turn an image into 8-bit values on the host, clamped to [0, 1]; what is not a number is black."""
     image = image.detach()
-    shown = torch.where(image.isfinite(), image, torch.zeros_like(image)).clamp(0, 1)
-    return (shown * 255).round().to(torch.uint8).cpu().numpy()
+    finite = torch.where(image.isfinite(), image, torch.zeros_like(image)).clamp(0, 1)
+    return (finite * 255).round().to(torch.uint8).cpu().numpy()
 
 
-def error_picture(one: Float[Tensor, "height width 3"], other: Float[Tensor, "height width 3"]) -> Picture:
+def error_picture(image: Float[Tensor, "height width 3"], photo: Float[Tensor, "height width 3"]) -> Picture:
     """Colour the absolute difference per pixel, the mean of the three channels; `FULL_SCALE` has the top colour."""
-    difference = (one.detach().float().cpu() - other.detach().float().cpu()).abs().mean(-1)
+    difference = (image.detach().float().cpu() - photo.detach().float().cpu()).abs().mean(-1)
     return _coloured((difference / FULL_SCALE).numpy(), _ERROR)
 
 
@@ -74,7 +74,7 @@ def depth_picture(
     """
     low, high = bounds or depth_bounds(depth, alpha)
     colours = _coloured(((depth.detach() - low) / (high - low)).float().cpu().numpy(), _DEPTH)
-    return _over_paper(torch.from_numpy(colours).float() / 255, alpha)
+    return _over_background(torch.from_numpy(colours).float() / 255, alpha)
 
 
 def normal_picture(normals: Float[Tensor, "height width 3"], alpha: Float[Tensor, "height width"]) -> Picture:
@@ -85,7 +85,7 @@ def normal_picture(normals: Float[Tensor, "height width 3"], alpha: Float[Tensor
         alpha: how much of each pixel is drawn.
     """
     unit = normals.detach() / normals.detach().norm(dim=-1, keepdim=True).clamp_min(1e-6)
-    return _over_paper((unit * unit.new_tensor([1.0, -1.0, -1.0]) + 1) / 2, alpha)
+    return _over_background((unit * unit.new_tensor([1.0, -1.0, -1.0]) + 1) / 2, alpha)
 
 
 def strip(panels: Sequence[Picture], labels: Sequence[str], title: str = "") -> Picture:
@@ -102,10 +102,10 @@ def strip(panels: Sequence[Picture], labels: Sequence[str], title: str = "") -> 
         )
     height, width = panels[0].shape[:2]
     above = _LINE if title else 0
-    canvas = Image.new("RGB", (len(panels) * (width + _GAP) - _GAP, above + height + _LINE), _PAPER)
+    canvas = Image.new("RGB", (len(panels) * (width + _GAP) - _GAP, above + height + _LINE), _BACKGROUND)
     _write(canvas, (0, 1), title, canvas.width)
-    for place, (panel, label) in enumerate(zip(panels, labels, strict=True)):
-        left = place * (width + _GAP)
+    for number, (panel, label) in enumerate(zip(panels, labels, strict=True)):
+        left = number * (width + _GAP)
         canvas.paste(Image.fromarray(panel), (left, above))
         _write(canvas, (left, above + height + 1), label, width)
     return np.asarray(canvas)
@@ -121,7 +121,7 @@ def sheet(rows: Sequence[Picture]) -> Picture:
         raise ValueError("a sheet of no pictures was asked for: give at least one row")
     height = sum(len(row) + _GAP for row in rows) - _GAP
     width = max(row.shape[1] for row in rows)
-    picture = np.full((height, width, 3), _PAPER, np.uint8)
+    picture = np.full((height, width, 3), _BACKGROUND, np.uint8)
     top = 0
     for row in rows:
         picture[top : top + len(row), : row.shape[1]] = row
@@ -132,17 +132,17 @@ def sheet(rows: Sequence[Picture]) -> Picture:
 def _coloured(values: NDArray[np.floating], anchors: Sequence[tuple[int, int, int]]) -> Picture:
     """Colours of values in 0 .. 1, clipped outside; what is not a number is bright green."""
     finite = np.isfinite(values)
-    place = np.where(finite, values, 0.0).clip(0, 1) * (len(anchors) - 1)
+    position = np.where(finite, values, 0.0).clip(0, 1) * (len(anchors) - 1)
     table = np.asarray(anchors, np.float64)
-    channels = [np.interp(place, np.arange(len(anchors)), table[:, channel]) for channel in range(3)]
+    channels = [np.interp(position, np.arange(len(anchors)), table[:, channel]) for channel in range(3)]
     picture = np.rint(np.stack(channels, -1)).astype(np.uint8)
     picture[~finite] = (0, 255, 0)
     return picture
 
 
-def _over_paper(colours: Float[Tensor, "height width 3"], alpha: Float[Tensor, "height width"]) -> Picture:
+def _over_background(colours: Float[Tensor, "height width 3"], alpha: Float[Tensor, "height width"]) -> Picture:
     share = alpha.detach().float().clamp(0, 1).cpu()[..., None]
-    return as_picture(colours.float().cpu() * share + (1 - share) * torch.tensor(_PAPER) / 255)
+    return as_picture(colours.float().cpu() * share + (1 - share) * torch.tensor(_BACKGROUND) / 255)
 
 
 def _write(canvas: Image.Image, corner: tuple[int, int], text: str, width: int) -> None:
@@ -151,4 +151,4 @@ def _write(canvas: Image.Image, corner: tuple[int, int], text: str, width: int) 
     font = ImageFont.load_default(size=12)
     while text and draw.textlength(text, font) > width - 4:
         text = text[:-1]
-    draw.text((corner[0] + 2, corner[1]), text, fill=_INK, font=font)
+    draw.text((corner[0] + 2, corner[1]), text, fill=_TEXT, font=font)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fieldwatch.recon.pipelines.splats.config import GrowthOptions, RateOptions, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateOptions, SplatsConfig, SurfaceOptions
 
 
 def default() -> SplatsConfig:
@@ -10,7 +10,7 @@ def default() -> SplatsConfig:
     return SplatsConfig(
         antialiased=True,
         rates=RateOptions(lr_iterations=None),
-        growth_options=GrowthOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
+        growth_options=DensificationOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
         surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
     )
 
@@ -23,7 +23,7 @@ def cpu() -> SplatsConfig:
         degree_every=1500,
         antialiased=True,
         rates=RateOptions(lr_means=2.1e-4, lr_iterations=None, lr_factor=3.0, lr_fall=0.05),
-        growth_options=GrowthOptions(
+        growth_options=DensificationOptions(
             reset_every=0,
             growth_gradient="absolute",
             growth_cap=50_000,

@@ -1,4 +1,4 @@
-"""What a trained splats run gives to others: a point cloud for viewers, renders, geometry, a film, SuGaR's files."""
+"""Products of a trained splats run: a point cloud for viewers, renders, geometry, a film, SuGaR's files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,10 +21,10 @@ from fieldwatch.recon.pipelines.splats.start import BUILT_IN
 RATE = 24.0
 """Frames per second of the turntable."""
 GEOMETRY_VIEWS = 4
-"""Test views whose depth and normals are drawn."""
+"""Test views whose depth and normals are rendered."""
 
 
-def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbers that go into its files
+def write_products(  # noqa: PLR0913  the model, where to, and the numbers that go into its files
     model: SplatModel,
     scene: Scene,
     folder: Path,
@@ -36,11 +36,11 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
     between: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Mapping[str, Path]:
-    """Write everything that a finished run gives to others; return the paths by what they are.
+    """Write all products of a finished run; return their paths by name.
 
     `point_cloud.ply` is for viewers, `coarse_<iteration>.pt` has SuGaR's keys; in both a 3D filter is fused into scales
-    and opacities. `renders/` has photo, drawing and error of each test view, `geometry.png` depth and normals of a few,
-    `turntable.mp4` a film around what the training cameras look at.
+    and opacities. `renders/` has photo, rendering and error of each test view, `geometry.png` depth and normals of a
+    few, `turntable.mp4` a film around what the training cameras look at.
 
     Args:
         model: what was trained.
@@ -51,14 +51,14 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
         losses: for the `.pt` file.
         optimizer: for the `.pt` file.
         between: called between parts of the work; it may raise, to give up.
-        bands: number of bands in which pictures are drawn.
+        bands: number of bands in which images are rendered.
 
     Raises:
         PhotoError: a test photo cannot be read.
     """
     epoch = iteration // max(len(scene.photos.train), 1)
     coarse = output_path(folder, f"coarse_{iteration}.pt")
-    made = {
+    products = {
         "point_cloud": write_gaussian_ply(output_path(folder, "point_cloud.ply"), fused_cloud(model)),
         "coarse": write_coarse_file(
             coarse, model, iteration=iteration, epoch=epoch, losses=losses, optimizer=optimizer
@@ -70,8 +70,8 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, and the numbe
     if frames:
         views = turntable_views(scene, frames)
         path = output_path(folder, "turntable.mp4")
-        made["turntable"] = render_path(model, views, path, rate=RATE, drawn=between, bands=bands)
-    return made
+        products["turntable"] = render_path(model, views, path, rate=RATE, on_frame=between, bands=bands)
+    return products
 
 
 def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, *, config: SplatsConfig) -> Path:
@@ -100,18 +100,18 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
 def write_renders(
     model: SplatModel, scene: Scene, folder: Path, between: Callable[[], object] = lambda: None, *, bands: int = 1
 ) -> Path:
-    """Write photo, drawing and error of every test view (of every photo, where none is held out); return the folder."""
+    """Write photo, rendering and error of every test view (every photo, where none is held out); return the folder."""
     indices = scene.photos.test or scene.photos.train
     files = output_names((scene.photos.names[index] for index in indices), ".png", drop_suffix=True)
     for index, file in zip(indices, files, strict=True):
         between()
         view = scene.photo_view(index)
         image = clamped(model.render(view.camera, bands=bands).features)
-        worth = "masked" if _masked_out(view) else f"{score_image(image, view).psnr:.2f} dB"
+        score = "masked" if _masked_out(view) else f"{score_image(image, view).psnr:.2f} dB"
         row = strip(
             [as_picture(view.image), as_picture(image), error_picture(view.image, image)],
             COMPARED,
-            f"{view.name}: {worth}",
+            f"{view.name}: {score}",
         )
         save_picture(output_path(folder, file), row)
     return folder
@@ -131,8 +131,8 @@ def _masked_out(view: PhotoView) -> bool:
 
 
 def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any]:
-    """Return what 3DGS notes in `cfg_args`; for the built-in scene, from which numbers it is made again."""
-    usual: dict[str, Any] = {
+    """Return the settings that 3DGS writes to `cfg_args`; for the built-in scene, the numbers that generate it."""
+    settings: dict[str, Any] = {
         "sh_degree": config.degree,
         "model_path": str(folder.resolve()),
         "images": "images" if config.images is None else str(config.images),
@@ -143,8 +143,8 @@ def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any
         "antialiased": config.antialiased,
     }
     if config.data is not None:
-        return usual | {"source_path": str(config.data.resolve())}
+        return settings | {"source_path": str(config.data.resolve())}
     if config.checkpoint_path is not None:
-        return {**open_splat_folder(config.checkpoint_path).settings, **usual}
-    made = {"views": len(scene.photos), "size": scene.photos.cameras[0].width, "seed": 0}
-    return usual | {"source_path": "", "fieldwatch_scene": BUILT_IN, **made}
+        return {**open_splat_folder(config.checkpoint_path).settings, **settings}
+    built_in = {"views": len(scene.photos), "size": scene.photos.cameras[0].width, "seed": 0}
+    return settings | {"source_path": "", "fieldwatch_scene": BUILT_IN, **built_in}

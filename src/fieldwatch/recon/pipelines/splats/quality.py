@@ -1,4 +1,4 @@
-"""How alike a drawn image and a photo are: the scores of one view."""
+"""The scores of one view: similarity of a rendered image and a photo."""
 
 from dataclasses import asdict, dataclass
 
@@ -10,13 +10,13 @@ from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.scene import PhotoView
 from fieldwatch.recon.render import similarity
 
-LEAST_ERROR = 1e-10
-"""Mean squared errors below it count as it: 100 dB is as good as it gets."""
+MIN_ERROR = 1e-10
+"""Lower bound of mean squared errors: PSNR is at most 100 dB."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
-    """How alike two images are, in the part of them that counts.
+class ImageScore:
+    """Similarity of two images, in the pixels that count.
 
     Attributes:
         psnr: dB.
@@ -39,7 +39,7 @@ class ViewScore:
         ssim: of the same.
         l1: of the same.
         lpips: of the same.
-        ms: to draw it, milliseconds.
+        ms: to render it, milliseconds.
         psnr_as_drawn: dB, without any colour map; only with exposure compensation.
         psnr_fitted: dB, under the cross-fitted colour map.
         ssim_fitted: of the same.
@@ -56,16 +56,16 @@ class ViewScore:
     ssim_fitted: float | None
 
     def row(self) -> dict[str, str | float | None]:
-        """Return the values by their names, as a table has them."""
+        """Return the values by name, as a row of a table."""
         return asdict(self)
 
 
 def clamped(image: Float[Tensor, "height width 3"]) -> Float[Tensor, "height width 3"]:
-    """Return what a screen can show: values in [0, 1]."""
+    """Return an image with values in [0, 1], as a screen shows it."""
     return image.detach().clamp(0, 1)
 
 
-def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Score:
+def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> ImageScore:
     """Compare an image with the photo of a view. With a mask, PSNR and L1 are means over its pixels.
 
     SSIM is that of both images times the mask, over all windows: those outside count as equal.
@@ -76,8 +76,8 @@ def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Scor
     """
     if view.mask is None:
         error = (image - view.image).square().mean()
-        alike = similarity(image, view.image)
-        return _score(error, alike.ssim, alike.l1)
+        unmasked = similarity(image, view.image)
+        return _score(error, unmasked.ssim, unmasked.l1)
     weight = view.mask.sum() * 3
     error = ((image - view.image).square() * view.mask).sum() / weight
     l1 = ((image - view.image).abs() * view.mask).sum() / weight
@@ -87,9 +87,10 @@ def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Scor
 def perceived_difference(lpips: Lpips, image: Float[Tensor, "height width 3"], view: PhotoView) -> float:
     """Return the LPIPS distance of an image in [0, 1] from the photo, both times the mask."""
     pair = (image, view.image) if view.mask is None else (image * view.mask, view.image * view.mask)
-    return float(lpips(*(one.permute(2, 0, 1)[None] for one in pair)))
+    return float(lpips(*(each.permute(2, 0, 1)[None] for each in pair)))
 
 
-def _score(error: Float[Tensor, ""], ssim: Float[Tensor, ""], l1: Float[Tensor, ""]) -> Score:
-    psnr = -10 * error.clamp_min(LEAST_ERROR).log10()
-    return Score(**dict(zip(("psnr", "ssim", "l1"), torch.stack([psnr, ssim, l1]).tolist(), strict=True)))
+def _score(error: Float[Tensor, ""], ssim: Float[Tensor, ""], l1: Float[Tensor, ""]) -> ImageScore:
+    psnr = -10 * error.clamp_min(MIN_ERROR).log10()
+    # One transfer to the host for all three.
+    return ImageScore(**dict(zip(("psnr", "ssim", "l1"), torch.stack([psnr, ssim, l1]).tolist(), strict=True)))

@@ -1,4 +1,4 @@
-"""What can be drawn as splats, whether its Gaussians are free or follow from something else."""
+"""What can be rendered as splats: Gaussians that are free, or that follow from a mesh."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -11,7 +11,7 @@ from fieldwatch.recon.pipelines.splats.gaussians import Rows
 
 
 @runtime_checkable
-class Drawable(Protocol):
+class RenderableGaussians(Protocol):
     """Gaussians, one row each: free ones (`Gaussians`), or those that a mesh carries."""
 
     def __len__(self) -> int:

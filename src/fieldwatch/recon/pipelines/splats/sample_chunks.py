@@ -1,4 +1,4 @@
-"""Mean errors over samples, a chunk of them at a time: for where the graph of all does not fit into memory."""
+"""Mean errors over samples, one chunk at a time: for when the graph of all does not fit into memory."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,37 +12,37 @@ from fieldwatch.recon.losses import Ellipsoids, Samples
 
 Errors = Mapping[str, tuple[Tensor, Tensor | int]]
 """Mean error of some samples by term, and of how many samples it is the mean."""
-_again: Any = checkpoint
-"""Torch states few of its types."""
+_checkpoint: Any = checkpoint  # torch does not annotate it
 
 
 def mean_in_chunks(
-    compared: Callable[[Samples], Errors], samples: Samples, ellipsoids: Ellipsoids, chunks: int
+    errors_of: Callable[[Samples], Errors], samples: Samples, ellipsoids: Ellipsoids, chunks: int
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the mean error over all samples for each term, with its gradient.
 
-    With several chunks, each is compared without keeping its graph; `backward` compares it again. The result is that of
-    one chunk, up to rounding.
+    With several chunks, the errors of each are computed without keeping the graph; `backward` computes them again. The
+    result is that of one chunk, up to rounding.
 
     Args:
-        compared: compares some samples; it must draw no random numbers.
+        errors_of: computes the errors of some samples; without random numbers, as it runs twice.
         samples: all.
-        ellipsoids: that it compares them with: what it derives from them is the same for all chunks.
+        ellipsoids: that the samples are compared with.
         chunks: how many.
     """
     if chunks == 1:
-        return {name: error for name, (error, _) in compared(samples).items()}
-    _ = ellipsoids.whitening, ellipsoids.normals, ellipsoids.thickness  # outside of the chunks: with a graph that stays
+        return {name: error for name, (error, _) in errors_of(samples).items()}
+    # Cached here, outside of the chunks: computed once, with a graph that all chunks share.
+    _ = ellipsoids.whitening, ellipsoids.normals, ellipsoids.thickness
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
-    parts: list[Errors] = [
-        _again(compared, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)
+    chunk_errors: list[Errors] = [
+        _checkpoint(errors_of, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)
         for points, owners in pairs
     ]
-    return {name: _mean([part[name] for part in parts]) for name in parts[0]}
+    return {name: _weighted_mean([errors[name] for errors in chunk_errors]) for name in chunk_errors[0]}
 
 
-def _mean(parts: list[tuple[Tensor, Tensor | int]]) -> Float[Tensor, ""]:
-    """Mean of means, each by how many samples it is of; 0 where there are none."""
-    values = torch.stack([value for value, _ in parts])
-    counts = torch.stack([torch.as_tensor(count).to(values) for _, count in parts])
+def _weighted_mean(means: list[tuple[Tensor, Tensor | int]]) -> Float[Tensor, ""]:
+    """Mean of means, each weighted by its number of samples; 0 where there are none."""
+    values = torch.stack([value for value, _ in means])
+    counts = torch.stack([torch.as_tensor(count).to(values) for _, count in means])
     return (values * counts).sum() / counts.sum().clamp_min(1)

@@ -1,4 +1,4 @@
-"""What a splats run trains on: photos, the cameras they were taken through, and where the Gaussians begin."""
+"""What a splats run trains on: photos, their cameras, and the points or Gaussians it starts from."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,13 +12,13 @@ from torch import Tensor
 from fieldwatch import Shuffled
 from fieldwatch.recon.data import GaussianCloud, PhotoSet, PhotoStream
 from fieldwatch.recon.data import Photo as StoredPhoto
-from fieldwatch.recon.pipelines.splats.densification import yardsticks
+from fieldwatch.recon.pipelines.splats.densification import reference_lengths
 from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import View
 
 AHEAD = 4
 """Photos decoded ahead of the loop, where they do not all fit into memory."""
-_MEASURED = 20_000  # points, at most, whose distances tell the scale of a scene
+_SIZE_SAMPLES = 20_000  # points, at most, whose distances determine the size of a scene
 
 Distance = Callable[[Float[Tensor, "n 3"]], Float[Tensor, " n"]]
 """Signed distance of points to the true surface, world units."""
@@ -30,7 +30,7 @@ class PhotoView:
 
     Attributes:
         index: of the photo in its set.
-        place: of the photo among the training photos; None for one that is held out.
+        train_index: of the photo among the training photos; None for one that is held out.
         name: of the photo.
         camera: where it was taken from.
         image: red, green, blue in [0, 1].
@@ -39,7 +39,7 @@ class PhotoView:
     """
 
     index: int
-    place: int | None
+    train_index: int | None
     name: str
     camera: View
     image: Float[Tensor, "height width 3"]
@@ -52,13 +52,13 @@ class Batch:
     """The photos of one step.
 
     Attributes:
-        places: of all of them, among the training photos.
+        train_indices: of all of them, among the training photos.
         names: of all of them.
-        first: number of the first one that this process draws.
-        views: those that it renders.
+        first: position, in the batch, of the first one that this process renders.
+        views: those that this process renders.
     """
 
-    places: tuple[int, ...]
+    train_indices: tuple[int, ...]
     names: tuple[str, ...]
     first: int
     views: tuple[PhotoView, ...]
@@ -78,7 +78,7 @@ class Scene:
         cloud: trained Gaussians to start from; None starts from the photos' points.
         loaded: iteration those were trained to; None without them.
         distance: to the true surface, where it is known.
-        notes: what was done on the way, for people.
+        notes: what was done while reading, for the user.
     """
 
     photos: PhotoSet
@@ -115,32 +115,32 @@ class Scene:
         points = self.photos.points if self.cloud is None else self.cloud.means
         if not len(points):
             return self.extent
-        some = points[:: -(-len(points) // _MEASURED)].to(self.device)
-        return max(float(yardsticks(some, self.training_views, 0.0).median()), self.extent)
+        samples = points[:: -(-len(points) // _SIZE_SAMPLES)].to(self.device)
+        return max(float(reference_lengths(samples, self.training_views, 0.0).median()), self.extent)
 
     @contextmanager
-    def drawing(
-        self, order: Shuffled, views: int = 1, own: slice = slice(None)
+    def batches(
+        self, order: Shuffled, views: int = 1, local: slice = slice(None)
     ) -> Generator[Callable[[], Batch], None, None]:
-        """Give out training photos in an order, a batch per call; decoded ahead where they do not all fit into memory.
+        """Yield a function that returns the next batch; photos are decoded ahead where they do not all fit into memory.
 
-        ``order`` is drawn from ``views`` times per call, so that a checkpoint finds it where the loop is.
+        ``order`` is advanced ``views`` times per call and never ahead, so that a checkpoint stores where the loop is.
 
         Args:
-            order: of the places of the training photos, one at a time.
+            order: of the indices of the training photos, one at a time.
             views: photos of a batch.
-            own: which of a batch this process draws; no others are read.
+            local: which of a batch this process renders; no others are read.
         """
         train = self.photos.train
 
         def batch(view_of: Callable[[int], PhotoView]) -> Batch:
-            places = tuple(int(next(order)) for _ in range(views))
-            names = tuple(self.photos.names[train[place]] for place in places)
-            own_views = tuple(view_of(train[place]) for place in places[own])
-            return Batch(places=places, names=names, first=own.start or 0, views=own_views)
+            train_indices = tuple(int(next(order)) for _ in range(views))
+            names = tuple(self.photos.names[train[index]] for index in train_indices)
+            local_views = tuple(view_of(train[index]) for index in train_indices[local])
+            return Batch(train_indices=train_indices, names=names, first=local.start or 0, views=local_views)
 
-        if self._fits:
-            for index in train:  # decoded now: a step would have to wait
+        if self._fits_in_memory:
+            for index in train:  # decoded now, or the steps of the first epoch would wait for it
                 self.photos[index]
             yield lambda: batch(self.photo_view)
             return
@@ -149,46 +149,51 @@ class Scene:
 
             def streamed(wanted: int) -> PhotoView:
                 photo = next(streams[0]) if streams else self.photos[wanted]
-                if photo.index != wanted:  # the run went back, and the order with it
+                if photo.index != wanted:  # the run rolled back, and the order with it: the stream is of no use now
                     open_streams.close()
                     streams.clear()
                     photo = self.photos[wanted]
                 return self._on_device(photo)
 
-            def draw() -> Batch:
-                if not streams:  # only now: a run that is resumed has put the order back by now
-                    ahead = self._ahead_of(order, views, own)
+            def next_batch() -> Batch:
+                if not streams:  # only now: a resumed run has restored the order by the first call
+                    ahead = self._ahead_of(order, views, local)
                     streams.append(open_streams.enter_context(self.photos.stream(ahead, ahead=AHEAD)))
                 return batch(streamed)
 
-            yield draw
+            yield next_batch
 
-    def _ahead_of(self, order: Shuffled, views: int, own: slice) -> Iterator[int]:
-        """The photos that an order will give to this process, without drawing from it."""
+    def _ahead_of(self, order: Shuffled, views: int, local: slice) -> Iterator[int]:
+        """The photos that an order will give to this process, found on a copy of it."""
         ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
         ahead.load_state_dict(order.state_dict())
         while True:
-            places = [int(next(ahead)) for _ in range(views)]
-            yield from (self.photos.train[place] for place in places[own])
+            train_indices = [int(next(ahead)) for _ in range(views)]
+            yield from (self.photos.train[index] for index in train_indices[local])
 
     @cached_property
-    def _places(self) -> dict[int, int]:
-        return {index: place for place, index in enumerate(self.photos.train)}
+    def _train_indices(self) -> dict[int, int]:
+        return {index: train_index for train_index, index in enumerate(self.photos.train)}
 
     @property
-    def _fits(self) -> bool:
+    def _fits_in_memory(self) -> bool:
         cameras = self.photos.cameras
         return sum(3 * camera.width * camera.height for camera in cameras) <= self.photos.memory_budget
 
     def _on_device(self, photo: StoredPhoto) -> PhotoView:
-        mask = None if photo.mask is None else self._shares(photo.mask)[..., None]
-        alpha = None if photo.alpha is None else self._shares(photo.alpha)[..., None]
-        image = self._shares(photo.image)
+        mask = None if photo.mask is None else self._unit_range(photo.mask)[..., None]
+        alpha = None if photo.alpha is None else self._unit_range(photo.alpha)[..., None]
+        image = self._unit_range(photo.image)
         camera = self.views[photo.index]
-        place = self._places.get(photo.index)
         return PhotoView(
-            index=photo.index, place=place, name=photo.name, camera=camera, image=image, mask=mask, alpha=alpha
+            index=photo.index,
+            train_index=self._train_indices.get(photo.index),
+            name=photo.name,
+            camera=camera,
+            image=image,
+            mask=mask,
+            alpha=alpha,
         )
 
-    def _shares(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
+    def _unit_range(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
         return pixels.to(self.device, non_blocking=True).float() / 255

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 from fieldwatch import InputError, Phase, Window
 from fieldwatch.recon.pipelines.splats.config import Regularization, SplatsConfig, prune_below
-from fieldwatch.recon.pipelines.splats.densification import GrowthSchedule
+from fieldwatch.recon.pipelines.splats.densification import DensificationSchedule
 
 COARSE_START = 7000
 """Iteration at which SuGaR's coarse stage takes over from 3DGS."""
 BUILT_IN_SCALE = 0.2
-LEAST_BETWEEN_GROWTH = 20
-"""Steps between two growth steps, at least: fewer show too few photos."""
-LEAST_BETWEEN_SEARCHES = 20
-"""Steps between two searches of neighbours, at least."""
+MIN_DENSIFICATION_INTERVAL = 20
+"""Least number of steps between densifications: statistics of fewer come from too few photos."""
+MIN_SEARCH_INTERVAL = 20
+"""Least number of steps between searches of neighbours."""
 NEIGHBOUR_TERMS = ("sdf_density", "sdf_estimation", "better_normal", "samples_on_surface", "smoothing")
 """Terms that compare a Gaussian with its neighbours."""
 
@@ -38,7 +38,7 @@ class Plan:
         total: number of the step after the last one.
         windows: per loss term, the steps at which it acts.
         phases: named stretches.
-        growth: when Gaussians grow; None when they do not.
+        densification: when Gaussians are densified; None when they are not.
         prune_after: steps after which transparent Gaussians go.
         neighbours_every: steps between searches of neighbours.
         tests: numbers of finished steps at which held-out photos are evaluated, the end included.
@@ -55,7 +55,7 @@ class Plan:
     total: int
     windows: dict[str, Window]
     phases: tuple[Phase, ...]
-    growth: GrowthSchedule | None
+    densification: DensificationSchedule | None
     prune_after: int | None
     neighbours_every: int
     tests: frozenset[int]
@@ -71,7 +71,7 @@ class Plan:
         """Whether a term acts at a step."""
         return term in self.windows and step in self.windows[term]
 
-    def shows_after(self, step: int) -> bool:
+    def evaluates_or_exports_after(self, step: int) -> bool:
         """Whether the model is evaluated or exported after this step, as it was trained."""
         return step + 1 in self.tests or step == self.export_after
 
@@ -84,13 +84,14 @@ class Plan:
 
         Args:
             step: 0-based.
-            rule: of the schedule, such as `GrowthSchedule.grows_after`.
+            rule: of the schedule, such as `DensificationSchedule.densifies_after`.
         """
-        if self.shows_after(step):
+        if self.evaluates_or_exports_after(step):
             return False
+        # Due now, or held back by the steps just before, all of which were evaluated or exported.
         while not rule(step):
             step -= 1
-            if step < self.first or not self.shows_after(step):
+            if step < self.first or not self.evaluates_or_exports_after(step):
                 return False
         return True
 
@@ -123,34 +124,38 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
     beyond = _begins_beyond(config, loaded)
     if beyond:
         config = replace(config, schedule_origin="relative")
-    clock = _Clock(scale=scale, shift=_shift(config, loaded))
-    count = loaded is not None and config.coarse_iterations < config.surface.surface_from
-    own = _Clock(scale=scale, shift=loaded or 0) if count else clock
-    first = clock.loaded(loaded)
-    total = own.steps(config.coarse_iterations)
+    to_steps = _IterationsToSteps(scale=scale, shift=_shift(config, loaded))
+    # An end before the coarse stage can only be meant as iterations to add to those of the checkpoint.
+    from_loaded = loaded is not None and config.coarse_iterations < config.surface.surface_from
+    end_to_steps = _IterationsToSteps(scale=scale, shift=loaded or 0) if from_loaded else to_steps
+    first = to_steps.loaded(loaded)
+    total = end_to_steps.steps(config.coarse_iterations)
     if total <= first:
         raise NothingToTrainError(_nothing_to_train(config, loaded, scale))
     return Plan(
         first=first,
         total=total,
-        windows=_windows(config, clock, first, total, grows=loaded is None),
-        phases=_phases(config, clock, first, total),
-        growth=_growth(config, clock, first, total) if loaded is None else None,
-        prune_after=_prune_after(config, clock, first, total),
-        neighbours_every=max(round(config.surface.neighbours_every * scale), LEAST_BETWEEN_SEARCHES),
-        tests=_within(own, config.test_iterations, first, total) | {total},
-        saves=_within(clock, config.checkpoint_milestones, first + 1, total),
+        windows=_windows(config, to_steps, first, total, densifies=loaded is None),
+        phases=_phases(config, to_steps, first, total),
+        densification=_densification(config, to_steps, first, total) if loaded is None else None,
+        prune_after=_prune_after(config, to_steps, first, total),
+        neighbours_every=max(round(config.surface.neighbours_every * scale), MIN_SEARCH_INTERVAL),
+        tests=_within(end_to_steps, config.test_iterations, first, total) | {total},
+        saves=_within(to_steps, config.checkpoint_milestones, first + 1, total),
         checkpoint_every=max(round(config.checkpoint_interval * scale), 1) if config.checkpoint_interval else None,
-        export_after=_export_after(config, clock, total) if loaded is None else None,
+        export_after=_export_after(config, to_steps, total) if loaded is None else None,
         exported_as=min(config.surface.surface_from, config.coarse_iterations),
         degree_every=round(config.degree_every * scale),
         scale=scale,
-        notes=(*_notes(config, loaded, clock, count=count), *([_beyond(config, loaded)] if beyond else [])),
+        notes=(
+            *_notes(config, loaded, to_steps, from_loaded=from_loaded),
+            *([_beyond(config, loaded)] if beyond else []),
+        ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Clock:
+class _IterationsToSteps:
     """Turns nominal iterations into steps of the run."""
 
     scale: float
@@ -194,9 +199,10 @@ def _nothing_to_train(config: SplatsConfig, loaded: int | None, scale: float) ->
     )
 
 
-def _windows(config: SplatsConfig, clock: _Clock, first: int, total: int, *, grows: bool) -> dict[str, Window]:
+def _windows(
+    config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int, *, densifies: bool
+) -> dict[str, Window]:
     surface = config.surface
-    growth = config.growth_options
     begins = {
         "entropy_regularization": (surface.surface_from, surface.prune_at, surface.entropy_weight),
         "depth_normal_consistency": (surface.depth_normal_from, None, surface.depth_normal_weight),
@@ -207,78 +213,81 @@ def _windows(config: SplatsConfig, clock: _Clock, first: int, total: int, *, gro
         "samples_on_surface": (surface.prune_at, None, surface.samples_on_surface_weight),
         "smoothing": (surface.prune_at, None, surface.smoothing_weight),
     }
-    found = {"rendering": Window(first, total - 1)}
-    if growth.growth == "mcmc" and grows:
-        found |= dict.fromkeys(("opacity", "scale"), Window(first, _growing_until(config, clock, total) - 1))
+    windows = {"rendering": Window(first, total - 1)}
+    if config.growth_options.growth == "mcmc" and densifies:
+        last = _densified_until(config, to_steps, total) - 1
+        windows |= dict.fromkeys(("opacity", "scale"), Window(first, last))
     for name in _TERMS[config.regularization]:
         begin, end, weight = begins[name]
-        opening = max(clock.steps(begin), first)
-        closing = total if end is None else min(clock.steps(end), total)
+        opening = max(to_steps.steps(begin), first)
+        closing = total if end is None else min(to_steps.steps(end), total)
         if weight > 0 and opening < closing:
-            found[name] = Window(opening, closing - 1)
-    return found
+            windows[name] = Window(opening, closing - 1)
+    return windows
 
 
-def _phases(config: SplatsConfig, clock: _Clock, first: int, total: int) -> tuple[Phase, ...]:
+def _phases(config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int) -> tuple[Phase, ...]:
     """Stage 0, then the stages of the terms; those that lie outside the run are left out."""
     if config.regularization == "none":
         return (Phase("3dgs", Window(first, total - 1)),)
-    borders = [0, clock.steps(config.surface.surface_from), clock.steps(config.surface.prune_at), total]
+    borders = [0, to_steps.steps(config.surface.surface_from), to_steps.steps(config.surface.prune_at), total]
     second = "planar" if config.regularization == "planar" else "entropy"
     named = zip(("3dgs", second, "surface"), borders, borders[1:], strict=False)
     stretches = ((name, max(begin, first), min(end, total)) for name, begin, end in named)
     return tuple(Phase(name, Window(begin, end - 1)) for name, begin, end in stretches if begin < end)
 
 
-def _growth(config: SplatsConfig, clock: _Clock, first: int, total: int) -> GrowthSchedule | None:
+def _densification(
+    config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int
+) -> DensificationSchedule | None:
     options = config.growth_options
-    last = _growing_until(config, clock, total)
-    begin = max(clock.steps(options.growth_from), first + 1)
+    last = _densified_until(config, to_steps, total)
+    begin = max(to_steps.steps(options.growth_from), first + 1)
     if options.growth == "none" or begin > last:
         return None
-    every = min(max(round(options.growth_every * clock.scale), LEAST_BETWEEN_GROWTH), last)
-    resets = max(round(options.reset_every * clock.scale), 1) if options.reset_every else 0
-    return GrowthSchedule(first=begin, last=last, every=every, reset_every=resets)
+    every = min(max(round(options.growth_every * to_steps.scale), MIN_DENSIFICATION_INTERVAL), last)
+    resets = max(round(options.reset_every * to_steps.scale), 1) if options.reset_every else 0
+    return DensificationSchedule(first=begin, last=last, every=every, reset_every=resets)
 
 
-def _growing_until(config: SplatsConfig, clock: _Clock, total: int) -> int:
-    """Growth ends where the surface terms begin, at the latest."""
+def _densified_until(config: SplatsConfig, to_steps: _IterationsToSteps, total: int) -> int:
+    """Densification ends where the surface terms begin, at the latest."""
     until = config.growth_options.growth_until
     if config.regularization != "none":
         until = min(until, config.surface.surface_from)
-    return max(min(clock.steps(until), total), 1)
+    return max(min(to_steps.steps(until), total), 1)
 
 
-def _prune_after(config: SplatsConfig, clock: _Clock, first: int, total: int) -> int | None:
+def _prune_after(config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int) -> int | None:
     if config.regularization == "none" or not (prune_below(config) or config.surface.prune_hidden):
         return None
-    at = clock.steps(config.surface.prune_at)
+    at = to_steps.steps(config.surface.prune_at)
     return at - 1 if first < at < total else None
 
 
-def _export_after(config: SplatsConfig, clock: _Clock, total: int) -> int:
-    return min(clock.steps(config.surface.surface_from), total) - 1
+def _export_after(config: SplatsConfig, to_steps: _IterationsToSteps, total: int) -> int:
+    return min(to_steps.steps(config.surface.surface_from), total) - 1
 
 
-def _within(clock: _Clock, iterations: Sequence[int], first: int, total: int) -> frozenset[int]:
-    return frozenset(step for step in map(clock.steps, iterations) if first <= step <= total)
+def _within(to_steps: _IterationsToSteps, iterations: Sequence[int], first: int, total: int) -> frozenset[int]:
+    return frozenset(step for step in map(to_steps.steps, iterations) if first <= step <= total)
 
 
-def _notes(config: SplatsConfig, loaded: int | None, clock: _Clock, *, count: bool) -> list[str]:
+def _notes(config: SplatsConfig, loaded: int | None, to_steps: _IterationsToSteps, *, from_loaded: bool) -> list[str]:
     notes: list[str] = []
-    if count:
+    if from_loaded:
         notes.append(
             f"--coarse-iterations {config.coarse_iterations} lies before the coarse stage: counted from the loaded "
             f"iteration {loaded}, as are the test iterations"
         )
     surface = config.surface
-    at = surface.prune_at + clock.shift
+    at = surface.prune_at + to_steps.shift
     if config.regularization != "none" and loaded is not None and loaded >= at and prune_below(config):
         remedy = "pruned at the start" if config.prune_on_load else "add --prune-on-load for the prune"
         notes.append(
             f"iteration {loaded} lies behind the prune at {at} and what comes before it: that is skipped; {remedy}, or "
             "--schedule-origin relative for the whole coarse stage"
         )
-    if clock.scale != 1:
-        notes.append(f"every iteration of the schedule counts as {clock.scale:g} steps (--schedule-scale)")
+    if to_steps.scale != 1:
+        notes.append(f"every iteration of the schedule counts as {to_steps.scale:g} steps (--schedule-scale)")
     return notes

@@ -47,7 +47,7 @@ BUILT_IN = "built-in"
 BUILT_IN_SIZE = 128
 _GIBIBYTE = 1 << 30
 ROLLBACK = Rollback()
-"""When a run goes back: no healthy one of the presets comes near it."""
+"""When a run rolls back: no healthy run of the presets comes near its thresholds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,12 +59,12 @@ class _Source:
 
 
 def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -> Scene:
-    """Read photos, cameras and Gaussians, and plan the steps; all that can be wrong with the input shows here.
+    """Read photos, cameras and Gaussians, and plan the steps; every fault of the input is reported here.
 
     Args:
         config: settings.
-        left_out: photos that a run left out when it began (`left_out_by`), so that it goes on without them; None lets
-            the config decide.
+        left_out: photos that a run left out when it began (`photos_left_out_by`), so that it goes on without them; None
+            lets the config decide.
 
     Raises:
         ValueError, OSError: what came, what was wanted, what to do.
@@ -78,7 +78,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
     source = _source(config, folder, left_out)
     photos = source.photos
     _refuse_one_place(photos)
-    told = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
+    input_notes = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
     return Scene(
         photos=photos,
         views=tuple(view_of(camera, device) for camera in photos.cameras),
@@ -89,7 +89,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
         cloud=cloud,
         loaded=loaded,
         distance=source.distance,
-        notes=(*told, *_drawing_notes(config, folder), *_device_notes(device)),
+        notes=(*input_notes, *_antialiasing_notes(config, folder), *_device_notes(device)),
     )
 
 
@@ -119,25 +119,25 @@ def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[Ru
     return Run(folder, config=config, **options)
 
 
-def left_out_by(folder: Path) -> tuple[str, ...] | None:
+def photos_left_out_by(folder: Path) -> tuple[str, ...] | None:
     """Return the names of the photos that the run in a folder left out when it began; None where it does not say.
 
     Raises:
         NotARun: what the folder holds cannot be read as a run.
     """
-    named = read_manifest(folder).about.get("left_out") if holds_run(folder) else None
-    return None if named is None else tuple(str(name) for name in named)
+    names = read_manifest(folder).about.get("left_out") if holds_run(folder) else None
+    return None if names is None else tuple(str(name) for name in names)
 
 
-def as_it_began(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
-    """Return the scene without the very photos that the run in a folder left out when it began.
+def scene_of_run(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
+    """Return the scene without those photos that the run in a folder left out when it began.
 
     A photo that was missing then and is there now, or the other way round, would be another scene.
 
     Raises:
         ValueError, OSError: as in `prepare_scene`.
     """
-    left_out = left_out_by(folder)
+    left_out = photos_left_out_by(folder)
     same = left_out is None or set(left_out) == set(scene.photos.left_out)
     return scene if same else prepare_scene(config, left_out)
 
@@ -147,11 +147,13 @@ def _refuse_one_place(photos: PhotoSet) -> None:
     if photos.extent > 0:
         return
     count = len(photos.train)
-    held = len(photos.test)
-    one = f"1 photo is left to train on ({held} held out)" if count == 1 else f"all {count} cameras stand in one place"
-    remedy = "--held-out 0 holds out none; else give" if count == 1 and held else "give"
+    held_out = len(photos.test)
+    remedy = "--held-out 0 holds out none; else give" if count == 1 and held_out else "give"
+    fault = f"all {count} cameras stand in one place"
+    if count == 1:
+        fault = f"1 photo is left to train on ({held_out} held out)"
     raise InputError(
-        f"{one}: nothing tells how far away anything is; {remedy} photos that were taken from different places"
+        f"{fault}: nothing tells how far away anything is; {remedy} photos that were taken from different places"
     )
 
 
@@ -179,7 +181,7 @@ def _refuse_other_photos(folder: Path, scene: Scene) -> None:
 
 
 def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:
-    """What `run.json` says of the scene."""
+    """Return the entries of `run.json` that describe the scene."""
     photos = scene.photos
     first = scene.photos.cameras[0]
     return {
@@ -198,11 +200,11 @@ def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:
 
 
 def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
-    """The iteration to load, by its number; asking for its file refuses one that is not there."""
+    """Return the iteration to load."""
     wanted = config.iteration_to_load
     if wanted is None:
         return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
-    folder.ply(wanted)
+    folder.ply(wanted)  # refuses an iteration that is not there
     return wanted
 
 
@@ -245,7 +247,7 @@ def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """A folder that exists where the user is, is meant; else it is looked for in the scene."""
+    """Take a folder that exists in the working directory; any other is looked for in the scene."""
     return path.absolute() if path is not None and path.is_dir() else path
 
 
@@ -255,13 +257,13 @@ def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source
     return _Source(photos=photos.having(memory_budget=round(config.memory_gb * _GIBIBYTE)), distance=solid.distance)
 
 
-def _drawing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
-    """Gaussians fit the way they were drawn in training: as other trainers do it, unless the folder says otherwise."""
-    drawn = False if folder is None else bool(folder.settings.get("antialiased", False))
-    if folder is None or drawn == config.antialiased:
+def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
+    """Note that loaded Gaussians were trained with the other filter; other trainers have none unless they say so."""
+    antialiased = False if folder is None else bool(folder.settings.get("antialiased", False))
+    if folder is None or antialiased == config.antialiased:
         return []
-    ways = ("--antialiased", "--no-antialiased") if drawn else ("--no-antialiased", "--antialiased")
-    return [f"{folder.folder} was trained with {ways[0]}, this run draws with {ways[1]}: it begins by adapting"]
+    flags = ("--antialiased", "--no-antialiased") if antialiased else ("--no-antialiased", "--antialiased")
+    return [f"{folder.folder} was trained with {flags[0]}, this run draws with {flags[1]}: it begins by adapting"]
 
 
 def _device_notes(device: torch.device) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the views of a step give beside their gradients: PSNR, the visible Gaussians, and densification statistics."""
+"""Results of the views of a step besides gradients: PSNR, the visible Gaussians, densification statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fieldwatch import Ranks, StepOutput
+from fieldwatch import Ranks, StepOutput, Terms
+from fieldwatch.recon.pipelines.splats.objective import step_psnr
+from fieldwatch.recon.pipelines.splats.scene import PhotoView
 from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View
 
 
@@ -19,19 +21,38 @@ class ViewOutput(StepOutput):
     Attributes:
         camera: of the view.
         psnr: of the rendering, dB.
-        on_screen: the rendering without its maps: the visible Gaussians, and after backward their view-space gradients.
+        projected: the rendering without its pixels: the visible Gaussians, and after backward their view-space
+            gradients.
     """
 
     camera: View
     psnr: Float[Tensor, ""]
-    on_screen: RenderOutput
+    projected: RenderOutput
+
+    @classmethod
+    def of(cls, terms: Terms, output: RenderOutput, view: PhotoView, *, of_several: bool = False) -> Self:
+        """Gather the results of a view.
+
+        Args:
+            terms: of its loss.
+            output: its rendering.
+            view: the photo.
+            of_several: the step has other views: the loss of each is recorded, too.
+        """
+        return cls(
+            terms=terms,
+            sample_loss=terms.total.detach()[None] if of_several else None,
+            camera=view.camera,
+            psnr=step_psnr(output, view),
+            projected=without_pixels(output),
+        )
 
 
-def without_maps(rendered: RenderOutput) -> RenderOutput:
-    """Return a rendering without its pixels; where a Gaussian lies on the screen still gets its gradient."""
-    nothing = rendered.alpha.new_empty(0, 0)
+def without_pixels(output: RenderOutput) -> RenderOutput:
+    """Return a rendering without its pixels, which frees their memory; `means2d` still gets its gradient."""
+    nothing = output.alpha.new_empty(0, 0)
     return replace(
-        rendered,
+        output,
         features=nothing[..., None],
         alpha=nothing,
         depth=None,
@@ -43,11 +64,11 @@ def without_maps(rendered: RenderOutput) -> RenderOutput:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepSummary:
-    """What all views of a step showed.
+    """Results of all views of a step.
 
     Attributes:
         psnr: mean over the views, dB.
-        visible: numbers of the Gaussians that some view showed, ascending.
+        visible: row numbers of the Gaussians that are visible in some view, ascending.
         statistics: densification statistics of this step, summed over the views; None where they are not collected.
     """
 
@@ -58,7 +79,7 @@ class StepSummary:
     @classmethod
     @torch.no_grad()
     def of(cls, outputs: Sequence[ViewOutput], statistics: DensificationStatistics | None = None) -> Self:
-        """Join what some views showed.
+        """Join the results of several views.
 
         Args:
             outputs: one per view, after backward; each view has the same share of the step.
@@ -66,22 +87,21 @@ class StepSummary:
         """
         if statistics is not None:
             for output in outputs:
-                statistics.add(output.on_screen, output.camera)
-            statistics.gradients *= len(
-                outputs
-            )  # each went backward by its share of the views: undone, as thresholds want
+                statistics.add(output.projected, output.camera)
+            # Backward weighted each view by its share of the step; the thresholds are for unweighted gradients.
+            statistics.gradients *= len(outputs)
         first, *further = outputs
         if not further:
-            return cls(psnr=first.psnr, visible=first.on_screen.ids, statistics=statistics)
+            return cls(psnr=first.psnr, visible=first.projected.ids, statistics=statistics)
         return cls(
             psnr=torch.stack([output.psnr for output in outputs]).mean(),
-            visible=torch.cat([output.on_screen.ids for output in outputs]).unique(),
+            visible=torch.cat([output.projected.ids for output in outputs]).unique(),
             statistics=statistics,
         )
 
     @torch.no_grad()
     def over_ranks(self, ranks: Ranks, weight: float, gaussians: int) -> Self:
-        """Return what the views of all processes showed, the same on each.
+        """Return the results of the views of all processes, the same on each.
 
         Args:
             ranks: the processes that train together.
@@ -93,15 +113,14 @@ class StepSummary:
         """
         if ranks.alone:
             return self
-        seen = self.psnr.new_zeros(gaussians).index_fill_(0, self.visible, 1.0)
+        visible = self.psnr.new_zeros(gaussians).index_fill_(0, self.visible, 1.0)
         psnr = weight * self.psnr[None]
-        sums = [seen]
-        if self.statistics is not None:  # sums know no maximum: each has a row of its own
-            rows = seen.new_zeros(ranks.world, gaussians)
-            rows[ranks.rank] = self.statistics.radii
-            sums += [self.statistics.gradients, self.statistics.counts, rows]
-            ranks.sum([psnr, *sums])
-            self.statistics.radii = rows.amax(0)
+        if self.statistics is None:
+            ranks.sum([psnr, visible])
         else:
-            ranks.sum([psnr, *sums])
-        return replace(self, psnr=psnr[0], visible=seen.nonzero()[:, 0])
+            # The processes can only sum: each fills a row of its own, and the maximum is taken over the rows.
+            radii = visible.new_zeros(ranks.world, gaussians)
+            radii[ranks.rank] = self.statistics.radii
+            ranks.sum([psnr, visible, self.statistics.gradients, self.statistics.counts, radii])
+            self.statistics.radii = radii.amax(0)
+        return replace(self, psnr=psnr[0], visible=visible.nonzero()[:, 0])

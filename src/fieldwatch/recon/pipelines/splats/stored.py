@@ -11,11 +11,11 @@ from fieldwatch import Checkpoints, Retention
 from fieldwatch.pipeline import Device, StoredStateError, Which, config_of_run, load_part, part_of
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.gaussians import NAMES, Gaussians, Rows
-from fieldwatch.recon.pipelines.splats.mip_filter import SharpestDetail
+from fieldwatch.recon.pipelines.splats.gaussians import PARAMETERS, Gaussians, Rows
+from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
-from fieldwatch.recon.pipelines.splats.start import left_out_by, prepare_scene
+from fieldwatch.recon.pipelines.splats.start import photos_left_out_by, prepare_scene
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +63,7 @@ def open_run(folder: Path, checkpoint: Which = "last", *, device: Device | None 
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
-    scene = prepare_scene(replace(config, device=device or config.device), left_out_by(folder))
+    scene = prepare_scene(replace(config, device=device or config.device), photos_left_out_by(folder))
     try:
         model = model_from(items, scene, antialiased=config.antialiased)
     except StoredStateError as error:
@@ -80,11 +80,11 @@ def model_from(items: Mapping[str, Any], scene: Scene, *, antialiased: bool = Fa
         StoredStateError: they are not those of a splats run.
     """
     stored = part_of(items, "gaussians")
-    gaussians = Gaussians(Rows(**{name: part_of(stored, name) for name in NAMES})).to(scene.device)
+    gaussians = Gaussians(Rows(**{name: part_of(stored, name) for name in PARAMETERS})).to(scene.device)
     mip = None
     exposures = None
     if "mip" in items:
-        mip = SharpestDetail(scene.training_views, gaussians.means)
+        mip = MipFilter(scene.training_views, gaussians.means)
         load_part(mip, items, "mip")
     if "exposures" in items:
         exposures = Exposures([scene.photos.names[i] for i in scene.photos.train])

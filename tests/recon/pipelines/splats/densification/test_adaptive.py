@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from fieldwatch.recon.geometry import quaternion_to_matrix
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.densification import DensityControl, clone, grow, split
-from fieldwatch.recon.pipelines.splats.densification.adaptive import strongest
+from fieldwatch.recon.pipelines.splats.densification import DensificationThresholds, clone, densify, split
+from fieldwatch.recon.pipelines.splats.densification.adaptive import strongest_candidates
 from fieldwatch.recon.render import DensificationStatistics
 
-CONTROL = DensityControl(pull=1.0, split_above=0.1, least_opacity=0.05, largest=1.0)
+THRESHOLDS = DensificationThresholds(gradient=1.0, split_above=0.1, least_opacity=0.05, largest_scale=1.0)
 
 
 def made(sizes, opacity=0.5):
@@ -45,7 +45,7 @@ def test_each_gets_what_it_needs():
     set_opacity(gaussians, 3, 0.04)
     before = gaussians.rows(torch.arange(5))
     statistics = pulled([1.0, 2.0, 0.9, 5.0, 0.0], sightings=7.0)
-    record = grow(gaussians, statistics, CONTROL, step=0, yardstick=1.0)
+    record = densify(gaussians, statistics, THRESHOLDS, step=0, reference_length=1.0)
     assert (record.before, record.after) == (5, 6)
     assert (record.cloned, record.split, record.children, record.pruned, record.held_back) == (1, 1, 2, 1, 0)
     assert (record.added, record.removed) == (3, 2)
@@ -57,12 +57,12 @@ def test_each_gets_what_it_needs():
 def test_means_of_pulls_count_not_sums():
     gaussians = made([0.05])
     statistics = pulled([0.5], sightings=100.0)
-    assert grow(gaussians, statistics, CONTROL, step=0, yardstick=1.0).cloned == 0
+    assert densify(gaussians, statistics, THRESHOLDS, step=0, reference_length=1.0).cloned == 0
 
 
 def test_sizes_are_shares_of_the_extent():
-    assert grow(made([0.5]), pulled([1.0]), CONTROL, step=0, yardstick=10.0).cloned == 1
-    assert grow(made([0.5]), pulled([1.0]), CONTROL, step=0, yardstick=1.0).split == 1
+    assert densify(made([0.5]), pulled([1.0]), THRESHOLDS, step=0, reference_length=10.0).cloned == 1
+    assert densify(made([0.5]), pulled([1.0]), THRESHOLDS, step=0, reference_length=1.0).split == 1
 
 
 def test_children_are_smaller_and_scatter_like_their_parent():
@@ -105,7 +105,7 @@ def test_sharing_holds_for_all_opacities(opacity):
 
 def test_the_cap_takes_the_strongest_and_of_equals_the_first():
     gaussians = made([0.05, 0.5, 0.05, 0.05])
-    record = grow(gaussians, pulled([3.0, 2.0, 3.0, 3.0]), CONTROL, step=0, yardstick=1.0, cap=6.9)
+    record = densify(gaussians, pulled([3.0, 2.0, 3.0, 3.0]), THRESHOLDS, step=0, reference_length=1.0, cap=6.9)
     assert (record.after, record.cloned, record.split, record.held_back) == (6, 2, 0, 2)
     assert torch.equal(gaussians.means[4:], gaussians.means[[0, 2]])
 
@@ -113,13 +113,13 @@ def test_the_cap_takes_the_strongest_and_of_equals_the_first():
 def test_room_that_pruning_makes_is_used():
     gaussians = made([0.05, 0.05, 0.05])
     set_opacity(gaussians, 0, 0.01)
-    limited = DensityControl(pull=1.0, least_opacity=0.05, split_above=0.1, cap=3)
-    record = grow(gaussians, pulled([0.0, 1.0, 2.0]), limited, step=0, yardstick=1.0, cap=100.0)
+    limited = DensificationThresholds(gradient=1.0, least_opacity=0.05, split_above=0.1, cap=3)
+    record = densify(gaussians, pulled([0.0, 1.0, 2.0]), limited, step=0, reference_length=1.0, cap=100.0)
     assert (record.after, record.cloned, record.pruned, record.held_back) == (3, 1, 1, 1)
 
 
 def test_above_the_cap_nothing_grows_and_nothing_is_taken():
-    record = grow(made([0.05] * 5), pulled([1.0] * 5), CONTROL, step=0, yardstick=1.0, cap=2.0)
+    record = densify(made([0.05] * 5), pulled([1.0] * 5), THRESHOLDS, step=0, reference_length=1.0, cap=2.0)
     assert (record.after, record.held_back) == (5, 5)
 
 
@@ -127,33 +127,33 @@ def test_above_the_cap_nothing_grows_and_nothing_is_taken():
 def test_the_strongest_are_as_many_as_fit_and_none_outside_is_stronger(pulls, room):
     values = torch.tensor(pulls)
     candidates = values >= 0.5
-    chosen = strongest(values, candidates, room)
+    chosen = strongest_candidates(values, candidates, room)
     assert int(chosen.sum()) == min(max(room, 0), int(candidates.sum()))
     left = values[candidates & ~chosen]
     assert not len(left) or not bool(chosen.any()) or values[chosen].min() >= left.max()
 
 
 def test_what_is_too_large_goes_only_when_it_is_late():
-    control = DensityControl(pull=1.0, split_above=0.1, largest=1.0, large_after=10)
+    thresholds = DensificationThresholds(gradient=1.0, split_above=0.1, largest_scale=1.0, large_after=10)
     sizes = [0.5, 1.2, 1.2, 1.7]
     pulls = [0.0, 0.0, 1.0, 1.0]
-    assert grow(made(sizes), pulled(pulls), control, step=9, yardstick=1.0).pruned == 0
-    record = grow(made(sizes), pulled(pulls), control, step=10, yardstick=1.0)
+    assert densify(made(sizes), pulled(pulls), thresholds, step=9, reference_length=1.0).pruned == 0
+    record = densify(made(sizes), pulled(pulls), thresholds, step=10, reference_length=1.0)
     assert (record.pruned, record.split) == (2, 1)  # the third is small enough when split, the fourth not even then
 
 
 def test_radii_count_where_they_are_asked_for():
-    control = DensityControl(pull=1.0, largest=1.0, largest_radius=20.0, large_after=0)
+    thresholds = DensificationThresholds(gradient=1.0, largest_scale=1.0, largest_radius=20.0, large_after=0)
     statistics = pulled([0.0, 0.0])
     statistics.radii[1] = 21.0
-    assert grow(made([0.05, 0.05]), statistics, control, step=0, yardstick=1.0).pruned == 1
+    assert densify(made([0.05, 0.05]), statistics, thresholds, step=0, reference_length=1.0).pruned == 1
 
 
 def test_what_is_drawn_wide_is_split_whether_it_pulls_or_not():
-    control = DensityControl(pull=1.0, split_above=0.1, split_radius=3.0)
-    record = grow(made([0.05, 0.05]), pulled([0.0, 5.0], radii=3.5), control, step=0, yardstick=1.0)
+    thresholds = DensificationThresholds(gradient=1.0, split_above=0.1, split_radius=3.0)
+    record = densify(made([0.05, 0.05]), pulled([0.0, 5.0], radii=3.5), thresholds, step=0, reference_length=1.0)
     assert (record.split, record.cloned, record.after) == (2, 0, 4)
-    record = grow(made([0.05, 0.05]), pulled([0.0, 5.0], radii=2.5), control, step=0, yardstick=1.0)
+    record = densify(made([0.05, 0.05]), pulled([0.0, 5.0], radii=2.5), thresholds, step=0, reference_length=1.0)
     assert (record.split, record.cloned, record.after) == (0, 1, 3)
 
 
@@ -161,7 +161,7 @@ def test_nothing_to_do_leaves_the_parameters_alone():
     gaussians = made([0.05, 0.05])
     means = gaussians.means
     statistics = pulled([0.5, 0.5])
-    record = grow(gaussians, statistics, CONTROL, step=0, yardstick=1.0)
+    record = densify(gaussians, statistics, THRESHOLDS, step=0, reference_length=1.0)
     assert (record.added, record.removed) == (0, 0)
     assert gaussians.means is means
     assert statistics.gradients.tolist() == [0, 0]
@@ -169,30 +169,30 @@ def test_nothing_to_do_leaves_the_parameters_alone():
 
 def test_losing_all_is_an_error():
     with pytest.raises(ValueError, match="all 2 Gaussians"):
-        grow(made([0.05, 0.05], opacity=0.01), pulled([2.0, 2.0]), CONTROL, step=0, yardstick=1.0)
+        densify(made([0.05, 0.05], opacity=0.01), pulled([2.0, 2.0]), THRESHOLDS, step=0, reference_length=1.0)
 
 
 def test_what_is_not_finite_is_named_and_nothing_changes():
     gaussians = made([0.05, 0.05])
     statistics = pulled([2.0, math.nan])
     with pytest.raises(NotFiniteError, match=r"Gaussian 1 is not finite \(\[nan\]; 1 of 2"):
-        grow(gaussians, statistics, CONTROL, step=0, yardstick=1.0)
+        densify(gaussians, statistics, THRESHOLDS, step=0, reference_length=1.0)
     with torch.no_grad():
         gaussians.quaternions[1, 2] = math.inf
     with pytest.raises(NotFiniteError, match="quaternions of Gaussian 1 is not finite"):
-        grow(gaussians, pulled([2.0, 2.0]), CONTROL, step=0, yardstick=1.0)
+        densify(gaussians, pulled([2.0, 2.0]), THRESHOLDS, step=0, reference_length=1.0)
     assert len(gaussians) == 2
 
 
 def test_statistics_of_other_gaussians_are_refused():
     with pytest.raises(ValueError, match=r"2 Gaussians.* 3"):
-        grow(made([0.05, 0.05]), pulled([2.0] * 3), CONTROL, step=0, yardstick=1.0)
+        densify(made([0.05, 0.05]), pulled([2.0] * 3), THRESHOLDS, step=0, reference_length=1.0)
 
 
 @pytest.mark.parametrize("extent", [0.0, math.nan, math.inf])
 def test_a_scene_without_an_extent_is_refused(extent):
-    with pytest.raises(ValueError, match="yardsticks"):
-        grow(made([0.05]), pulled([2.0]), CONTROL, step=0, yardstick=extent)
+    with pytest.raises(ValueError, match="reference_lengths"):
+        densify(made([0.05]), pulled([2.0]), THRESHOLDS, step=0, reference_length=extent)
 
 
 def test_moments_go_with_survivors_and_are_zero_for_the_new():
@@ -202,7 +202,7 @@ def test_moments_go_with_survivors_and_are_zero_for_the_new():
     optimizer.step()
     moments = optimizer.state[gaussians.means]["exp_avg"].clone()
     assert moments[1:].all()
-    grow(gaussians, pulled([0.0, 1.0, 1.0]), CONTROL, step=0, yardstick=1.0)
+    densify(gaussians, pulled([0.0, 1.0, 1.0]), THRESHOLDS, step=0, reference_length=1.0)
     after = optimizer.state[gaussians.means]["exp_avg"]
     assert torch.equal(after[:2], moments[[0, 2]])
     assert after[2:].tolist() == [[0.0] * 3] * 3
@@ -211,7 +211,7 @@ def test_moments_go_with_survivors_and_are_zero_for_the_new():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"pull": 0.0},
+        {"gradient": 0.0},
         {"split_above": math.nan},
         {"least_opacity": 1.0},
         {"cap": 0},
@@ -221,4 +221,4 @@ def test_moments_go_with_survivors_and_are_zero_for_the_new():
 )
 def test_thresholds_out_of_bounds_are_refused(wrong):
     with pytest.raises(ValueError, match=r"numbers above 0|must be 1 or more"):
-        DensityControl(**wrong)
+        DensificationThresholds(**wrong)

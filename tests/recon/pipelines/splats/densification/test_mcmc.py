@@ -8,15 +8,15 @@ import torch
 from fieldwatch.recon.geometry import quaternion_to_matrix
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.densification import (
-    Sampling,
+    McmcOptions,
+    add_copies,
     add_sgld_noise,
-    draw,
     mean_opacity,
     mean_scale,
     relocate,
-    resample,
-    shared_opacity,
-    shared_scale,
+    relocate_and_add,
+    relocated_opacity,
+    relocated_scale_factor,
 )
 from fieldwatch.recon.render import View, splat
 
@@ -54,15 +54,15 @@ def paper_scale(opacity, copies):
 @pytest.mark.parametrize("opacity", [0.005, 0.3, 0.9, 0.999])
 def test_sharing_is_that_of_the_paper(copies, opacity):
     whole, number = torch.tensor([opacity], dtype=torch.float64), torch.tensor([copies])
-    share = shared_opacity(whole, number)
+    share = relocated_opacity(whole, number)
     assert 1 - (1 - share.item()) ** copies == pytest.approx(opacity)
-    assert shared_scale(whole, number).item() == pytest.approx(paper_scale(opacity, copies), rel=1e-9)
+    assert relocated_scale_factor(whole, number).item() == pytest.approx(paper_scale(opacity, copies), rel=1e-9)
 
 
 def test_rows_with_different_numbers_of_copies_do_not_mix():
     opacities, copies = torch.tensor([0.2, 0.7, 0.9], dtype=torch.float64), torch.tensor([1, 5, 2])
     wanted = [paper_scale(o, n) for o, n in zip(opacities.tolist(), copies.tolist(), strict=True)]
-    torch.testing.assert_close(shared_scale(opacities, copies), torch.tensor(wanted, dtype=torch.float64))
+    torch.testing.assert_close(relocated_scale_factor(opacities, copies), torch.tensor(wanted, dtype=torch.float64))
     assert wanted[0] == pytest.approx(1)
 
 
@@ -85,7 +85,7 @@ def test_the_image_stays_when_the_dead_move(opacity, copies):
 def test_the_image_stays_when_more_are_drawn():
     gaussians = made([0.5, 0.7])
     before = drawn(gaussians)
-    draw(gaussians, 2, generator=torch.Generator().manual_seed(0))
+    add_copies(gaussians, 2, generator=torch.Generator().manual_seed(0))
     assert len(gaussians) == 4
     assert (drawn(gaussians) - before).abs().max() < 0.06 * before.max()
 
@@ -115,30 +115,30 @@ def test_moments_of_both_are_forgotten_and_others_stay():
 
 def test_growth_stops_at_the_cap_and_counts():
     gaussians = made([0.5] * 98 + [0.001] * 2)
-    record = resample(gaussians, Sampling(cap=1000))
+    record = relocate_and_add(gaussians, McmcOptions(cap=1000))
     assert (record.before, record.after, record.relocated, record.drawn, record.held_back) == (100, 105, 2, 5, 0)
-    record = resample(gaussians, Sampling(cap=1000), cap=107.5)
+    record = relocate_and_add(gaussians, McmcOptions(cap=1000), cap=107.5)
     assert (record.after, record.drawn, record.held_back) == (107, 2, 3)
-    assert resample(gaussians, Sampling(cap=50)).after == 107
+    assert relocate_and_add(gaussians, McmcOptions(cap=50)).after == 107
 
 
 def test_the_same_seed_draws_the_same():
     results = []
     for _ in range(2):
         gaussians, generator = made([0.5, 0.6, 0.001] * 20), torch.Generator().manual_seed(4)
-        resample(gaussians, Sampling(), generator=generator)
-        add_sgld_noise(gaussians, Sampling(), 1e-4, generator)
+        relocate_and_add(gaussians, McmcOptions(), generator=generator)
+        add_sgld_noise(gaussians, McmcOptions(), 1e-4, generator)
         results.append(gaussians.rows())
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_all_dead_and_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"all 2 Gaussians.*0\.005"):
-        resample(made([0.001, 0.002]), Sampling())
+        relocate_and_add(made([0.001, 0.002]), McmcOptions())
     gaussians = made([0.5, 0.5])
     gaussians.log_scales.data[0] = math.inf
     with pytest.raises(NotFiniteError, match="log_scales of Gaussian 0"):
-        resample(gaussians, Sampling())
+        relocate_and_add(gaussians, McmcOptions())
 
 
 def test_an_opaque_one_can_be_shared():
@@ -154,7 +154,7 @@ def test_noise_has_the_shape_of_the_covariance_and_spares_the_opaque():
     gaussians.log_scales.data[:] = torch.tensor([0.02, 0.1, 0.4]).log()
     gaussians.quaternions.data[:] = torch.tensor([0.8, 0.1, -0.5, 0.2])
     before = gaussians.means.detach().clone()
-    add_sgld_noise(gaussians, Sampling(), 2e-5, torch.Generator().manual_seed(0))
+    add_sgld_noise(gaussians, McmcOptions(), 2e-5, torch.Generator().manual_seed(0))
     moved = (gaussians.means - before).detach()
     assert moved[-1].abs().max() == 0
     axes = quaternion_to_matrix(gaussians.quaternions.detach()[:1])[0]
@@ -176,4 +176,4 @@ def test_terms_pull_opacity_and_size_down():
 @pytest.mark.parametrize("wrong", [{"cap": 0}, {"dead": 0.0}, {"noise": math.nan}, {"share": -0.1}])
 def test_settings_out_of_bounds_are_refused(wrong):
     with pytest.raises(ValueError, match="cap of 1 or more"):
-        Sampling(**wrong)
+        McmcOptions(**wrong)

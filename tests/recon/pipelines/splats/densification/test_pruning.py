@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import Gaussians, NotFiniteError, Rates, make_optimizer
-from fieldwatch.recon.pipelines.splats.densification import oversized, prune, prune_opacity, renumbered, reset_opacity
+from fieldwatch.recon.pipelines.splats.densification import (
+    new_row_numbers,
+    oversized,
+    prune,
+    prune_opacity,
+    reset_opacity,
+)
 from fieldwatch.recon.render import DensificationStatistics
 
 
@@ -28,7 +34,7 @@ def test_only_the_opaque_stay_and_neighbours_can_be_moved_over():
     assert torch.equal(gaussians.means, means[kept])
     assert statistics.radii.tolist() == [0, 2, 4]
     neighbours = torch.tensor([[0, 2], [2, 4], [4, 1]])
-    assert renumbered(kept, 5)[neighbours].tolist() == [[0, 1], [1, 2], [2, -1]]
+    assert new_row_numbers(kept, 5)[neighbours].tolist() == [[0, 1], [1, 2], [2, -1]]
 
 
 def test_pruning_nobody_touches_nothing():

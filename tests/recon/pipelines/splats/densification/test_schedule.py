@@ -2,45 +2,49 @@
 
 import pytest
 
-from fieldwatch.recon.pipelines.splats.densification import GrowthRecord, GrowthSchedule
+from fieldwatch.recon.pipelines.splats.densification import DensificationRecord, DensificationSchedule
 
 
 def test_the_schedule_of_3dgs():
-    schedule = GrowthSchedule()
-    grows = [step + 1 for step in range(30_000) if schedule.grows_after(step)]
-    assert grows == list(range(600, 15_000, 100))
+    schedule = DensificationSchedule()
+    densifies = [step + 1 for step in range(30_000) if schedule.densifies_after(step)]
+    assert densifies == list(range(600, 15_000, 100))
     assert [step + 1 for step in range(30_000) if schedule.resets_after(step)] == [3000, 6000, 9000, 12_000]
-    assert schedule.growth_until == 14_899
-    assert schedule.collects(14_899)
-    assert not schedule.collects(14_900)
+    assert schedule.last_step == 14_899
+    assert schedule.collects_statistics(14_899)
+    assert not schedule.collects_statistics(14_900)
 
 
 def test_a_pause_follows_every_reset():
-    schedule = GrowthSchedule(first=10, last=60, every=5, reset_every=30, pause=10)
-    assert [step + 1 for step in range(70) if schedule.grows_after(step)] == [10, 15, 20, 25, 40, 45, 50, 55]
+    schedule = DensificationSchedule(first=10, last=60, every=5, reset_every=30, pause=10)
+    assert [step + 1 for step in range(70) if schedule.densifies_after(step)] == [10, 15, 20, 25, 40, 45, 50, 55]
 
 
 def test_no_reset():
-    assert not any(GrowthSchedule(reset_every=0).resets_after(step) for step in range(20_000))
+    assert not any(DensificationSchedule(reset_every=0).resets_after(step) for step in range(20_000))
 
 
 def test_everything_is_shortened_alike():
-    assert GrowthSchedule().scaled(0.01) == GrowthSchedule(first=6, last=149, every=1, reset_every=30, pause=0)
-    assert GrowthSchedule(reset_every=0).scaled(1e-9) == GrowthSchedule(first=1, last=1, every=1, reset_every=0)
+    assert DensificationSchedule().scaled(0.01) == DensificationSchedule(
+        first=6, last=149, every=1, reset_every=30, pause=0
+    )
+    assert DensificationSchedule(reset_every=0).scaled(1e-9) == DensificationSchedule(
+        first=1, last=1, every=1, reset_every=0
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"first": 0}, {"last": 10}, {"every": 0}, {"reset_every": -1}, {"pause": -1}])
 def test_impossible_schedules_are_refused(wrong):
     with pytest.raises(ValueError, match="wanted 0 < first <= last"):
-        GrowthSchedule(**wrong)
+        DensificationSchedule(**wrong)
 
 
 def test_a_record_becomes_an_event():
-    record = GrowthRecord(before=10, after=14, cloned=3, split=2, children=4, pruned=1, held_back=5)
-    facts = record.facts(growth_until=99)
+    record = DensificationRecord(before=10, after=14, cloned=3, split=2, children=4, pruned=1, held_back=5)
+    facts = record.facts(last_step=99)
     assert (facts["added"], facts["removed"], facts["growth_until"], facts["held_back"]) == (7, 3, 99, 5)
 
 
 def test_a_record_that_does_not_add_up_is_refused():
     with pytest.raises(ValueError, match=r"from 10 by 3 added and 0 removed.*give 14"):
-        GrowthRecord(before=10, after=14, cloned=3)
+        DensificationRecord(before=10, after=14, cloned=3)

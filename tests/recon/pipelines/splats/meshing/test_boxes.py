@@ -27,7 +27,7 @@ def test_given_box_is_taken_as_it_is() -> None:
     """SuGaR shifts even a given box by the mean camera."""
     box = foreground_box(cameras(), ((-1.0, -2.0, -3.0), (1.0, 2.0, 3.0)))
     np.testing.assert_array_equal(box.low, [-1, -2, -3])
-    np.testing.assert_array_equal(box.holds(np.array([[0.0, 0, 2.9], [0, 0, 3.1]])), [True, False])
+    np.testing.assert_array_equal(box.contains(np.array([[0.0, 0, 2.9], [0, 0, 3.1]])), [True, False])
 
 
 def test_cameras_in_a_row_look_at_nothing_in_common() -> None:
@@ -38,7 +38,7 @@ def test_cameras_in_a_row_look_at_nothing_in_common() -> None:
         pose[:3, 3] = torch.tensor([float(i), 0.0, 0.0])
         row.append(Camera(**{**vars(camera), "world_from_camera": pose}))
     box = foreground_box(row)
-    assert box.holds(np.array([[3.5, 0.5, 0.0]])).all()
+    assert box.contains(np.array([[3.5, 0.5, 0.0]])).all()
 
 
 def test_background_reaches_four_extents() -> None:

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from fieldwatch.recon.pipelines.splats.meshing.budget import GIBIBYTE, Budget
+from fieldwatch.recon.pipelines.splats.meshing.budget import GIBIBYTE, MemoryBudget
 
 
 def taken() -> float:
@@ -13,7 +13,7 @@ def taken() -> float:
 @pytest.mark.machine
 def test_what_is_left_is_the_limit_less_what_is_taken() -> None:
     limit = taken() + 1.0
-    budget = Budget(limit)
+    budget = MemoryBudget(limit)
     assert budget.limited
     assert budget.left() / GIBIBYTE == pytest.approx(limit - taken(), abs=0.05)
     assert budget.share(0.25) == pytest.approx(budget.left() / 4, rel=0.05)
@@ -21,7 +21,7 @@ def test_what_is_left_is_the_limit_less_what_is_taken() -> None:
 
 @pytest.mark.machine
 def test_shares_follow_what_is_taken_meanwhile() -> None:
-    budget = Budget(taken() + 1.0)
+    budget = MemoryBudget(taken() + 1.0)
     before = budget.left()
     block = bytearray(b"x") * (300 << 20)
     assert before - budget.left() > 250 << 20
@@ -29,27 +29,27 @@ def test_shares_follow_what_is_taken_meanwhile() -> None:
 
 
 def test_no_limit_leaves_enough_for_everything() -> None:
-    budget = Budget(None)
+    budget = MemoryBudget(None)
     assert not budget.limited
     assert budget.share(0.5) > 4 * GIBIBYTE
 
 
 @pytest.mark.machine
 def test_fewer_rays_at_once_with_less_memory_and_never_none() -> None:
-    assert Budget(taken() + 0.15).rays() >= 256
-    assert Budget(taken() + 0.15).rays() <= Budget(None).rays()
+    assert MemoryBudget(taken() + 0.15).rays() >= 256
+    assert MemoryBudget(taken() + 0.15).rays() <= MemoryBudget(None).rays()
 
 
 @pytest.mark.machine
 def test_limit_below_what_is_taken_is_refused_with_one_that_suffices() -> None:
     with pytest.raises(ValueError, match=r"--memory 0\.05 GiB: \d\.\d\d GiB are taken .*; give at least \d") as refused:
-        Budget(0.05)
+        MemoryBudget(0.05)
     wanted = float(str(refused.value).rsplit(" ", 1)[-1])
-    assert Budget(wanted + 0.1).left() > 0
+    assert MemoryBudget(wanted + 0.1).left() > 0
 
 
 def test_more_points_or_faces_than_fit_are_refused_with_how_many_fit() -> None:
-    budget = Budget(taken() + 0.25)
+    budget = MemoryBudget(taken() + 0.25)
     with pytest.raises(ValueError, match=r"room for \d+ surface.*be 9000000: give --points \d+"):
         budget.check_points(9_000_000)
     with pytest.raises(ValueError, match=r"of 4000000 faces, .*: a resolution of \d+ fits") as refused:
@@ -57,4 +57,4 @@ def test_more_points_or_faces_than_fit_are_refused_with_how_many_fit() -> None:
     fitting = int(str(refused.value).split("a resolution of ")[1].split()[0])
     budget.check_faces(int(0.9 * 4_000_000 * (fitting / 400) ** 2), fitting)
     budget.check_points(1000)
-    Budget(None).check_points(9_000_000)
+    MemoryBudget(None).check_points(9_000_000)

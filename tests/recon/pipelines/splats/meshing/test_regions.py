@@ -5,18 +5,18 @@ import pytest
 
 from fieldwatch.recon.mesh import MeshError, OrientedPoints
 from fieldwatch.recon.pipelines.splats import ExtractOptions
-from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
-from fieldwatch.recon.pipelines.splats.meshing.regions import Part, poisson_part, refuse_empty
+from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
+from fieldwatch.recon.pipelines.splats.meshing.regions import MeshRegion, poisson_region, refuse_empty
 
 
 def nowhere(places: np.ndarray) -> np.ndarray:
     return np.full(len(places), -np.inf)
 
 
-def part_of(points: OrientedPoints, *, empty=nowhere, on_progress=lambda _, __: None, **changes) -> Part:
+def region_of(points: OrientedPoints, *, empty=nowhere, on_progress=lambda _, __: None, **changes) -> MeshRegion:
     options = ExtractOptions(**changes)
-    return poisson_part(
-        "foreground", points, options, resolution=40, budget=Budget(None), empty=empty, on_progress=on_progress
+    return poisson_region(
+        "foreground", points, options, resolution=40, budget=MemoryBudget(None), empty=empty, on_progress=on_progress
     )
 
 
@@ -29,7 +29,7 @@ def ball(given) -> OrientedPoints:
 
 def test_points_give_a_closed_mesh_that_faces_out_in_their_colour(ball) -> None:
     told: list[str] = []
-    part = part_of(ball, on_progress=lambda stage, _: told.append(stage))
+    part = region_of(ball, on_progress=lambda stage, _: told.append(stage))
     assert part.mesh is not None
     assert part.mesh.closed
     assert part.mesh.outward
@@ -39,13 +39,13 @@ def test_points_give_a_closed_mesh_that_faces_out_in_their_colour(ball) -> None:
 
 def test_lonely_points_give_nothing_of_their_own(ball) -> None:
     away = OrientedPoints(points=np.full((1, 3), 9.0), normals=np.eye(3)[:1], colours=np.zeros((1, 3), np.uint8))
-    part = part_of(OrientedPoints.joined(ball, away))
+    part = region_of(OrientedPoints.joined(ball, away))
     assert part.mesh is not None
     assert np.abs(part.mesh.vertices).max() < 0.6
 
 
 def test_too_few_points_are_a_part_without_a_mesh_that_says_so(ball) -> None:
-    part = part_of(ball.chosen(np.arange(6000) < 99))
+    part = region_of(ball.chosen(np.arange(6000) < 99))
     assert part.mesh is None
     (note,) = part.notes
     assert note.startswith("the foreground has 99")
@@ -60,7 +60,7 @@ def test_what_was_seen_to_be_empty_stays_empty(ball) -> None:
         return -places[:, 2]
 
     open_part, free, carved = (
-        part_of(half, empty=empty, unseen=unseen).mesh
+        region_of(half, empty=empty, unseen=unseen).mesh
         for empty, unseen in ((nowhere, "trim"), (nowhere, "close"), (below, "close"))
     )
     assert not open_part.closed
@@ -70,8 +70,9 @@ def test_what_was_seen_to_be_empty_stays_empty(ball) -> None:
     assert carved.vertices[:, 2].min() > free.vertices[:, 2].min() + 0.03
 
 
-def test_no_part_at_all_is_refused_with_what_each_says(ball) -> None:
-    empty = Part(name="foreground", mesh=None, notes=("one",)), Part(name="background", mesh=None, notes=("two",))
+def test_no_region_at_all_is_refused_with_the_notes_of_each(ball) -> None:
+    foreground = MeshRegion(name="foreground", mesh=None, notes=("one",))
+    background = MeshRegion(name="background", mesh=None, notes=("two",))
     with pytest.raises(MeshError, match="one; two"):
-        refuse_empty(list(empty))
-    refuse_empty([empty[0], part_of(ball)])
+        refuse_empty([foreground, background])
+    refuse_empty([foreground, region_of(ball)])

@@ -11,7 +11,7 @@ from fieldwatch.recon.data import SolidScene, solid_photos, write_colmap
 from fieldwatch.recon.mesh import Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats import (
     BoundGaussians,
-    GrowthOptions,
+    DensificationOptions,
     RefineConfig,
     RefineRates,
     SplatsConfig,
@@ -52,7 +52,7 @@ def coarse_run(tmp_path_factory) -> Path:
         held_out=3,
         coarse_iterations=10,
         schedule_scale=1.0,
-        growth_options=GrowthOptions(growth="none"),
+        growth_options=DensificationOptions(growth="none"),
         regularization="none",
         antialiased=True,
         turntable=0.0,

@@ -8,7 +8,7 @@ import torch
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats.gaussians import NotFiniteError
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
-from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, Look, face_normals, reach_of
+from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, BoundRows, face_normals, triangle_sizes
 from fieldwatch.recon.render import rotations
 
 SINGLE = torch.tensor([[0, 1, 2]])
@@ -92,8 +92,8 @@ def test_they_begin_round_as_large_as_the_shortest_side_says(make_bound):
 
 def test_sizes_by_area_are_those_by_side_on_equilateral_triangles_and_larger_on_narrow_ones():
     corners = torch.tensor([[[0.0, 0, 0], [1, 0, 0], [0.5, math.sqrt(3) / 2, 0]], [[0, 0, 0], [4, 0, 0], [4, 1, 0]]])
-    assert torch.allclose(reach_of(corners, "shortest"), torch.ones(2))
-    assert torch.allclose(reach_of(corners, "area"), torch.tensor([1.0, math.sqrt(8 / math.sqrt(3))]))
+    assert torch.allclose(triangle_sizes(corners, "shortest"), torch.ones(2))
+    assert torch.allclose(triangle_sizes(corners, "area"), torch.tensor([1.0, math.sqrt(8 / math.sqrt(3))]))
 
 
 def test_gradients_of_places_and_shapes_are_those_of_finite_differences(make_bound):
@@ -157,7 +157,7 @@ def double_view():
 def test_what_is_found_once_is_what_is_found_each_time_and_is_forgotten(make_bound):
     gaussians = make_bound(*random_triangles(5))
     before = (gaussians.means, gaussians.quaternions, gaussians.normals)
-    with gaussians.placed_once():
+    with gaussians.cached_geometry():
         inside = (gaussians.means, gaussians.quaternions, gaussians.normals)
     assert all(torch.equal(one, other) for one, other in zip(before, inside, strict=True))
     with torch.no_grad():
@@ -186,7 +186,7 @@ def test_rows_and_clouds_are_those_of_free_gaussians(make_bound):
 def look(count, **changes):
     parts = {"plane_log_scales": (2,), "turns": (2,), "opacity_logits": (), "constant": (3,), "rest": (0, 3)}
     usual = {name: torch.ones(count, *shape) for name, shape in parts.items()}
-    return Look(**(usual | changes))
+    return BoundRows(**(usual | changes))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.recon.mesh import MeshError, Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats import RefineOptions, open_run, prepare_refinement
 from fieldwatch.recon.pipelines.splats.refined.preparation import (
-    first_colours,
+    initial_colours,
     nearest_colours,
     needed_bytes,
-    seen_faces,
+    visible_faces,
 )
 from fieldwatch.record import NotARun
 
@@ -50,25 +50,25 @@ def test_colours_of_the_vertices_are_blended_by_place(config, coarse_run):
     mesh = Triangles(vertices=np.eye(3), faces=np.array([[0, 1, 2]]), colours=black_to_white)
     model = open_run(coarse_run).model
     chosen = replace(config, first_colours="vertices")
-    constant, rest = first_colours(chosen, model, mesh, torch.zeros(1, 3))
+    constant, rest = initial_colours(chosen, model, mesh, torch.zeros(1, 3))
     assert torch.allclose(0.5 + 0.28209479 * constant[0], torch.tensor([40, 80, 0]) / 255, atol=1e-5)
     assert not rest.any()
     with pytest.raises(ValueError, match="use --first-colours gaussians"):
-        first_colours(chosen, model, replace(mesh, colours=None), torch.zeros(1, 3))
-    grey, _ = first_colours(replace(config, first_colours="grey"), model, mesh, torch.zeros(1, 3))
+        initial_colours(chosen, model, replace(mesh, colours=None), torch.zeros(1, 3))
+    grey, _ = initial_colours(replace(config, first_colours="grey"), model, mesh, torch.zeros(1, 3))
     assert not grey.any()
 
 
 def test_faces_behind_and_beside_the_cameras_are_not_seen(refinement):
     views = refinement.scene.training_views
-    seen = seen_faces(refinement.mesh, views)
+    seen = visible_faces(refinement.mesh, views)
     assert seen.mean() > 0.95
     pose = views[0].camera_from_world.double()
     back = torch.linalg.inv(pose)
     for z, expected in ((1.0, True), (-1.0, False)):
         ahead = (back @ torch.tensor([0.0, 0.0, z, 1.0], dtype=torch.float64))[:3].numpy()
         speck = Triangles(vertices=ahead + 1e-4 * np.eye(3), faces=np.array([[0, 1, 2]]))
-        assert seen_faces(speck, views[:1]).tolist() == [expected]
+        assert visible_faces(speck, views[:1]).tolist() == [expected]
 
 
 def test_memory_grows_with_what_is_bound_to_the_mesh(config):

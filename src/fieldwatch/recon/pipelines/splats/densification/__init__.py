@@ -1,50 +1,56 @@
 """How Gaussians come and go: adaptive density control, MCMC sampling, pruning, and resets of opacity."""
 
-from fieldwatch.recon.pipelines.splats.densification.adaptive import DensityControl, clone, grow, restart, split
+from fieldwatch.recon.pipelines.splats.densification.adaptive import (
+    DensificationThresholds,
+    clone,
+    densify,
+    reset_statistics,
+    split,
+)
 from fieldwatch.recon.pipelines.splats.densification.mcmc import (
-    Sampling,
+    McmcOptions,
+    add_copies,
     add_sgld_noise,
-    draw,
     mean_opacity,
     mean_scale,
     relocate,
-    resample,
+    relocate_and_add,
 )
 from fieldwatch.recon.pipelines.splats.densification.pruning import (
+    new_row_numbers,
     oversized,
     prune,
     prune_opacity,
-    renumbered,
     reset_opacity,
     transparent,
 )
-from fieldwatch.recon.pipelines.splats.densification.record import GrowthRecord
-from fieldwatch.recon.pipelines.splats.densification.reference_lengths import yardsticks
-from fieldwatch.recon.pipelines.splats.densification.relocation import shared_opacity, shared_scale
-from fieldwatch.recon.pipelines.splats.densification.schedule import GrowthSchedule
+from fieldwatch.recon.pipelines.splats.densification.record import DensificationRecord
+from fieldwatch.recon.pipelines.splats.densification.reference_length import reference_lengths
+from fieldwatch.recon.pipelines.splats.densification.relocation import relocated_opacity, relocated_scale_factor
+from fieldwatch.recon.pipelines.splats.densification.schedule import DensificationSchedule
 
 __all__ = [
-    "DensityControl",
-    "GrowthRecord",
-    "GrowthSchedule",
-    "Sampling",
+    "DensificationRecord",
+    "DensificationSchedule",
+    "DensificationThresholds",
+    "McmcOptions",
+    "add_copies",
     "add_sgld_noise",
     "clone",
-    "draw",
-    "grow",
+    "densify",
     "mean_opacity",
     "mean_scale",
+    "new_row_numbers",
     "oversized",
     "prune",
     "prune_opacity",
+    "reference_lengths",
     "relocate",
-    "renumbered",
-    "resample",
+    "relocate_and_add",
+    "relocated_opacity",
+    "relocated_scale_factor",
     "reset_opacity",
-    "restart",
-    "shared_opacity",
-    "shared_scale",
+    "reset_statistics",
     "split",
     "transparent",
-    "yardsticks",
 ]

@@ -1,4 +1,4 @@
-"""Gaussians taken away, and opacities set back."""
+"""Pruning of Gaussians, and resets of their opacities."""
 
 import math
 
@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, refuse_not_finite
-from fieldwatch.recon.pipelines.splats.optimizer_state import forget
+from fieldwatch.recon.pipelines.splats.optimizer_state import clear_moments
 from fieldwatch.recon.render import DensificationStatistics
 
 
@@ -24,32 +24,32 @@ def oversized(gaussians: Gaussians, largest: float | Float[Tensor, " n"]) -> Boo
 
 
 def prune(
-    gaussians: Gaussians, doomed: Bool[Tensor, " n"], statistics: DensificationStatistics | None = None
-) -> Int[Tensor, " kept"]:
+    gaussians: Gaussians, pruned: Bool[Tensor, " n"], statistics: DensificationStatistics | None = None
+) -> Int[Tensor, " surviving"]:
     """Remove Gaussians, their moments, and their rows of the statistics.
 
     Args:
         gaussians: changed.
-        doomed: which ones go.
+        pruned: which ones go.
         statistics: changed alike, where one is given.
 
     Returns:
-        The old row numbers of those that stay, ascending; `renumbered` turns them into new ones.
+        The old row numbers of those that stay, ascending; `new_row_numbers` turns them into new ones.
 
     Raises:
         ValueError: none would be left.
     """
-    kept = (~doomed).nonzero()[:, 0]
-    if len(kept) < len(doomed):
-        gaussians.rearrange(kept)
+    surviving = (~pruned).nonzero()[:, 0]
+    if len(surviving) < len(pruned):
+        gaussians.rearrange(surviving)
         if statistics is not None:
-            statistics.load_state_dict({name: values[kept] for name, values in statistics.state_dict().items()})
-    return kept
+            statistics.load_state_dict({name: values[surviving] for name, values in statistics.state_dict().items()})
+    return surviving
 
 
 def prune_opacity(
     gaussians: Gaussians, least: float = 0.5, statistics: DensificationStatistics | None = None
-) -> Int[Tensor, " kept"]:
+) -> Int[Tensor, " surviving"]:
     """Remove all Gaussians with an opacity below `least`, as SuGaR does at 9000 (Guédon 2024, section 4.1).
 
     Returns:
@@ -63,16 +63,19 @@ def prune_opacity(
     return prune(gaussians, transparent(gaussians, least), statistics)
 
 
-def renumbered(kept: Int[Tensor, " kept"], before: int) -> Int[Tensor, " before"]:
-    """New row number of every old one, -1 for those that went: `renumbered(kept, n)[neighbours]` moves indices over."""
-    numbers = kept.new_full((before,), -1)
-    numbers[kept] = torch.arange(len(kept), device=kept.device, dtype=kept.dtype)
+def new_row_numbers(surviving: Int[Tensor, " surviving"], before: int) -> Int[Tensor, " before"]:
+    """Return the new row number of every old one, -1 for those that went.
+
+    `new_row_numbers(surviving, n)[neighbours]` moves indices.
+    """
+    numbers = surviving.new_full((before,), -1)
+    numbers[surviving] = torch.arange(len(surviving), device=surviving.device, dtype=surviving.dtype)
     return numbers
 
 
 @torch.no_grad()
 def reset_opacity(gaussians: Gaussians, ceiling: float = 0.01) -> int:
-    """Set opacities above `ceiling` to it, and forget the moments of all (Kerbl 2023, section 5.2).
+    """Set opacities above `ceiling` to it, and clear the moments of all (Kerbl 2023, section 5.2).
 
     Returns:
         How many were lowered.
@@ -87,5 +90,5 @@ def reset_opacity(gaussians: Gaussians, ceiling: float = 0.01) -> int:
     logit = math.log(ceiling / (1 - ceiling))
     lowered = int((gaussians.opacity_logits > logit).sum())
     gaussians.opacity_logits.clamp_max_(logit)
-    forget(gaussians.optimizers, gaussians.opacity_logits)
+    clear_moments(gaussians.optimizers, gaussians.opacity_logits)
     return lowered

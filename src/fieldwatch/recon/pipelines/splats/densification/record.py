@@ -1,22 +1,22 @@
-"""What one growth step did."""
+"""The counts of one densification."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthRecord:
-    """Counts of one growth step.
+class DensificationRecord:
+    """Counts of one densification. The names are keys of the `growth` event on disk.
 
     Attributes:
         before: Gaussians before.
         after: Gaussians after.
-        cloned: Gaussians that got a twin.
+        cloned: Gaussians that got a clone.
         split: Gaussians that were replaced by `children` smaller ones.
         children: Gaussians that came of those.
         pruned: Gaussians that were removed and have no children.
         too_large: of these, the ones that were removed for their size and not for their opacity.
         relocated: dead Gaussians that were moved onto living ones (MCMC).
-        drawn: Gaussians that were added on living ones (MCMC).
+        drawn: copies of living Gaussians that were added (MCMC).
         held_back: candidates that the cap left no room for.
 
     Raises:
@@ -38,8 +38,8 @@ class GrowthRecord:
         """Check the balance."""
         if self.before + self.added - self.removed != self.after:
             raise ValueError(
-                f"growth from {self.before} by {self.added} added and {self.removed} removed Gaussians does not give "
-                f"{self.after}: the step lost count, which is a bug"
+                f"densification from {self.before} by {self.added} added and {self.removed} removed Gaussians does not "
+                f"give {self.after}: the step lost count, which is a bug"
             )
 
     @property
@@ -52,15 +52,10 @@ class GrowthRecord:
         """Rows that went: pruned, or replaced by their children."""
         return self.pruned + self.split
 
-    def facts(self, growth_until: int) -> dict[str, int]:
-        """The facts of a `growth` event: `run.event("growth", **record.facts(schedule.growth_until))`.
+    def facts(self, last_step: int) -> dict[str, int]:
+        """The facts of a `growth` event: `run.event("growth", **record.facts(schedule.last_step))`.
 
         Args:
-            growth_until: the last step after which anything grows; the forecast of memory reads it.
+            last_step: the last step (0-based) after which Gaussians are densified; the forecast of memory reads it.
         """
-        return {
-            **vars(self),
-            "added": self.added,
-            "removed": self.removed,
-            "growth_until": growth_until,
-        }
+        return {**vars(self), "added": self.added, "removed": self.removed, "growth_until": last_step}

@@ -1,4 +1,4 @@
-"""When Gaussians grow and when their opacities are reset."""
+"""When Gaussians are densified and when their opacities are reset."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -7,17 +7,17 @@ from fieldwatch import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthSchedule:
-    """When to grow, counted in finished updates: after step `s` (0-based) `s + 1` of them are done.
+class DensificationSchedule:
+    """When to densify, counted in finished updates: after step `s` (0-based) `s + 1` of them are done.
 
-    The defaults are those of 3DGS (Kerbl 2023): growth at updates 600, 700 .. 14900, resets at 3000 .. 12000.
+    The defaults are those of 3DGS (Kerbl 2023): densification at updates 600, 700 .. 14900, resets at 3000 .. 12000.
 
     Attributes:
-        first: the first update after which Gaussians may grow.
+        first: the first update after which Gaussians may be densified.
         last: the last one.
-        every: updates between growth steps.
+        every: updates between densifications.
         reset_every: updates between resets of the opacities, up to `last`; 0 never resets.
-        pause: updates after a reset during which nothing grows.
+        pause: updates after a reset during which nothing is densified.
 
     Raises:
         InputError: a schedule that is empty or counts backwards.
@@ -33,28 +33,30 @@ class GrowthSchedule:
         """Check the bounds."""
         if not (0 < self.first <= self.last and self.every > 0 and self.reset_every >= 0 and self.pause >= 0):
             raise InputError(
-                f"growth from update {self.first} to {self.last} every {self.every}, reset every {self.reset_every}, "
-                f"pause {self.pause}: wanted 0 < first <= last, every above 0, reset_every and pause 0 or more"
+                f"densification from update {self.first} to {self.last} every {self.every}, reset every "
+                f"{self.reset_every}, pause {self.pause}: wanted 0 < first <= last, every above 0, reset_every and "
+                "pause 0 or more"
             )
 
-    def grows_after(self, step: int) -> bool:
-        """Whether Gaussians grow after this step (0-based)."""
+    def densifies_after(self, step: int) -> bool:
+        """Whether Gaussians are densified after this step (0-based)."""
         done = step + 1
+        # Before the first reset no pause holds.
         since_reset = done % self.reset_every if self.reset_every and done >= self.reset_every else self.pause
         return self.first <= done <= self.last and done % self.every == 0 and since_reset >= self.pause
 
     def resets_after(self, step: int) -> bool:
-        """Whether opacities are reset after this step (0-based); growth, where both are due, comes first."""
+        """Whether opacities are reset after this step (0-based); densification, where both are due, comes first."""
         done = step + 1
         return self.reset_every > 0 and done <= self.last and done % self.reset_every == 0
 
-    def collects(self, step: int) -> bool:
-        """Whether what this step (0-based) shows may still count for a growth step."""
+    def collects_statistics(self, step: int) -> bool:
+        """Whether the statistics of this step (0-based) may still count for a densification."""
         return step < self.last
 
     @property
-    def growth_until(self) -> int:
-        """The last step (0-based) after which anything grows."""
+    def last_step(self) -> int:
+        """The last step (0-based) after which anything is densified."""
         return self.last - 1
 
     def scaled(self, factor: float) -> Self:

@@ -1,4 +1,4 @@
-"""Foreground and background: where the object is, and how far the rest is looked at (SuGaR, section 5)."""
+"""Foreground and background: the box of the object, and the box of all else that is meshed (SuGaR, section 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fieldwatch.recon.geometry import Camera, camera_extent, looked_at, near_cam
 
 BACKGROUND = 4.0
 """How far the background reaches around the foreground's middle, in extents of the cameras."""
-_CONVERGING = 2.0  # extents: what cameras look at lies nearer than this, or they look at nothing in common
+_MAX_TARGET_DISTANCE = 2.0  # extents: with a target farther away, the cameras look at nothing in common
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class Box:
     low: Float64[np.ndarray, "3"]
     high: Float64[np.ndarray, "3"]
 
-    def holds(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
+    def contains(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
         """Return which points are inside."""
         return np.all((points >= self.low) & (points <= self.high), axis=1)
 
@@ -68,7 +68,7 @@ def foreground_box(
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
     middle = looked_at(cameras).numpy()
     mean = positions.mean(0)
-    if np.linalg.norm(middle - mean) > _CONVERGING * extent:
+    if np.linalg.norm(middle - mean) > _MAX_TARGET_DISTANCE * extent:
         middle = mean
     return Box.around(middle, extent)
 

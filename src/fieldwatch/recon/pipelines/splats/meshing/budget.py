@@ -1,4 +1,4 @@
-"""How much memory an extraction may take, and how it is shared out."""
+"""How much memory an extraction may take, and the shares of it."""
 
 import ctypes
 import math
@@ -9,19 +9,20 @@ import psutil
 from fieldwatch import InputError
 
 GIBIBYTE = 1 << 30
-_LEAST = 128 << 20
+_MIN_LEFT = 128 << 20
 _NO_LIMIT = 16 * GIBIBYTE
-_RAY = 12 << 10  # bytes that one ray's neighbours and samples take at the most
-_POINT = 160  # bytes that one surface point takes while those of all views are put together
-_FACE = 700  # bytes that a mesh takes per face while it is cleaned
-_MOST_RAYS = 1 << 11  # more are no faster: they leave the processor's cache
+_BYTES_PER_RAY = 12 << 10  # of its neighbours and samples, at the most
+_BYTES_PER_POINT = 160  # of a surface point while those of all views are put together
+_BYTES_PER_FACE = 700  # of a mesh while it is cleaned
+_MIN_RAYS = 256
+_MAX_RAYS = 1 << 11  # more are no faster: they leave the processor's cache
 
 
-def _found_trim() -> Callable[[int], int] | None:
+def _find_malloc_trim() -> Callable[[int], int] | None:
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
-_trim = _found_trim()
+_malloc_trim = _find_malloc_trim()
 
 
 def _rounded_up(gibibytes: float) -> float:
@@ -29,8 +30,8 @@ def _rounded_up(gibibytes: float) -> float:
     return math.ceil(gibibytes * 100 + 1) / 100
 
 
-class Budget:
-    """Memory of this process that an extraction may come to take in all.
+class MemoryBudget:
+    """The memory that this process may take during an extraction.
 
     Args:
         limit: GiB of resident memory, libraries and Gaussians included; None sets no limit.
@@ -41,11 +42,11 @@ class Budget:
 
     def __init__(self, limit: float | None) -> None:
         self._limit = None if limit is None else int(limit * GIBIBYTE)
-        if self._limit is not None and self.left() < _LEAST:
+        if self._limit is not None and self.left() < _MIN_LEFT:
             taken = psutil.Process().memory_info().rss / GIBIBYTE
             raise InputError(
                 f"--memory {limit} GiB: {taken:.2f} GiB are taken by the program and the Gaussians already; give at "
-                f"least {_rounded_up(taken + _LEAST / GIBIBYTE):.2f}"
+                f"least {_rounded_up(taken + _MIN_LEFT / GIBIBYTE):.2f}"
             )
 
     @property
@@ -57,16 +58,16 @@ class Budget:
         """Bytes that may still be taken; a large number without a limit."""
         if self._limit is None:
             return _NO_LIMIT
-        self.give_back()
+        self.release_freed()
         return self._limit - psutil.Process().memory_info().rss
 
-    def give_back(self) -> None:
-        """Have the C library return to the system what was freed; it would keep it for later, beside what comes then.
+    def release_freed(self) -> None:
+        """Have the C library return freed memory to the system; it would keep it, and count as taken, otherwise.
 
-        Does nothing without a limit, nor where the library cannot (it is glibc's).
+        Does nothing without a limit, nor where the library is not glibc.
         """
-        if self.limited and _trim is not None:
-            _trim(0)
+        if self.limited and _malloc_trim is not None:
+            _malloc_trim(0)
 
     def check_points(self, count: int) -> None:
         """Refuse more surface points than there is memory for.
@@ -74,10 +75,10 @@ class Budget:
         Raises:
             InputError: says how many fit.
         """
-        room = self.share(0.5) // _POINT
+        room = self.share(0.5) // _BYTES_PER_POINT
         if self.limited and count > room:
             limit = (self._limit or 0) / GIBIBYTE
-            short = (count - room) * _POINT * 2 / GIBIBYTE
+            short = (count - room) * _BYTES_PER_POINT * 2 / GIBIBYTE
             raise InputError(
                 f"--memory {limit:.3g} GiB leaves room for {room} surface points, and there may be {count}: give "
                 f"--points {room // 1000 * 1000}, or --memory {_rounded_up(limit + short):.2f}"
@@ -93,10 +94,11 @@ class Budget:
         Raises:
             InputError: says what is needed, and which resolution fits.
         """
-        needed = count * _FACE
+        needed = count * _BYTES_PER_FACE
         left = self.left()
         if self.limited and needed > left:
             limit = (self._limit or 0) / GIBIBYTE
+            # Faces grow with the square of the resolution.
             fitting = int(resolution * math.sqrt(max(left, 0) / needed))
             raise InputError(
                 f"--memory {limit:.3g} GiB leaves {left >> 20} MiB for a mesh of {count} faces, which takes "
@@ -105,5 +107,5 @@ class Budget:
             )
 
     def rays(self) -> int:
-        """Rays whose density may be looked at at once."""
-        return min(max(self.share(0.25) // _RAY, 256), _MOST_RAYS)
+        """Number of rays whose density may be computed at once."""
+        return min(max(self.share(0.25) // _BYTES_PER_RAY, _MIN_RAYS), _MAX_RAYS)

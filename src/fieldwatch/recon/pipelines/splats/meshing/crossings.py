@@ -10,12 +10,12 @@ from torch import Tensor
 from fieldwatch.recon.losses import Ellipsoids
 
 SAMPLES = 21
-"""Evenly spaced samples along each ray, as in SuGaR; every neighbour's own peak is looked at besides."""
+"""Evenly spaced samples along each ray, as in SuGaR; the peak of every neighbour is sampled, too."""
 REACH = 3.0
 """How far they go to both sides, in standard deviations of the Gaussian that was hit, along the ray."""
 _HALVINGS = 16
 _SMALLEST_CURVATURE = 1e-20
-_NOTHING = -30.0  # exponents from which a Gaussian adds nothing; far below it processors take a slow path
+_MIN_EXPONENT = -30.0  # there a Gaussian adds nothing; far below, exp gives denormal numbers, which are slow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,8 +23,8 @@ class Crossings:
     """Where rays cross a level of the density for the first time, from below.
 
     Attributes:
-        found: which rays do.
-        points: where, world units; meaningless for the others.
+        found: which rays cross it.
+        points: where, world units; meaningless for the other rays.
         normals: unit directions of decreasing density there: out of the object.
     """
 
@@ -35,7 +35,13 @@ class Crossings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Profiles:
-    """Gaussians along their ray: each is a Gaussian of the distance, too."""
+    """Gaussians along a ray: each is a one-dimensional Gaussian of the distance.
+
+    Attributes:
+        peaks: distances at which each is densest.
+        halves: -1/2 of the curvatures: factors of squared distances in the exponents.
+        heights: densities at the peaks.
+    """
 
     peaks: Float[Tensor, "rays k"]
     halves: Float[Tensor, "rays k"]
@@ -43,12 +49,12 @@ class _Profiles:
 
     def density(self, distances: Float[Tensor, "rays samples"]) -> Float[Tensor, "rays samples"]:
         offsets = distances[:, :, None] - self.peaks[:, None]
-        exponents = (offsets.square_().mul_(self.halves[:, None])).clamp_min_(_NOTHING)
+        exponents = (offsets.square_().mul_(self.halves[:, None])).clamp_min_(_MIN_EXPONENT)
         return exponents.exp_().mul_(self.heights[:, None]).sum(-1)
 
 
 @torch.no_grad()
-def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that they meet
+def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that they hit
     origins: Float[Tensor, "rays 3"],
     directions: Float[Tensor, "rays 3"],
     hit: Int[Tensor, " rays"],
@@ -58,14 +64,14 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that the
 ) -> list[Crossings]:
     """Find where each ray first crosses each level.
 
-    The ray is looked at from 3 standard deviations before its origin to 3 behind; one whose first sample is not below
+    The ray is sampled from 3 standard deviations before its origin to 3 behind; one whose first sample is not below
     the level has no crossing. SuGaR joins the two samples around the crossing by a line; here the crossing is found by
-    halving, and the samples include the place where each neighbour is densest, since thin discs lie between others.
+    halving, and the samples include the point where each neighbour is densest, since thin discs lie between others.
 
     Args:
-        origins: on the surface as it is drawn, world units.
+        origins: on the rendered surface, world units.
         directions: unit vectors, from the camera.
-        hit: the Gaussian that each ray meets.
+        hit: the Gaussian that each ray hits.
         neighbours: of every Gaussian, itself included.
         ellipsoids: the Gaussians.
         levels: of the density, above 0 and below 1.
@@ -78,13 +84,14 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that the
     peaks = torch.minimum(torch.maximum(profiles.peaks, -spans[:, None]), spans[:, None])
     distances = torch.cat([even, peaks], 1).sort(1).values
     values = profiles.density(distances)
-    found: list[Crossings] = []
+    crossings: list[Crossings] = []
     for level in levels:
-        crossed, at = _first_crossing(profiles, distances, values, level)
-        points = origins + at[:, None] * directions
+        crossed, distance = _first_crossing(profiles, distances, values, level)
+        points = origins + distance[:, None] * directions
         normals = _outward(points, rows, whitening, ellipsoids)
-        found.append(Crossings(found=crossed & (normals.square().sum(-1) > 0.5), points=points, normals=normals))
-    return found
+        # A normal is of length 1, or of length 0 where the density has no gradient.
+        crossings.append(Crossings(found=crossed & (normals.square().sum(-1) > 0.5), points=points, normals=normals))
+    return crossings
 
 
 def _profiles(
@@ -100,16 +107,16 @@ def _profiles(
     peaks = -(offsets * steps).sum(-1) / curvatures
     nearest = (offsets + peaks[..., None] * steps).square().sum(-1)
     return _Profiles(
-        peaks=peaks, halves=-0.5 * curvatures, heights=opacities * (-0.5 * nearest).clamp_min(_NOTHING).exp()
+        peaks=peaks, halves=-0.5 * curvatures, heights=opacities * (-0.5 * nearest).clamp_min(_MIN_EXPONENT).exp()
     )
 
 
 def _spread(
     directions: Float[Tensor, "rays 3"], hit: Int[Tensor, " rays"], ellipsoids: Ellipsoids
 ) -> Float[Tensor, " rays"]:
-    """Standard deviation, along the ray, of the Gaussian that it meets."""
-    own = (ellipsoids.rotations[hit] * directions[:, :, None]).sum(1)
-    return (own * ellipsoids.scales[hit]).norm(dim=-1)
+    """Standard deviation, along the ray, of the Gaussian that it hits."""
+    in_axes = (ellipsoids.rotations[hit] * directions[:, :, None]).sum(1)
+    return (in_axes * ellipsoids.scales[hit]).norm(dim=-1)
 
 
 def _first_crossing(
@@ -117,6 +124,7 @@ def _first_crossing(
 ) -> tuple[Bool[Tensor, " rays"], Float[Tensor, " rays"]]:
     above = values > level
     first = above.int().argmax(1)
+    # With a first sample above the level, the ray does not enter from below.
     crossed = above.any(1) & (first > 0)
     after = first.clamp_min(1)[:, None]
     low = distances.gather(1, after - 1)

@@ -7,9 +7,6 @@ from jaxtyping import Float32, Float64
 
 from fieldwatch.recon.render import View
 
-VOTES = 2
-"""Cameras that must have seen through a place before it counts as empty: one alone may be mistaken."""
-
 
 class DepthMaps:
     """Depth maps of views, coarse enough to be held together.
@@ -20,19 +17,20 @@ class DepthMaps:
     """
 
     def __init__(self, views: int, budget: int) -> None:
-        self._each = max(budget // max(views, 1) // 4, 1)
+        self._pixels_per_view = max(budget // max(views, 1) // 4, 1)  # 4 bytes each
         self._maps: list[tuple[View, int, Float32[np.ndarray, "height width"]]] = []
 
     def add(self, view: View, depth: Float32[np.ndarray, "height width"]) -> None:
-        """Take the depth, along the optical axis, that a view sees; 0 where nothing is, NaN where it is not known."""
-        stride = max(math.ceil(math.sqrt(depth.size / self._each)), 1)
+        """Add the depth of a view, along the optical axis; 0 where nothing is, NaN where it is not known."""
+        stride = max(math.ceil(math.sqrt(depth.size / self._pixels_per_view)), 1)
         self._maps.append((view, stride, np.ascontiguousarray(depth[::stride, ::stride])))
 
     def emptiness(self, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, " n"]:
-        """Return how far points lie in front of what is seen behind them, world units, by the second best witness.
+        """Return how far points lie in front of the surface behind them, world units: the second largest of all views.
 
-        Above 0 a place has been seen to be empty; infinite where nothing was behind it; minus infinite where fewer
-        than two cameras had it in their picture.
+        The largest is not taken, as one camera alone may be mistaken.
+        Above 0 at least two cameras saw the point to be empty; infinite where nothing was behind it; minus infinite
+        where fewer than two cameras had it in their image.
         """
         best = np.full(len(points), -np.inf)
         second = best.copy()
@@ -52,8 +50,8 @@ def _gap(
     safe = np.where(ahead, z, 1.0)
     column = view.fx * x / safe + view.cx
     row = view.fy * y / safe + view.cy
-    seen = ahead & (column >= 0) & (column < view.width) & (row >= 0) & (row < view.height)
-    found = np.zeros(len(points))
-    found[seen] = depth[row[seen].astype(np.int64) // stride, column[seen].astype(np.int64) // stride]
-    gap = np.where(found > 0, found - z, np.inf)
-    return np.where(seen & ~np.isnan(found), gap, -np.inf)
+    visible = ahead & (column >= 0) & (column < view.width) & (row >= 0) & (row < view.height)
+    behind = np.zeros(len(points))
+    behind[visible] = depth[row[visible].astype(np.int64) // stride, column[visible].astype(np.int64) // stride]
+    gap = np.where(behind > 0, behind - z, np.inf)
+    return np.where(visible & ~np.isnan(behind), gap, -np.inf)

@@ -23,31 +23,31 @@ from fieldwatch.recon.mesh import (
 )
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
 from fieldwatch.recon.pipelines.splats.meshing.boxes import Box, background_box, foreground_box
-from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
+from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
 from fieldwatch.recon.pipelines.splats.meshing.density import density_surface
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
-from fieldwatch.recon.pipelines.splats.meshing.regions import Part, Progress, poisson_part, refuse_empty
-from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, Seen, surface_points
+from fieldwatch.recon.pipelines.splats.meshing.regions import MeshRegion, Progress, poisson_region, refuse_empty
+from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, VisibleSurface, surface_points
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import View
 
-# cells along the longest side, where none was asked for
-_COARSEST = 96
-_FINEST = 384
+# Cells along the longest side, where the options do not say how many.
+_MIN_RESOLUTION = 96
+_MAX_RESOLUTION = 384
 _CELLS_PER_PIXEL = 1.5
-_SNAP = 2.0  # cells: farther than this no vertex is moved
-_FUSED = 0.6  # of the memory that is left
+_MAX_SNAP = 2.0  # cells that a vertex is moved at most
+_FUSION_SHARE = 0.6  # of the memory that is left
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
-    """What came of it.
+    """The result of an extraction.
 
     Attributes:
         meshes: by name: `level0.3`, or the method where it has no levels.
         notes: what a user should know.
-        facts: how it came to be: counts, box, seconds.
+        facts: counts, box, seconds.
     """
 
     meshes: Mapping[str, Triangles]
@@ -69,15 +69,15 @@ def extract_mesh(
         model: the Gaussians.
         scene: whose training cameras look at them.
         options: how.
-        bands: number of bands in which pictures are drawn.
-        on_progress: told what is being done, and what share of it is done.
+        bands: number of bands in which images are rendered.
+        on_progress: called with what is being done, and what share of it is done.
 
     Raises:
         ValueError: no Gaussian is opaque, or the memory does not suffice.
         MeshError: neither foreground nor background has a surface, or the memory does not suffice for the grid.
     """
     began = time.perf_counter()
-    budget = Budget(options.memory)
+    budget = MemoryBudget(options.memory)
     hull = VisualHull.of(scene.photos)
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
@@ -94,18 +94,18 @@ def extract_mesh(
         seed=options.seed,
         on_view=lambda done: on_progress("surface points", done / len(views)),
     )
-    work = _Work(options, budget, gaussians, cameras, views, seen, foreground, on_progress)
+    mesher = _RegionMesher(options, budget, gaussians, cameras, views, seen, foreground, on_progress)
     meshes: dict[str, Triangles] = {}
-    notes = [_carved(gaussians.carved, len(hull))] if gaussians.carved else []
+    notes = [_carved_note(gaussians.carved, len(hull))] if gaussians.carved else []
     for level, points in zip(options.surface_level, seen.levels, strict=True):
         if options.method == "tsdf" and meshes:
-            continue  # it knows no levels
+            continue  # fusion has no levels: one mesh
         name = "tsdf" if options.method == "tsdf" else f"level{level:g}"
-        inside = foreground.holds(points.points)
-        far = background_box(cameras, foreground).holds(points.points) & ~inside
-        parts = work.parts(level, points.chosen(inside), points.chosen(far))
-        notes += [f"{name}: {note}" for part in parts for note in part.notes]
-        meshes[name] = work.finished(parts, points)
+        inside = foreground.contains(points.points)
+        far = background_box(cameras, foreground).contains(points.points) & ~inside
+        regions = mesher.regions(level, points.chosen(inside), points.chosen(far))
+        notes += [f"{name}: {note}" for region in regions for note in region.notes]
+        meshes[name] = mesher.finished(regions, points)
     facts = {
         "method": options.method,
         "opaque_gaussians": len(gaussians.ellipsoids.means),
@@ -121,33 +121,33 @@ def extract_mesh(
     return Extraction(meshes=meshes, notes=tuple(dict.fromkeys(notes)), facts=facts)
 
 
-def _carved(gaussians: int, photos: int) -> str:
+def _carved_note(gaussians: int, photos: int) -> str:
     return f"{gaussians} opaque Gaussians lie where the {photos} transparent photos show background and are left out"
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What every level's mesh is made with."""
+class _RegionMesher:
+    """Makes the mesh of a level, region by region."""
 
     options: ExtractOptions
-    budget: Budget
+    budget: MemoryBudget
     gaussians: OpaqueGaussians
     cameras: tuple[Camera, ...]
     views: tuple[View, ...]
-    seen: Seen
+    seen: VisibleSurface
     foreground: Box
     on_progress: Progress
 
-    def parts(self, level: float, near: OrientedPoints, far: OrientedPoints) -> list[Part]:
+    def regions(self, level: float, near: OrientedPoints, far: OrientedPoints) -> list[MeshRegion]:
         """Return foreground and, if wanted, background."""
-        parts = [self._foreground(level, near)]
+        regions = [self._foreground(level, near)]
         if self.options.background:
-            parts.append(self._poisson("background", far))
-        refuse_empty(parts)
-        return parts
+            regions.append(self._poisson("background", far))
+        refuse_empty(regions)
+        return regions
 
-    def _poisson(self, name: str, points: OrientedPoints) -> Part:
-        return poisson_part(
+    def _poisson(self, name: str, points: OrientedPoints) -> MeshRegion:
+        return poisson_region(
             name,
             points,
             self.options,
@@ -157,7 +157,7 @@ class _Work:
             on_progress=self.on_progress,
         )
 
-    def _foreground(self, level: float, points: OrientedPoints) -> Part:
+    def _foreground(self, level: float, points: OrientedPoints) -> MeshRegion:
         if self.options.method in {"poisson", "open3d"} or not len(points):
             return self._poisson("foreground", points)
         box = self._around(points)
@@ -170,25 +170,26 @@ class _Work:
             mesh = self._fused(box, resolution)
         self.budget.check_faces(len(mesh.faces), resolution)
         mesh = without_small_pieces(mesh, least_share=self.options.least_piece)
-        mesh = cleaned(replace(mesh))  # replaced: without what has been worked out about it, which takes its place
-        return Part(name="foreground", mesh=replace(mesh) if len(mesh.faces) else None)
+        mesh = cleaned(replace(mesh))  # a copy without the cached properties, which take memory
+        return MeshRegion(name="foreground", mesh=replace(mesh) if len(mesh.faces) else None)
 
     def _fused(self, box: Box, resolution: int) -> Triangles:
-        """Fuse what the cameras see of the foreground into a volume."""
+        """Fuse the depths that the cameras see of the foreground into a volume."""
         return fuse_depths(
-            _Drawn(self.gaussians, self.cameras, self.views),
+            _RenderedDepths(self.gaussians, self.cameras, self.views),
             low=box.low,
             high=box.high,
             resolution=resolution,
-            memory=self.budget.share(_FUSED) if self.budget.limited else None,
+            memory=self.budget.share(_FUSION_SHARE) if self.budget.limited else None,
             close=self.options.unseen == "close",
-            on_view=self._fused_views,
+            on_view=self._report_fusion,
         )
 
-    def _fused_views(self, done: int) -> None:
-        """Tell how far the fusion is; where memory is bounded it goes through the views several times."""
-        turn, number = divmod(done - 1, len(self.views))
-        self.on_progress(f"fusion, part {turn + 1}" if turn else "fusion", (number + 1) / len(self.views))
+    def _report_fusion(self, done: int) -> None:
+        """Report the progress of the fusion; where memory is bounded it goes through the views several times."""
+        pass_number, number = divmod(done - 1, len(self.views))
+        stage = f"fusion, part {pass_number + 1}" if pass_number else "fusion"
+        self.on_progress(stage, (number + 1) / len(self.views))
 
     def _around(self, points: OrientedPoints) -> Box:
         """The points' box with some cells to spare."""
@@ -200,33 +201,33 @@ class _Work:
     def resolution(self, points: OrientedPoints) -> int:
         """Cells along the longest side: as asked for, or as fine as the photos resolve it."""
         if self.options.resolution is not None or not len(points):
-            return self.options.resolution or _COARSEST
+            return self.options.resolution or _MIN_RESOLUTION
         middle = torch.from_numpy(np.median(points.points, axis=0)).float()
         pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
         longest = float(np.ptp(points.points, axis=0).max())
-        return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _COARSEST, _FINEST))
+        return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
 
-    def finished(self, parts: list[Part], points: OrientedPoints) -> Triangles:
+    def finished(self, regions: list[MeshRegion], points: OrientedPoints) -> Triangles:
         """Join, decimate and snap; SuGaR's order."""
         self.on_progress("finishing", 0.0)
-        meshes = [part.mesh for part in parts if part.mesh is not None]
+        meshes = [region.mesh for region in regions if region.mesh is not None]
         mesh = joined(meshes)
-        self.budget.give_back()
+        self.budget.release_freed()
         if self.options.limit is not None:
             mesh = cleaned(decimated(mesh, **self.options.limit))
-            self.budget.give_back()
+            self.budget.release_freed()
         if self.options.snap and self.options.method in {"poisson", "open3d"}:
-            near = points.chosen(self.foreground.holds(points.points)) if parts[0].mesh is not None else points
+            near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
-            mesh = snapped(mesh, points, farthest=_SNAP * cell)
-            mesh = cleaned(mesh)  # one after the other: what was worked out about the former is let go before
-            self.budget.give_back()
+            mesh = snapped(mesh, points, farthest=_MAX_SNAP * cell)
+            mesh = cleaned(mesh)  # a statement of its own: the mesh before it is freed with its cached properties
+            self.budget.release_freed()
         self.on_progress("finishing", 1.0)
         return facing_outward(mesh, points)
 
 
 def joined(meshes: list[Triangles]) -> Triangles:
-    """Return several meshes as one; they keep to themselves. Colours stay where all have them."""
+    """Return several meshes as one, without connecting them. Colours stay where all have them."""
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
     colours = [mesh.colours for mesh in meshes if mesh.colours is not None]
     return Triangles(
@@ -237,8 +238,8 @@ def joined(meshes: list[Triangles]) -> Triangles:
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """Depths of all views, drawn anew each time that they are gone through: none is held in memory."""
+class _RenderedDepths:
+    """Depths of all views, rendered anew in each iteration: none stays in memory."""
 
     gaussians: OpaqueGaussians
     cameras: tuple[Camera, ...]
@@ -249,11 +250,11 @@ class _Drawn:
 
 
 def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> DepthView:
-    drawn = gaussians.render(view)
-    if drawn.median_depth is None:
-        raise AssertionError("no depth was drawn, though it was asked for: a fault of the renderer")
-    colours = drawn.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
-    return DepthView(camera=camera, depth=drawn.median_depth.numpy(), colours=colours)
+    output = gaussians.render(view)
+    if output.median_depth is None:
+        raise AssertionError("the renderer returned no median depth, though it was asked for it")
+    colours = output.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
+    return DepthView(camera=camera, depth=output.median_depth.numpy(), colours=colours)
 
 
 def _on_cpu(view: View) -> View:

@@ -1,4 +1,4 @@
-"""How good a mesh the Gaussians would give now: extracted in passing, measured, and let go."""
+"""A quick mesh of the Gaussians during training: extracted, measured, and dropped."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.splats.meshing.surface import OPAQUE
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
-IN_PASSING = ExtractOptions(points=200_000, resolution=128, background=False, triangles=0)
+QUICK_OPTIONS = ExtractOptions(points=200_000, resolution=128, background=False, triangles=0)
 """Coarser than what `fieldwatch mesh extract` makes, and the foreground alone: seconds instead of minutes."""
 
 
@@ -19,12 +19,12 @@ def mesh_metrics(
 ) -> tuple[Mapping[str, float], str | None]:
     """Return the tags `Mesh/...` of a mesh made of the Gaussians as they are now, and why there are none.
 
-    The random state is left as it is. Pictures are drawn in `bands`. `between` is called between parts of the work; it
-    may raise, to give up.
+    The random state is left as it is. Images are rendered in `bands`. `between` is called between parts of the work;
+    it may raise, to give up.
     """
     try:
-        made = extract_mesh(model, scene, IN_PASSING, bands=bands, on_progress=lambda _, __: between())
-        mesh = next(iter(made.meshes.values()))
+        extraction = extract_mesh(model, scene, QUICK_OPTIONS, bands=bands, on_progress=lambda _, __: between())
+        mesh = next(iter(extraction.meshes.values()))
     except InputError as error:  # early Gaussians need not have a surface; the message says what they have
         return {}, str(error)
     opaque = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE].cpu().double().numpy()

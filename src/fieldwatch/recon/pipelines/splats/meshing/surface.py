@@ -13,9 +13,9 @@ from fieldwatch import InputError
 from fieldwatch.recon.geometry import nearest_neighbours
 from fieldwatch.recon.losses import Ellipsoids
 from fieldwatch.recon.mesh import OrientedPoints
-from fieldwatch.recon.pipelines.splats.bands import splat_in_bands
+from fieldwatch.recon.pipelines.splats.bands import render_in_bands
 from fieldwatch.recon.pipelines.splats.hull import PhotoMask, VisualHull
-from fieldwatch.recon.pipelines.splats.meshing.budget import Budget
+from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
 from fieldwatch.recon.pipelines.splats.meshing.crossings import level_crossings
 from fieldwatch.recon.pipelines.splats.meshing.depths import DepthMaps
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -24,21 +24,22 @@ from fieldwatch.recon.render import RenderOutput, View
 OPAQUE = 0.5
 """Opacity from which a Gaussian is part of the surface."""
 NEIGHBOURS = 16
+"""Gaussians whose densities are summed at a point, as in SuGaR."""
 MaskOf = Callable[[int], PhotoMask]
 """The pixels of a view that say something about the surface."""
-_DEPTHS = 0.15  # of the memory that is left, for the depth maps
+_DEPTHS_SHARE = 0.15  # of the memory that is left, for the depth maps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpaqueGaussians:
-    """The Gaussians of a surface, as they are drawn in their own colour.
+    """The Gaussians of a surface, as they are rendered in their constant colours.
 
     Attributes:
         ellipsoids: their shapes.
         constant: their colours, as harmonics of degree 0.
         neighbours: the nearest of each, itself first.
-        antialiased: how they are drawn.
-        bands: of a picture, that are drawn one after the other, and parts of the rays that are looked along at once.
+        antialiased: how they are rendered.
+        bands: in which an image is rendered, one after the other; rays are followed in as many times smaller groups.
         carved: opaque Gaussians that were left out, as they lie where photos are transparent.
     """
 
@@ -52,33 +53,33 @@ class OpaqueGaussians:
     @classmethod
     @torch.no_grad()
     def of(cls, model: SplatModel, hull: VisualHull | None = None, *, bands: int = 1) -> Self:
-        """Choose those of a model that are opaque.
+        """Choose the opaque Gaussians of a model.
 
         Args:
             model: trained.
             hull: of the photos; Gaussians whose centers lie outside are left out. None leaves out none.
-            bands: number of bands in which pictures are drawn.
+            bands: number of bands in which images are rendered.
 
         Raises:
             InputError: none is opaque, or none of these lies inside the hull.
         """
         scales, opacities = (part.detach().cpu() for part in model.shapes())
-        chosen = opacities > OPAQUE
-        if not bool(chosen.any()):
+        opaque = opacities > OPAQUE
+        if not bool(opaque.any()):
             raise InputError(
                 f"none of the {len(opacities)} Gaussians is more opaque than {OPAQUE} (the most: "
                 f"{float(opacities.max()):.2f}): there is no surface; train longer, or with --regularization planar"
             )
         gaussians = model.gaussians
-        opaque = int(chosen.sum())
+        opaque_count = int(opaque.sum())
+        chosen = opaque.clone()
         if hull is not None and len(hull):
-            chosen[chosen.clone()] = ~torch.from_numpy(
-                hull.outside(gaussians.means.detach().cpu()[chosen].double().numpy())
-            )
+            opaque_means = gaussians.means.detach().cpu()[opaque].double().numpy()
+            chosen[opaque] = ~torch.from_numpy(hull.outside(opaque_means))
         if not bool(chosen.any()):
             raise InputError(
-                f"all {opaque} opaque Gaussians lie where photos are transparent: expected some inside of what the "
-                "photos show; check that the alpha of the photos is 255 on the object, and train longer"
+                f"all {opaque_count} opaque Gaussians lie where photos are transparent: expected some inside of what "
+                "the photos show; check that the alpha of the photos is 255 on the object, and train longer"
             )
         means = gaussians.means.detach().cpu()[chosen]
         shapes = Ellipsoids(
@@ -93,14 +94,14 @@ class OpaqueGaussians:
             neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
             antialiased=model.antialiased,
             bands=bands,
-            carved=opaque - int(chosen.sum()),
+            carved=opaque_count - int(chosen.sum()),
         )
 
     @torch.no_grad()
     def render(self, view: View) -> RenderOutput:
         """Render colours, and the depth at which half the light is gone."""
         shapes = self.ellipsoids
-        return splat_in_bands(
+        return render_in_bands(
             (shapes.means, shapes.quaternions, shapes.scales, shapes.opacities),
             (self.constant, self.constant[:, :0]),
             view,
@@ -113,8 +114,8 @@ class OpaqueGaussians:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seen:
-    """What the training cameras see of the surface.
+class VisibleSurface:
+    """The surface that the training cameras see.
 
     Attributes:
         levels: points on each level set of the density.
@@ -131,12 +132,12 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
     levels: Sequence[float],
     *,
     count: int,
-    budget: Budget,
+    budget: MemoryBudget,
     mask_of: MaskOf = lambda _: PhotoMask(),
     hull: VisualHull | None = None,
     seed: int = 0,
     on_view: Callable[[int], None] = lambda _: None,
-) -> Seen:
+) -> VisibleSurface:
     """Sample the level sets that the cameras see.
 
     Args:
@@ -153,74 +154,75 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
     Raises:
         ValueError: the memory does not suffice for so many points; the message says how many fit.
     """
-    each = count // len(views) + 1
-    budget.check_points(len(levels) * sum(min(each, view.height * view.width) for view in views))
-    depths = DepthMaps(len(views), budget.share(_DEPTHS))
-    found: list[list[OrientedPoints]] = [[] for _ in levels]
+    per_view = count // len(views) + 1
+    budget.check_points(len(levels) * sum(min(per_view, view.height * view.width) for view in views))
+    depths = DepthMaps(len(views), budget.share(_DEPTHS_SHARE))
+    levels_points: list[list[OrientedPoints]] = [[] for _ in levels]
     for number, view in enumerate(views):
-        drawn = gaussians.render(view)
-        depth = drawn.median_depth
+        output = gaussians.render(view)
+        depth = output.median_depth
         mask = mask_of(number)
-        if depth is None or drawn.median_ids is None:
-            raise AssertionError("no depth was drawn, though it was asked for: a fault of the renderer")
+        if depth is None or output.median_ids is None:
+            raise AssertionError("the renderer returned no median depth, though it was asked for it")
         if mask.solid is not None:
-            depth = torch.where(mask.solid, depth, 0.0)  # nothing is there, the photo says
+            depth = torch.where(mask.solid, depth, 0.0)  # the photo shows the background there
         depths.add(view, depth.numpy() if mask.counted is None else torch.where(mask.counted, depth, torch.nan).numpy())
         hit = (depth > 0) if mask.counted is None else (depth > 0) & mask.counted
-        pixels = _chosen_pixels(hit, 2 * each, seed + number)
-        for level, points in enumerate(_points_of(gaussians, view, drawn, pixels, levels, budget)):
+        # Twice as many rays as points are wanted: not all of them cross the level.
+        pixels = _sample_pixels(hit, 2 * per_view, seed + number)
+        for level, points in enumerate(_points_of(gaussians, view, output, pixels, levels, budget)):
             inside = points if hull is None or not len(hull) else points.chosen(~hull.outside(points.points))
-            found[level].append(inside.chosen(np.arange(len(inside)) < each))
+            levels_points[level].append(inside.chosen(np.arange(len(inside)) < per_view))
         on_view(number + 1)
-    return Seen(levels=tuple(OrientedPoints.joined(*parts) for parts in found), depths=depths)
+    return VisibleSurface(levels=tuple(OrientedPoints.joined(*parts) for parts in levels_points), depths=depths)
 
 
-def _chosen_pixels(hit: Bool[Tensor, "height width"], count: int, seed: int) -> Int[Tensor, " pixels"]:
+def _sample_pixels(hit: Bool[Tensor, "height width"], count: int, seed: int) -> Int[Tensor, " pixels"]:
     pixels = hit.flatten().nonzero()[:, 0]
     order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(seed))
     return pixels[order[:count]]
 
 
-def _points_of(  # noqa: PLR0913, PLR0917  one view and what is asked of it
+def _points_of(  # noqa: PLR0913, PLR0917  one view, and which points of it
     gaussians: OpaqueGaussians,
     view: View,
-    drawn: RenderOutput,
+    output: RenderOutput,
     pixels: Int[Tensor, " pixels"],
     levels: Sequence[float],
-    budget: Budget,
+    budget: MemoryBudget,
 ) -> list[OrientedPoints]:
-    """Points of one view on each level, a memory's worth of rays at a time."""
+    """Points of one view on each level, as many rays at a time as the memory allows."""
     parts: list[list[OrientedPoints]] = [[] for _ in levels]
-    for some in pixels.split(max(budget.rays() // gaussians.bands, 1)):
-        origins, directions = _surface_rays(view, drawn, some)
-        hit = drawn.median_ids.flatten()[some].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
-        colours = drawn.features.reshape(-1, 3)[some].clamp(0, 1).mul(255).round().to(torch.uint8)
+    for chunk in pixels.split(max(budget.rays() // gaussians.bands, 1)):
+        origins, directions = _surface_rays(view, output, chunk)
+        hit = output.median_ids.flatten()[chunk].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+        colours = output.features.reshape(-1, 3)[chunk].clamp(0, 1).mul(255).round().to(torch.uint8)
         crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)
         for level, crossing in enumerate(crossings):
-            kept = crossing.found
+            found = crossing.found
             parts[level].append(
                 OrientedPoints(
-                    points=crossing.points[kept].double().numpy(),
-                    normals=_unit(crossing.normals[kept]),
-                    colours=colours[kept].numpy(),
+                    points=crossing.points[found].double().numpy(),
+                    normals=_unit(crossing.normals[found]),
+                    colours=colours[found].numpy(),
                 )
             )
-    return [OrientedPoints.joined(*some) for some in parts]
+    return [OrientedPoints.joined(*of_level) for of_level in parts]
 
 
 def _unit(normals: Float[Tensor, "n 3"]) -> np.ndarray:
-    exact = normals.double().numpy()
-    return exact / np.linalg.norm(exact, axis=1, keepdims=True)
+    doubles = normals.double().numpy()
+    return doubles / np.linalg.norm(doubles, axis=1, keepdims=True)
 
 
 def _surface_rays(
-    view: View, drawn: RenderOutput, pixels: Int[Tensor, " pixels"]
+    view: View, output: RenderOutput, pixels: Int[Tensor, " pixels"]
 ) -> tuple[Float[Tensor, "pixels 3"], Float[Tensor, "pixels 3"]]:
-    """Return the drawn surface's points at some pixels, and the unit directions in which they are seen."""
+    """Return points of the rendered surface at some pixels, and the unit directions from the camera to them."""
     row = pixels // view.width
     column = pixels % view.width
     x = (column + 0.5 - view.cx) / view.fx
     y = (row + 0.5 - view.cy) / view.fy
     towards = torch.stack([x, y, torch.ones_like(x)], -1) @ view.rotation
-    depth = drawn.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
+    depth = output.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
     return view.position + depth[:, None] * towards, torch.nn.functional.normalize(towards, dim=-1)

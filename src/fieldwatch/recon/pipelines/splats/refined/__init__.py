@@ -1,7 +1,7 @@
 """Refinement: Gaussians bound to the triangles of a mesh, trained with its vertices (SuGaR, section 4.3)."""
 
 from fieldwatch.recon.pipelines.splats.refined.algorithm import refine_mesh
-from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, Look, face_normals
+from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, BoundRows, face_normals
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig, RefineOptions, RefineRates
 from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_METRICS
 from fieldwatch.recon.pipelines.splats.refined.objective import inner_pairs, normal_consistency
@@ -23,7 +23,7 @@ __all__ = [
     "REFINED_PIPELINE",
     "REFINE_PRESETS",
     "BoundGaussians",
-    "Look",
+    "BoundRows",
     "Pattern",
     "RefineConfig",
     "RefineOptions",

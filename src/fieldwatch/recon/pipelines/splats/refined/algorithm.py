@@ -10,20 +10,20 @@ import torch
 from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
-from fieldwatch.recon.losses import find_lpips
-from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, RENAMED_ITEMS, evaluate_and_show
-from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
+from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, RENAMED_ITEMS
+from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
-from fieldwatch.recon.pipelines.splats.objective import photo_similarity, step_psnr
-from fieldwatch.recon.pipelines.splats.population import Instruments
+from fieldwatch.recon.pipelines.splats.evaluator import Evaluator
+from fieldwatch.recon.pipelines.splats.objective import photo_similarity
+from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
-from fieldwatch.recon.pipelines.splats.refined.displacement import MeshWatch
+from fieldwatch.recon.pipelines.splats.refined.displacement import MeshDisplacement
 from fieldwatch.recon.pipelines.splats.refined.objective import inner_pairs, normal_consistency
-from fieldwatch.recon.pipelines.splats.refined.optimizers import RefineLearning
+from fieldwatch.recon.pipelines.splats.refined.optimizers import RefineOptimizers
 from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.recon.pipelines.splats.refined.start import start_refinement
-from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput, without_maps
+from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 
 
 def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read in one place
@@ -42,77 +42,73 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
     gaussians = refinement.gaussians
     plan = scene.plan
     pairs = inner_pairs(gaussians.faces)
-    learning = RefineLearning(config, scene.extent, gaussians)
+    optimizers = RefineOptimizers(config, scene.extent, gaussians)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
-    instruments = Instruments(config, scene, model)
-    mesh = MeshWatch(gaussians)
+    monitor = PopulationMonitor(config, scene, model)
+    displacement = MeshDisplacement(gaussians)
+    evaluator = Evaluator(scene, model)
+    micro_batches = MicroBatches("picture", most=max_bands(scene.views))
     split = partial(split_views, views=1, device=scene.device)
-    micro_batches = MicroBatches("picture", most=most_bands(scene.views))
-    evaluation_batches = MicroBatches("evaluation", most=most_bands(scene.views))
-    lpips, _ = find_lpips()
     run = start_refinement(config, refinement, folder, **how)
     evaluation: Evaluation | None = None
-
-    def evaluate_at(position: int) -> Evaluation | None:
-        show = partial(evaluate_and_show, run, model, scene, evaluation_batches, lpips, position)
-        return run.evaluate("evaluation", show, micro_batches=evaluation_batches)
 
     def objective(piece: ViewInBands) -> ViewOutput:
         """Compare a view of the Gaussians on the mesh with its photo, and neighboring faces (SuGaR, section 4.3)."""
         view = piece.view
-        with gaussians.placed_once():
+        with gaussians.cached_geometry():
             with run.span("render"):
                 degree = gaussians.degree_at(run.step_index, every=plan.degree_every)
-                rendered = model.render(view.camera, degree=degree, bands=piece.bands)
+                output = model.render(view.camera, degree=degree, bands=piece.bands)
             with run.span("loss"):
-                alike = photo_similarity(model.exposures, rendered, view)
-                terms = Terms(rendering=(1.0, (1 - config.dssim) * alike.l1 + config.dssim * (1 - alike.ssim)))
+                similarity = photo_similarity(model.exposures, output, view)
+                rendering = (1 - config.dssim) * similarity.l1 + config.dssim * (1 - similarity.ssim)
+                terms = Terms(rendering=(1.0, rendering))
                 if config.normal_consistency_weight:
                     error = normal_consistency(gaussians.normals, pairs)
                     terms |= Terms(normal_consistency=(config.normal_consistency_weight, error))
-        psnr = step_psnr(rendered, view)
-        return ViewOutput(terms=terms, camera=view.camera, psnr=psnr, on_screen=without_maps(rendered))
+        return ViewOutput.of(terms, output, view)
 
-    with run, scene.drawing(order) as next_batch:
-        state = {"order": order, "instruments": instruments}
-        state |= {"micro_batches": micro_batches, "evaluation_batches": evaluation_batches}
-        data = {"photos": scene.photos, "pairs": pairs, "first_mesh": mesh.held()}
-        run.track(**model.kept(), **learning.kept(), **state, groups=gaussians.groups(), data=data)
+    with run, scene.batches(order) as next_batch:
+        state = {"order": order, "instruments": monitor}
+        state |= {"micro_batches": micro_batches, "evaluation_batches": evaluator.micro_batches}
+        state |= model.checkpoint_items() | optimizers.checkpoint_items()
+        data = {"photos": scene.photos, "pairs": pairs, "first_mesh": displacement.initial_mesh}
+        run.track(**state, groups=gaussians.groups(), data=data)
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(plan.total):
             if step.index == plan.first and plan.first in plan.tests:
-                evaluation = evaluate_at(plan.first)
+                evaluation = evaluator.evaluate(run, plan.first)
             with step.span("data"), run.stop_point.waiting():
                 batch = next_batch()
             # zero_grad, forward, backward; in more bands after an out-of-memory error
             outputs = step.backward(objective, batch, split=split, samples=batch.names)
             summary = StepSummary.of(outputs)
-            learning.set_rates(step.index, summary.visible)
+            optimizers.set_rates(step.index, summary.visible)
             with step.span("optimizer"):
-                step.update(*learning.both())
+                step.update(*optimizers.both)
 
             visible = summary.visible
             step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
-            instruments.after_update(run, step, visible)
+            monitor.after_update(run, step, visible)
             if step.every(config.stats_every):
-                step.record(mesh.metrics())
+                step.record(displacement.metrics())
             del outputs, summary, visible  # otherwise they take memory beside those of the next step
             if step.index + 1 in plan.tests:
-                evaluation = evaluate_at(step.index + 1)
+                evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
-        write = partial(products_of, config, refinement, learning, run, evaluation_batches)
-        products = run.retry(write, evaluation_batches)
+        write = partial(products_of, config, refinement, optimizers, run, evaluator)
+        products = run.retry(write, evaluator.micro_batches)
     return Outcome.of(run, evaluation, products)
 
 
 def products_of(
     config: RefineConfig,
     refinement: Refinement,
-    learning: RefineLearning,
+    optimizers: RefineOptimizers,
     run: Run,
-    evaluation_batches: MicroBatches,
+    evaluator: Evaluator,
 ) -> Mapping[str, Path]:
-    """Write what the refinement gives to others; its state is saved by now."""
+    """Write the products of a refinement, whose state is saved by now."""
     losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_refined_products(
         refinement.model,
@@ -121,7 +117,7 @@ def products_of(
         iteration=refinement.scene.plan.total,
         turntable=config.turntable,
         losses=losses.tolist(),
-        optimizers=learning.both(),
-        bands=band_count(evaluation_batches.count),
+        optimizers=optimizers.both,
+        bands=evaluator.bands,
         between=partial(run.stop_point, "the products"),
     )

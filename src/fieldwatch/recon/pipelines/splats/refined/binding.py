@@ -24,8 +24,8 @@ _TINY = 1e-12
 """Added in squares below square roots: a face without area gets a finite frame, and no infinite gradient."""
 
 
-class Look(NamedTuple):
-    """What bound Gaussians look like, one row each.
+class BoundRows(NamedTuple):
+    """Parameters of bound Gaussians, one row each: all but the vertices.
 
     Attributes:
         plane_log_scales: logarithms of the standard deviations along the two axes in the plane, world units.
@@ -43,7 +43,7 @@ class Look(NamedTuple):
 
 
 class BoundGaussians(nn.Module):
-    """Gaussians at fixed barycentric places of triangles, flat along the triangle's normal; drawn like any others.
+    """Gaussians at fixed barycentric coordinates of triangles, flat along the normal; rendered like any others.
 
     Learned are the vertices, and of each Gaussian two sizes and a turn in the plane, opacity and colour. Centres,
     quaternions and scales follow from them, and gradients reach the vertices. The Gaussians of face i are rows
@@ -54,7 +54,7 @@ class BoundGaussians(nn.Module):
     Args:
         vertices: of the mesh, world units.
         faces: three vertices each.
-        look: one row per Gaussian.
+        rows: one per Gaussian.
         per_triangle: Gaussians per face: 1, 3, 4 or 6.
         thickness: standard deviation along the normal, world units; not learned.
 
@@ -70,41 +70,41 @@ class BoundGaussians(nn.Module):
     constant: nn.Parameter
     rest: nn.Parameter
     faces: Tensor
-    places: Tensor
+    barycentric: Tensor
 
     def __init__(
         self,
         vertices: Float[Tensor, "v 3"],
         faces: Int64[Tensor, "m 3"],
-        look: Look,
+        rows: BoundRows,
         *,
         per_triangle: PerTriangle,
         thickness: float,
     ) -> None:
         super().__init__()
         wanted = len(faces) * per_triangle
-        if not wanted or any(len(part) != wanted for part in look):
+        if not wanted or any(len(part) != wanted for part in rows):
             raise ValueError(
                 f"{len(faces)} faces with {per_triangle} Gaussians each need {wanted} rows in every tensor, and one "
-                f"face or more; got {', '.join(f'{name} {len(part)}' for name, part in look._asdict().items())}"
+                f"face or more; got {', '.join(f'{name} {len(part)}' for name, part in rows._asdict().items())}"
             )
         if not 0 < thickness < math.inf:
             raise InputError(
                 f"the thickness is {thickness}: it must be finite and above 0, 1e-6 of the extent is usual"
             )
-        for name, part in zip(PARAMETERS, (vertices, *look), strict=True):
+        for name, part in zip(PARAMETERS, (vertices, *rows), strict=True):
             refuse_not_finite(name, part)
             self.register_parameter(name, nn.Parameter(part.detach().clone()))
         self.per_triangle: PerTriangle = per_triangle
         self.thickness = thickness
-        self._corners: Tensor | None = None
-        self._normals: Tensor | None = None
+        self._cached_corners: Tensor | None = None
+        self._cached_normals: Tensor | None = None
         self.register_buffer("faces", faces.clone())
-        places = torch.tensor(PATTERNS[per_triangle].places, dtype=vertices.dtype, device=vertices.device)
-        self.register_buffer("places", places, persistent=False)
+        barycentric = torch.tensor(PATTERNS[per_triangle].centres, dtype=vertices.dtype, device=vertices.device)
+        self.register_buffer("barycentric", barycentric, persistent=False)
 
     @classmethod
-    def on_mesh(  # noqa: PLR0913  a mesh, and what lies on it
+    def on_mesh(  # noqa: PLR0913  a mesh, and the Gaussians on it
         cls,
         vertices: Float[Tensor, "v 3"],
         faces: Int64[Tensor, "m 3"],
@@ -134,48 +134,48 @@ class BoundGaussians(nn.Module):
         """
         if not 0 < opacity < 1:
             raise InputError(f"the starting opacity is {opacity}: it must lie between 0 and 1, 0.1 is customary")
-        size = PATTERNS[per_triangle].radius * reach_of(vertices[faces], first_size).clamp_min(thickness)
+        size = PATTERNS[per_triangle].radius * triangle_sizes(vertices[faces], first_size).clamp_min(thickness)
         count = len(constant)
-        look = Look(
+        rows = BoundRows(
             plane_log_scales=size.log().repeat_interleave(per_triangle)[:, None].repeat(1, 2),
             turns=vertices.new_tensor([1.0, 0.0]).repeat(count, 1),
             opacity_logits=vertices.new_full((count,), math.log(opacity / (1 - opacity))),
             constant=constant,
             rest=rest,
         )
-        return cls(vertices, faces, look, per_triangle=per_triangle, thickness=thickness)
+        return cls(vertices, faces, rows, per_triangle=per_triangle, thickness=thickness)
 
     def __len__(self) -> int:
         return len(self.opacity_logits)
 
     @contextmanager
-    def placed_once(self) -> Iterator[None]:
-        """Find corners and normals once for all that is asked inside, where the vertices must not change."""
-        self._corners = self.corners
-        self._normals = face_normals(self._corners)
+    def cached_geometry(self) -> Iterator[None]:
+        """Compute corners and normals once for the whole block, in which the vertices must not change."""
+        self._cached_corners = self.corners
+        self._cached_normals = face_normals(self._cached_corners)
         try:
             yield
         finally:
-            self._corners = self._normals = None
+            self._cached_corners = self._cached_normals = None
 
     @property
     def corners(self) -> Float[Tensor, "m 3 3"]:
-        """Places of the corners of each face."""
-        if self._corners is not None:
-            return self._corners
+        """Positions of the corners of each face, world units."""
+        if self._cached_corners is not None:
+            return self._cached_corners
         return self.vertices.index_select(0, self.faces.reshape(-1)).view(-1, 3, 3)
 
     @property
     def normals(self) -> Float[Tensor, "m 3"]:
         """Unit normals of the faces, see `face_normals`."""
-        return face_normals(self.corners) if self._normals is None else self._normals
+        return face_normals(self.corners) if self._cached_normals is None else self._cached_normals
 
     @property
     def means(self) -> Float[Tensor, "n 3"]:
         """Centres, world units."""
         first, second, third = self.corners.unbind(1)
-        places = [a * first + b * second + c * third for a, b, c in PATTERNS[self.per_triangle].places]
-        return places[0] if len(places) == 1 else torch.stack(places, 1).reshape(-1, 3)
+        centres = [a * first + b * second + c * third for a, b, c in PATTERNS[self.per_triangle].centres]
+        return centres[0] if len(centres) == 1 else torch.stack(centres, 1).reshape(-1, 3)
 
     @property
     def scales(self) -> Float[Tensor, "n 3"]:
@@ -195,7 +195,7 @@ class BoundGaussians(nn.Module):
     @property
     def quaternions(self) -> Float[Tensor, "n 4"]:
         """Rotations w, x, y, z from the own axes to the world, of any length but 0."""
-        return lying_flat(self.corners, self.normals, self.turns)
+        return surface_quaternions(self.corners, self.normals, self.turns)
 
     @property
     def unit_quaternions(self) -> Float[Tensor, "n 4"]:
@@ -242,8 +242,8 @@ class BoundGaussians(nn.Module):
             refuse_not_finite(name, part.detach())
 
 
-def reach_of(corners: Float[Tensor, "m 3 3"], first_size: FirstSize) -> Float[Tensor, " m"]:
-    """Return what the radii of a triangle's Gaussians are shares of, world units."""
+def triangle_sizes(corners: Float[Tensor, "m 3 3"], first_size: FirstSize) -> Float[Tensor, " m"]:
+    """Return the lengths of triangles that the radii of their Gaussians are shares of, world units."""
     if first_size == "shortest":
         return (corners - corners.roll(-1, 1)).norm(dim=2).amin(1)
     first, second, third = corners.unbind(1)
@@ -251,7 +251,7 @@ def reach_of(corners: Float[Tensor, "m 3 3"], first_size: FirstSize) -> Float[Te
     return (4 / math.sqrt(3) * area).sqrt()
 
 
-def lying_flat(
+def surface_quaternions(
     corners: Float[Tensor, "m 3 3"], normals: Float[Tensor, "m 3"], turns: Float[Tensor, "n 2"]
 ) -> Float[Tensor, "n 4"]:
     """Return rotations whose first axis is a triangle's normal or its opposite, and the second e1 = v0 - v1, turned.
@@ -266,7 +266,7 @@ def lying_flat(
         normals: of unit length.
         turns: complex numbers, as many per triangle as it has Gaussians.
     """
-    each = len(turns) // len(corners)
+    per_triangle = len(turns) // len(corners)
     side = corners[:, 0] - corners[:, 1]
     outward = torch.where(normals[:, :1] < 0, -1.0, 1.0).to(normals)
     nx, ny, nz = (normals * outward).unbind(1)
@@ -275,10 +275,10 @@ def lying_flat(
     across = ey - k * ny
     up = ez - k * nz
     flip = outward[:, 0]
-    if each > 1:
-        nx, ny, nz, across, up, flip = (part.repeat_interleave(each) for part in (nx, ny, nz, across, up, flip))
+    if per_triangle > 1:
+        nx, ny, nz, across, up, flip = (part.repeat_interleave(per_triangle) for part in (nx, ny, nz, across, up, flip))
     x, y = turns.unbind(1)
-    y = y * flip
+    y = y * flip  # with the opposite normal a turn goes the other way round
     real = across * x - up * y
     imaginary = across * y + up * x
     half = (real.square() + imaginary.square() + _TINY**2).sqrt() + real.abs()
@@ -290,5 +290,5 @@ def lying_flat(
 def face_normals(corners: Float[Tensor, "m 3 3"]) -> Float[Tensor, "m 3"]:
     """Unit normals of triangles, out of the side from which the corners run counter-clockwise; zero without an area."""
     first, second, third = corners.unbind(1)
-    spans = torch.linalg.cross(second - first, third - first)
-    return spans / (spans.square().sum(1, keepdim=True) + _TINY**2).sqrt()
+    normals = torch.linalg.cross(second - first, third - first)
+    return normals / (normals.square().sum(1, keepdim=True) + _TINY**2).sqrt()

@@ -1,4 +1,4 @@
-"""What a refinement does to its mesh: how far vertices moved, and which faces turned over."""
+"""How a refinement moves its mesh: the distances of the vertices, the faces that turned over, and their charts."""
 
 from collections.abc import Mapping
 
@@ -50,26 +50,27 @@ REFINED_LAYOUT = Layout(tabs=(_MESH_TAB, *(tab for tab in SPLATS_LAYOUT.tabs if 
 """The dashboard of a refinement: that of a splats run, with the mesh and without growth."""
 
 
-class MeshWatch:
-    """Looks at a mesh beside what it was at the start.
+class MeshDisplacement:
+    """Compares a mesh with what it was at the start.
 
     Args:
-        gaussians: bound to it; at their start.
+        gaussians: bound to the mesh, as they are at the start.
     """
 
     def __init__(self, gaussians: BoundGaussians) -> None:
         self._gaussians = gaussians
-        self._places = gaussians.vertices.detach().clone()
-        self._normals = gaussians.normals.detach()
+        self._initial_vertices = gaussians.vertices.detach().clone()
+        self._initial_normals = gaussians.normals.detach()
 
     @torch.no_grad()
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return ``Refine/...`` as device scalars; nothing is read to the host."""
-        moved = (self._gaussians.vertices - self._places).norm(dim=1)
-        cosines = (self._gaussians.normals * self._normals).sum(1)
-        over = torch.count_nonzero(cosines < 0) / len(cosines)
-        return {"Refine/moved_mean": moved.mean(), "Refine/moved_max": moved.amax(), "Refine/turned_over": over}
+        moved = (self._gaussians.vertices - self._initial_vertices).norm(dim=1)
+        cosines = (self._gaussians.normals * self._initial_normals).sum(1)
+        turned_over = torch.count_nonzero(cosines < 0) / len(cosines)
+        return {"Refine/moved_mean": moved.mean(), "Refine/moved_max": moved.amax(), "Refine/turned_over": turned_over}
 
-    def held(self) -> tuple[Tensor, Tensor]:
-        """What it keeps in memory."""
-        return self._places, self._normals
+    @property
+    def initial_mesh(self) -> tuple[Tensor, Tensor]:
+        """Vertices and normals at the start: memory that the run accounts for."""
+        return self._initial_vertices, self._initial_normals

@@ -1,4 +1,4 @@
-"""What bound Gaussians and their mesh are trained towards (SuGaR, section 4.3)."""
+"""The loss of bound Gaussians and their mesh (SuGaR, section 4.3)."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,10 +11,10 @@ def normal_consistency(normals: Float[Tensor, "m 3"], pairs: Int64[Tensor, "e 2"
     A face without area has a normal of zero and counts 1, with no gradient. Without inner edges it is 0.
     """
     if not len(pairs):
-        return normals.sum() * 0
-    one = normals.index_select(0, pairs[:, 0])
-    other = normals.index_select(0, pairs[:, 1])
-    return (1 - (one * other).sum(1)).mean()
+        return normals.sum() * 0  # with a graph, so that backward works
+    first = normals.index_select(0, pairs[:, 0])
+    second = normals.index_select(0, pairs[:, 1])
+    return (1 - (first * second).sum(1)).mean()
 
 
 def inner_pairs(faces: Int64[Tensor, "m 3"]) -> Int64[Tensor, "e 2"]:
@@ -23,5 +23,6 @@ def inner_pairs(faces: Int64[Tensor, "m 3"]) -> Int64[Tensor, "e 2"]:
     owners = torch.arange(len(faces), device=faces.device).repeat(3)
     _, edge, uses = torch.unique(ends, dim=0, return_inverse=True, return_counts=True)
     inner = uses[edge] == 2
+    # Sorted by edge, the two owners of each inner edge are neighbours.
     order = edge[inner].argsort(stable=True)
     return owners[inner][order].view(-1, 2)

@@ -1,4 +1,4 @@
-"""What steps a mesh and the Gaussians on it, and how fast."""
+"""The optimizers of a mesh and of the Gaussians on it, with their learning rates."""
 
 import math
 from typing import Any
@@ -12,12 +12,12 @@ from fieldwatch.recon.pipelines.splats.refined.binding import PARAMETERS, BoundG
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.render import VisibleAdam
 
-SPATIAL = 10.0
+SPATIAL_SCALE = 10.0
 """Extents per square root of the number of vertices: SuGaR's spatial scale."""
 
 
-class RefineLearning:
-    """Adam for the vertices, and Adam for the rows of the Gaussians (on a CPU, only for those that were seen).
+class RefineOptimizers:
+    """Adam for the vertices, and Adam for the rows of the Gaussians (on a CPU, only for those that were visible).
 
     Args:
         config: settings.
@@ -28,7 +28,7 @@ class RefineLearning:
     def __init__(self, config: RefineConfig, extent: float, gaussians: BoundGaussians) -> None:
         self._options = config.rates
         self._total = config.iterations
-        self._spatial = SPATIAL * extent / math.sqrt(len(gaussians.vertices))
+        self._spatial = SPATIAL_SCALE * extent / math.sqrt(len(gaussians.vertices))
         self._constant = {
             "plane_log_scales": config.rates.lr_scales,
             "turns": config.rates.lr_turns,
@@ -42,29 +42,30 @@ class RefineLearning:
             for name in PARAMETERS[1:]
             if gaussians.get_parameter(name).numel()
         ]
-        self.mesh = torch.optim.Adam(
+        self.vertices = torch.optim.Adam(
             [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
         )
-        self.rows: Optimizer = VisibleAdam(groups) if cpu else torch.optim.Adam(groups, eps=1e-15, fused=True)
+        self.gaussians: Optimizer = VisibleAdam(groups) if cpu else torch.optim.Adam(groups, eps=1e-15, fused=True)
 
     def set_rates(self, step: int, visible: Int[Tensor, " visible"]) -> None:
-        """Set the rates of a step, 0-based, and the Gaussians that it showed."""
-        if isinstance(self.rows, VisibleAdam):
-            self.rows.visible = visible
+        """Set the rates of a step, 0-based, and the Gaussians that are visible in it."""
+        if isinstance(self.gaussians, VisibleAdam):
+            self.gaussians.visible = visible
         half = self._total / 2
         share = self._options.lr_fall ** max((step - half) / half, 0.0)
-        for group in self.rows.param_groups:
+        for group in self.gaussians.param_groups:
             group["lr"] = share * self._constant[group["name"]]
-        for group in self.mesh.param_groups:
+        for group in self.vertices.param_groups:
             group["lr"] = self._vertices_at(step)
 
+    @property
     def both(self) -> tuple[Optimizer, Optimizer]:
         """The two optimizers, for `step.update`."""
-        return self.mesh, self.rows
+        return self.vertices, self.gaussians
 
-    def kept(self) -> dict[str, Any]:
-        """What a checkpoint holds, for `run.track`."""
-        return {"mesh_optimizer": self.mesh, "optimizer": self.rows}
+    def checkpoint_items(self) -> dict[str, Any]:
+        """The optimizers as items of a checkpoint, for `run.track`."""
+        return {"mesh_optimizer": self.vertices, "optimizer": self.gaussians}
 
     def _vertices_at(self, step: int) -> float:
         """Rate of the vertices, world units."""

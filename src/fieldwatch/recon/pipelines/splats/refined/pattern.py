@@ -7,7 +7,7 @@ from typing import Literal
 
 PerTriangle = Literal[1, 3, 4, 6]
 
-Place = tuple[float, float, float]
+Barycentric = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,31 +15,32 @@ class Pattern:
     """The Gaussians of one triangle.
 
     Attributes:
-        places: barycentric coordinates of the centres; each sums to 1.
+        centres: barycentric coordinates; each sums to 1.
         radius: standard deviation at the start, in shares of the shortest side: of so many equal circles in an
             equilateral triangle of side 1, the largest that fit without overlap.
     """
 
-    places: tuple[Place, ...]
+    centres: tuple[Barycentric, ...]
     radius: float
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.centres)
 
 
-_MIDDLE: Place = (1 / 3, 1 / 3, 1 / 3)
+_MIDDLE: Barycentric = (1 / 3, 1 / 3, 1 / 3)
 
 
-def _around(first: float, other: float) -> tuple[Place, ...]:
-    """The three places with one coordinate `first`, the two others `other`."""
-    found = sorted(set(permutations((first, other, other))), reverse=first > other)
-    return tuple((a, b, c) for a, b, c in found)
+def _around(first: float, other: float) -> tuple[Barycentric, ...]:
+    """The three points with one coordinate `first`, the two others `other`."""
+    # Sorted, as a set has no fixed order: the rows of checkpoints follow this one.
+    points = sorted(set(permutations((first, other, other))), reverse=first > other)
+    return tuple((a, b, c) for a, b, c in points)
 
 
 PATTERNS: dict[PerTriangle, Pattern] = {
-    1: Pattern(places=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
-    3: Pattern(places=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
-    4: Pattern(places=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
-    6: Pattern(places=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
+    1: Pattern(centres=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
+    3: Pattern(centres=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
+    4: Pattern(centres=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
+    6: Pattern(centres=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
 }
 """By their number."""

@@ -1,4 +1,4 @@
-"""What a refinement begins with: the run and the mesh, read and found to belong together, and Gaussians on the mesh."""
+"""The preparation of a refinement: run and mesh are read and checked, and Gaussians are put on the mesh."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ from fieldwatch.recon.render import View
 Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
 """Harmonics of degree 0, and those above."""
 
-NEAREST = 4
+COLOUR_NEIGHBOURS = 4
 """Gaussians of the run whose colours are blended, by their inverse squared distances."""
 OPAQUE = 0.3
 """Opacity from which a Gaussian of the run counts for colours."""
-FULL_SHARE = 0.8
+MEMORY_SHARE = 0.8
 """Of the free memory that a refinement may take."""
 _COPIES = 4
 """Of every parameter: itself, its gradient, two moments."""
-_DERIVED = 120
-"""Floats per Gaussian that one step derives and keeps for its gradients: an estimate, on the safe side."""
+_DERIVED_FLOATS = 120
+"""Floats per Gaussian that one step derives and keeps for its gradients: an estimate on the high side."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +46,7 @@ class Refinement:
 
     Attributes:
         scene: the run's photos and cameras, with the refinement's plan.
-        model: Gaussians bound to the mesh, drawn as the run draws; with its photos' colour maps, which stay.
+        model: Gaussians bound to the mesh, rendered as the run renders; with its photos' colour maps, which stay.
         coarse: what the run was trained with.
         mesh: as it was read, its repeated vertices made one.
         mesh_digest: of the file.
@@ -82,27 +82,28 @@ def prepare_refinement(config: RefineConfig) -> Refinement:
     device = choose_device(config.device)
     _refuse_too_large(config, mesh, device)
     stored = open_run(config.run, _which(config.checkpoint), device=config.device)
-    seen = seen_faces(mesh, stored.scene.training_views)
-    if not seen.any():
-        raise InputError(_not_seen(config, mesh, stored.scene))
-    notes = _notes(mesh, stored, seen)
+    visible = visible_faces(mesh, stored.scene.training_views)
+    if not visible.any():
+        raise InputError(_not_visible(config, mesh, stored.scene))
+    notes = _notes(mesh, stored, visible)
     scene = replace(stored.scene, plan=make_refine_plan(config, notes), cloud=None, loaded=None, notes=notes)
     return Refinement(
         scene=scene,
-        model=first_refined_model(config, stored, mesh),
+        model=initial_refined_model(config, stored, mesh),
         coarse=stored.config,
         mesh=mesh,
         mesh_digest=hashlib.sha256(config.mesh.expanduser().read_bytes()).hexdigest(),
     )
 
 
-def first_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangles) -> SplatModel[BoundGaussians]:
-    """Put Gaussians on a mesh, coloured as the config says, drawn as the run draws its own."""
+def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangles) -> SplatModel[BoundGaussians]:
+    """Put Gaussians on a mesh, coloured as the config says, rendered as the run renders its own."""
     device = stored.scene.device
     vertices = torch.from_numpy(mesh.vertices).float().to(device)
     faces = torch.from_numpy(mesh.faces).to(device)
-    places = vertices.new_tensor(PATTERNS[config.gaussians_per_triangle].places)
-    constant, rest = first_colours(config, stored.model, mesh, (places @ vertices[faces]).reshape(-1, 3))
+    barycentric = vertices.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
+    means = (barycentric @ vertices[faces]).reshape(-1, 3)
+    constant, rest = initial_colours(config, stored.model, mesh, means)
     gaussians = BoundGaussians.on_mesh(
         vertices,
         faces,
@@ -119,7 +120,7 @@ def first_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangles
     return SplatModel(gaussians, stored.scene.background, exposures=exposures, antialiased=stored.config.antialiased)
 
 
-def first_colours(
+def initial_colours(
     config: RefineConfig, coarse: SplatModel[Any], mesh: Triangles, means: Float[Tensor, "n 3"]
 ) -> Colours:
     """Return harmonics for Gaussians on a mesh, of the degree that the config asks for.
@@ -143,39 +144,41 @@ def first_colours(
                 f"{config.mesh} has no colours at its vertices: use --first-colours gaussians, or a mesh with colours"
             )
         colours = torch.from_numpy(mesh.colours[mesh.faces]).to(means) / 255
-        places = means.new_tensor(PATTERNS[config.gaussians_per_triangle].places)
-        return colours_to_constant((places @ colours).reshape(-1, 3)), rest
+        barycentric = means.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
+        return colours_to_constant((barycentric @ colours).reshape(-1, 3)), rest
     constant, stored = nearest_colours(coarse, means)
-    kept = min(functions, stored.shape[1])
-    rest[:, :kept] = stored[:, :kept]
+    common = min(functions, stored.shape[1])
+    rest[:, :common] = stored[:, :common]
     return constant, rest
 
 
 @torch.no_grad()
 def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Colours:
-    """Blend the harmonics of the nearest opaque Gaussians at each place, by inverse squared distance."""
+    """Blend the harmonics of the nearest opaque Gaussians at each center, by inverse squared distance."""
     opacities = coarse.shapes()[1]
-    counted = (opacities > OPAQUE).nonzero()[:, 0]
+    opaque = (opacities > OPAQUE).nonzero()[:, 0]
     rows = coarse.gaussians.rows()
-    chosen = counted if len(counted) >= NEAREST else torch.arange(len(opacities), device=opacities.device)
+    # With hardly an opaque Gaussian, all of them count: some colour is better than none.
+    chosen = opaque if len(opaque) >= COLOUR_NEIGHBOURS else torch.arange(len(opacities), device=opacities.device)
     tree = KDTree(rows.means[chosen].double().numpy(force=True))
-    distances, indices = tree.query(means.double().numpy(force=True), k=min(NEAREST, len(chosen)))
+    distances, indices = tree.query(means.double().numpy(force=True), k=min(COLOUR_NEIGHBOURS, len(chosen)))
     distances, indices = (np.reshape(part, (len(means), -1)) for part in (distances, indices))  # k=1 has no columns
-    shares = 1 / (np.square(distances) + np.finfo(np.float32).tiny)
+    shares = 1 / (np.square(distances) + np.finfo(np.float32).tiny)  # finite at a distance of 0
     weights = torch.from_numpy(shares / shares.sum(1, keepdims=True)).to(means)
     table = chosen[torch.from_numpy(indices).to(chosen.device)]
     constant = torch.zeros_like(means)
     rest = means.new_zeros(len(means), *rows.rest.shape[1:])
+    # One neighbour at a time: all rows at once would take four times the memory of the harmonics.
     for weight, row in zip(weights.unbind(1), table.unbind(1), strict=True):
         constant += weight[:, None] * rows.constant[row]
         rest += weight[:, None, None] * rows.rest[row]
     return constant, rest
 
 
-def seen_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, "m"]:
-    """Tell which faces have their middle inside some view; what lies before them is not asked."""
+def visible_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, "m"]:
+    """Tell which faces have their middle inside some view; what may hide them is ignored."""
     middles = mesh.corners.mean(1)
-    found = np.zeros(len(middles), np.bool_)
+    visible = np.zeros(len(middles), np.bool_)
     for view in views:
         pose = view.camera_from_world.double().numpy(force=True)
         x, y, z = (middles @ pose[:3, :3].T + pose[:3, 3]).T
@@ -183,24 +186,24 @@ def seen_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, "m"
         across = view.fx * x / ahead + view.cx
         down = view.fy * y / ahead + view.cy
         inside = (across >= 0) & (across < view.width) & (down >= 0) & (down < view.height)
-        found |= inside & (z > view.near)
-    return found
+        visible |= inside & (z > view.near)
+    return visible
 
 
 def needed_bytes(faces: int, vertices: int, config: RefineConfig) -> int:
     """Memory that a refinement of a mesh takes, bytes: parameters, their gradients and moments, and a step's own."""
     per_gaussian = 2 + 2 + 1 + 3 * harmonics_count(config.degree)
     count = faces * config.gaussians_per_triangle
-    return 4 * (count * (_COPIES * per_gaussian + _DERIVED) + vertices * _COPIES * 3)
+    return 4 * (count * (_COPIES * per_gaussian + _DERIVED_FLOATS) + vertices * _COPIES * 3)
 
 
 def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.device) -> None:
     needed = needed_bytes(len(mesh.faces), len(mesh.vertices), config)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    if needed <= FULL_SHARE * free:
+    if needed <= MEMORY_SHARE * free:
         return
     count = len(mesh.faces) * config.gaussians_per_triangle
-    fits = int(len(mesh.faces) * FULL_SHARE * free / needed)
+    fits = int(len(mesh.faces) * MEMORY_SHARE * free / needed)
     raise InputError(
         f"{count:,} Gaussians ({config.gaussians_per_triangle} on each of {len(mesh.faces):,} triangles) need about "
         f"{needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} free: decimate the mesh to {fits:,} triangles "
@@ -214,10 +217,10 @@ def _which(checkpoint: str) -> Which:
     return int(checkpoint)
 
 
-def _not_seen(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
+def _not_visible(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
     low, high = (", ".join(f"{x:.3g}" for x in corner) for corner in (mesh.vertices.min(0), mesh.vertices.max(0)))
-    places = torch.stack([scene.photos.cameras[i].position for i in scene.photos.train])
-    middle = ", ".join(f"{x:.3g}" for x in places.mean(0).tolist())
+    positions = torch.stack([scene.photos.cameras[i].position for i in scene.photos.train])
+    middle = ", ".join(f"{x:.3g}" for x in positions.mean(0).tolist())
     return (
         f"{config.mesh} is in none of the {len(scene.photos.train)} training photos: it fills the box from ({low}) to "
         f"({high}), and the cameras stand around ({middle}), {scene.extent:.3g} apart; give a mesh in the units and "
@@ -225,11 +228,12 @@ def _not_seen(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
     )
 
 
-def _notes(mesh: Triangles, stored: StoredRun, seen: Bool[np.ndarray, "m"]) -> tuple[str, ...]:
+def _notes(mesh: Triangles, stored: StoredRun, visible: Bool[np.ndarray, "m"]) -> tuple[str, ...]:
     notes = list(stored.scene.photos.notes)
-    if not seen.all():
+    if not visible.all():
         notes.append(
-            f"{1 - seen.mean():.0%} of the {len(seen):,} triangles are in no training photo: they stay as they are"
+            f"{1 - visible.mean():.0%} of the {len(visible):,} triangles are in no training photo: "
+            "they stay as they are"
         )
     if stored.config.mip:
         notes.append("the run was trained with --mip: bound Gaussians are drawn without its 3D filter")

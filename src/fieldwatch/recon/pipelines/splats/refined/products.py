@@ -1,4 +1,4 @@
-"""What a refinement gives to others: the mesh, Gaussians for viewers, renders, a film, SuGaR's file."""
+"""Products of a refinement: the mesh, Gaussians for viewers, renders, a film, SuGaR's file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
 
-def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and the numbers that go into its files
+def write_refined_products(  # noqa: PLR0913  the model, where to, and the numbers that go into its files
     model: SplatModel[BoundGaussians],
     scene: Scene,
     folder: Path,
@@ -34,7 +34,7 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
     between: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Mapping[str, Path]:
-    """Write everything that a finished refinement gives to others; return the paths by what they are.
+    """Write all products of a finished refinement; return their paths by name.
 
     `refined_mesh.ply` has the vertices' colours, `point_cloud.ply` the Gaussians as 3DGS stores them, with the
     logarithm of the thickness as `scale_0`, `refined_<iteration>.pt` SuGaR's keys; the rest is as in the coarse stage.
@@ -48,13 +48,13 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
         losses: for the `.pt` file.
         optimizers: for the `.pt` file.
         between: called between parts of the work; it may raise, to give up.
-        bands: number of bands in which pictures are drawn.
+        bands: number of bands in which images are rendered.
 
     Raises:
         PhotoError: a test photo cannot be read.
     """
     refined = output_path(folder, f"refined_{iteration}.pt")
-    made = {
+    products = {
         "mesh": write_mesh(output_path(folder, "refined_mesh.ply"), refined_triangles(model.gaussians)),
         "point_cloud": write_gaussian_ply(output_path(folder, "point_cloud.ply"), fused_cloud(model)),
         "refined": write_refined_file(
@@ -72,8 +72,8 @@ def write_refined_products(  # noqa: PLR0913  the trained thing, where to, and t
     if frames:
         views = turntable_views(scene, frames)
         path = output_path(folder, "turntable.mp4")
-        made["turntable"] = render_path(model, views, path, rate=RATE, drawn=between, bands=bands)
-    return made
+        products["turntable"] = render_path(model, views, path, rate=RATE, on_frame=between, bands=bands)
+    return products
 
 
 def refined_triangles(gaussians: BoundGaussians) -> Triangles:
@@ -91,10 +91,12 @@ def vertex_colours(gaussians: BoundGaussians) -> UInt8[np.ndarray, "v 3"]:
 
     A vertex that no face has is grey.
     """
-    each = gaussians.per_triangle
+    per_triangle = gaussians.per_triangle
     faces = gaussians.faces
-    colours = constant_to_colours(gaussians.constant).clamp(0, 1).view(-1, each, 3)
-    weights = gaussians.opacities.view(-1, each, 1) * gaussians.places + 1e-6
+    colours = constant_to_colours(gaussians.constant).clamp(0, 1).view(-1, per_triangle, 3)
+    weights = (
+        gaussians.opacities.view(-1, per_triangle, 1) * gaussians.barycentric + 1e-6
+    )  # so that faces of no opacity count, too
     of_corners = torch.einsum("mgc,mgk->mck", weights, colours).reshape(-1, 3)
     sums = torch.zeros_like(gaussians.vertices).index_add_(0, faces.reshape(-1), of_corners)
     shares = sums.new_zeros(len(sums)).index_add_(0, faces.reshape(-1), weights.sum(1).reshape(-1))

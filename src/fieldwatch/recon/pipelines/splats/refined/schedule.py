@@ -22,7 +22,7 @@ def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
         total=total,
         windows=dict.fromkeys(terms, whole),
         phases=(Phase(PHASE, whole),),
-        growth=None,
+        densification=None,
         prune_after=None,
         neighbours_every=total,
         tests=frozenset(step for step in config.test_iterations if step <= total) | {total},

@@ -19,7 +19,7 @@ from fieldwatch.pipeline import (
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, Look
+from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, BoundRows
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.pipelines.splats.refined.schedule import make_refine_plan
 from fieldwatch.recon.pipelines.splats.refined.start import REFINED_PIPELINE
@@ -102,11 +102,11 @@ def _model(
     items: Mapping[str, Any], scene: Scene, config: RefineConfig, *, antialiased: bool, thickness: float
 ) -> SplatModel[BoundGaussians]:
     stored = part_of(items, "gaussians")
-    look = Look(**{name: part_of(stored, name) for name in Look._fields})
+    rows = BoundRows(**{name: part_of(stored, name) for name in BoundRows._fields})
     gaussians = BoundGaussians(
         part_of(stored, "vertices"),
         part_of(stored, "faces"),
-        look,
+        rows,
         per_triangle=config.gaussians_per_triangle,
         thickness=thickness,
     ).to(scene.device)

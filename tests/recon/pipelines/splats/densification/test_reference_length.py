@@ -4,7 +4,7 @@ import torch
 
 from fieldwatch.recon.geometry import look_at, rigid
 from fieldwatch.recon.pipelines.splats import Gaussians
-from fieldwatch.recon.pipelines.splats.densification import DensityControl, grow, yardsticks
+from fieldwatch.recon.pipelines.splats.densification import DensificationThresholds, densify, reference_lengths
 from fieldwatch.recon.render import DensificationStatistics, View
 
 
@@ -19,7 +19,7 @@ CLOSE_TOGETHER = [view_at((0.01 * i, 0.0, 0.0), (0.0, 10.0, 0.0)) for i in range
 def test_it_is_the_distance_to_the_nearest_camera_that_looks_there_and_the_extent_at_least():
     views = [view_at((0.0, 0.0, 0.0), (0.0, 10.0, 0.0)), view_at((0.0, 30.0, 0.0), (0.0, 40.0, 0.0))]
     places = torch.tensor([[0.0, 10.0, 0.0], [0.0, 31.0, 0.0], [0.0, 29.0, 0.0], [0.0, -5.0, 0.0], [0.0, 0.1, 0.0]])
-    torch.testing.assert_close(yardsticks(places, views, 2.0), torch.tensor([10.0, 2.0, 29.0, 2.0, 2.0]))
+    torch.testing.assert_close(reference_lengths(places, views, 2.0), torch.tensor([10.0, 2.0, 29.0, 2.0, 2.0]))
 
 
 def test_around_an_object_it_is_what_it_was():
@@ -27,16 +27,16 @@ def test_around_an_object_it_is_what_it_was():
     places = [(3.0, 0.0, 1.0), (0.0, 3.0, 1.0), (-3.0, 0.0, 1.0), (0.0, -3.0, 1.0)]
     views = [view_at(place, (0.0, 0.0, 0.0)) for place in places]
     points = 0.5 * torch.randn(100, 3, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
-    assert bool((yardsticks(points, views, 3.3) < 3.7).all())
-    torch.testing.assert_close(yardsticks(points / 10, views, 3.3), torch.full((100,), 3.3))
+    assert bool((reference_lengths(points, views, 3.3) < 3.7).all())
+    torch.testing.assert_close(reference_lengths(points / 10, views, 3.3), torch.full((100,), 3.3))
 
 
 def test_nothing_depends_on_how_many_are_measured_at_once(monkeypatch):
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)) * 20
-    whole = yardsticks(points, CLOSE_TOGETHER, 0.1)
-    monkeypatch.setattr("fieldwatch.recon.pipelines.splats.densification.reference_lengths._AT_ONCE", 20)
-    torch.testing.assert_close(yardsticks(points, CLOSE_TOGETHER, 0.1), whole)
-    assert len(yardsticks(points[:0], CLOSE_TOGETHER, 0.1)) == 0
+    whole = reference_lengths(points, CLOSE_TOGETHER, 0.1)
+    monkeypatch.setattr("fieldwatch.recon.pipelines.splats.densification.reference_length._PAIRS_AT_ONCE", 20)
+    torch.testing.assert_close(reference_lengths(points, CLOSE_TOGETHER, 0.1), whole)
+    assert len(reference_lengths(points[:0], CLOSE_TOGETHER, 0.1)) == 0
 
 
 def test_a_far_wall_is_kept_and_what_fills_the_picture_goes():
@@ -44,26 +44,23 @@ def test_a_far_wall_is_kept_and_what_fills_the_picture_goes():
     means = torch.tensor([[0.0, 10.0, 0.0], [0.0, 10.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     sizes = torch.tensor([0.35, 5.0, 0.035, 0.5])
     gaussians = Gaussians.from_points(means, torch.rand(4, 3), degree=0, opacity=0.9, spacing=sizes)
-    control = DensityControl(large_after=0)
-    record = grow(
+    thresholds = DensificationThresholds(large_after=0)
+    record = densify(
         gaussians,
         DensificationStatistics(4),
-        control,
+        thresholds,
         step=0,
-        yardstick=yardsticks(gaussians.means, CLOSE_TOGETHER, 0.03),
+        reference_length=reference_lengths(gaussians.means, CLOSE_TOGETHER, 0.03),
     )
     assert (record.pruned, record.too_large) == (2, 2)
     torch.testing.assert_close(gaussians.scales[:, 0], torch.tensor([0.35, 0.035]))
 
 
 def test_none_goes_for_its_size_where_that_is_not_asked_for():
+    thresholds = DensificationThresholds(largest_scale=None, large_after=0)
     gaussians = Gaussians.from_points(torch.rand(2, 3), torch.rand(2, 3), degree=0, spacing=torch.tensor([90.0, 0.1]))
-    assert (
-        grow(
-            gaussians, DensificationStatistics(2), DensityControl(largest=None, large_after=0), step=0, yardstick=1.0
-        ).pruned
-        == 0
-    )
+    record = densify(gaussians, DensificationStatistics(2), thresholds, step=0, reference_length=1.0)
+    assert record.pruned == 0
 
 
 def test_cameras_turn_with_the_world():
@@ -77,5 +74,5 @@ def test_cameras_turn_with_the_world():
         View(camera_from_world=v.camera_from_world @ inverse, fx=50, fy=50, cx=20, cy=20, width=40, height=40)
         for v in CLOSE_TOGETHER
     ]
-    expected = yardsticks(points, CLOSE_TOGETHER, 0.1)
-    torch.testing.assert_close(yardsticks(turned, views, 0.1), expected, atol=1e-4, rtol=1e-4)
+    expected = reference_lengths(points, CLOSE_TOGETHER, 0.1)
+    torch.testing.assert_close(reference_lengths(turned, views, 0.1), expected, atol=1e-4, rtol=1e-4)
