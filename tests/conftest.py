@@ -265,3 +265,19 @@ def _block_of():
 def _make():
     """Histories made of real blocks, to plant faults in that a health rule has to find."""
     return make_history
+
+
+# Metrics that depend on how fast the machine is and on what else it does.
+MACHINE_METRICS = ("Time/", "Performance/", "System/", "Machine/", "Memory/", "VRAM/", "Test/render_time_ms")
+
+
+@pytest.fixture
+def repeatable_metrics() -> Callable[[Path], dict[str, tuple[list[float], list[float]]]]:
+    """Read the metrics of a run that the same training records again: steps and values by name."""
+
+    def read(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
+        history = importlib.import_module("fieldwatch").read_history(folder)
+        names = [name for name in history.names() if not name.startswith(MACHINE_METRICS)]
+        return {name: (history[name].steps.tolist(), history[name].values.tolist()) for name in names}
+
+    return read

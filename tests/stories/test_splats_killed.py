@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fieldwatch import Checkpoints, read_history
+from fieldwatch import Checkpoints
 from fieldwatch.record import read_events
 
 SCHEDULE = (
@@ -15,7 +15,6 @@ SCHEDULE = (
 ).split()
 """240 steps: growth at 20, 40 ... 140, entropy from 140, prune and density terms from 180; checkpoints every 20."""
 GROWN, LOOKS_AT_NEIGHBOURS, TOTAL = range(40, 140), range(200, 240), 240
-OF_THE_CLOCK = ("Time/", "Performance/", "System/", "Machine/", "Memory/", "VRAM/", "Test/render_time_ms")
 
 
 def saved(folder):
@@ -37,16 +36,6 @@ def kill_at(process, folder, steps):
 
 def gaussians(folder):
     return Checkpoints(folder / "checkpoints").read("last")["gaussians"]
-
-
-def lines(folder):
-    """Every number of the journal that does not depend on how quick the machine was."""
-    history = read_history(folder)
-    return {
-        name: (history[name].steps.tolist(), history[name].values.tolist())
-        for name in history.names()
-        if not name.startswith(OF_THE_CLOCK)
-    }
 
 
 def changes(folder):
@@ -71,7 +60,9 @@ def twice_killed(photos, tmp_path, start, finish, small):
     return tmp_path / "whole", folder, places
 
 
-def test_the_gaussians_and_the_journal_of_a_killed_run_are_those_of_an_uninterrupted_one(twice_killed):
+def test_the_gaussians_and_the_journal_of_a_killed_run_are_those_of_an_uninterrupted_one(
+    twice_killed, repeatable_metrics
+):
     whole, killed, places = twice_killed
     assert places[0] in GROWN
     assert places[1] in LOOKS_AT_NEIGHBOURS
@@ -84,7 +75,7 @@ def test_the_gaussians_and_the_journal_of_a_killed_run_are_those_of_an_uninterru
     assert len(grown) > 3
     assert changes(killed) == changes(whole)
 
-    expected, found = lines(whole), lines(killed)
+    expected, found = repeatable_metrics(whole), repeatable_metrics(killed)
     assert expected["Loss/total"][0] == list(range(TOTAL))
     assert expected["Loss/component_sdf_density"][0] == list(range(180, TOTAL))
     assert found.keys() == expected.keys()

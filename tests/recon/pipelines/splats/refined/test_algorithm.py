@@ -15,21 +15,9 @@ from fieldwatch.recon.pipelines.splats.refined.displacement import REFINED_METRI
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.record import TOOLKIT, read_events, read_manifest
 
-OF_THE_CLOCK = ("Time/", "Performance/", "System/", "Machine/", "Memory/", "VRAM/", "Test/render_time_ms")
-
 
 def state(folder, which="last"):
     return Checkpoints(folder / "checkpoints").read(which)["gaussians"]
-
-
-def lines(folder):
-    """Every number of the journal that does not depend on how quick the machine was."""
-    history = read_history(folder)
-    return {
-        name: (history[name].steps.tolist(), history[name].values.tolist())
-        for name in history.names()
-        if not name.startswith(OF_THE_CLOCK)
-    }
 
 
 def test_a_refinement_learns_and_leaves_mesh_gaussians_and_a_record(config, refinement, tmp_path):
@@ -51,7 +39,7 @@ def test_a_refinement_learns_and_leaves_mesh_gaussians_and_a_record(config, refi
     assert (about["pipeline"], about["gaussians"]) == ("refined", len(refinement.gaussians))
 
 
-def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_path, monkeypatch):
+def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_path, monkeypatch, repeatable_metrics):
     refine_mesh(config, prepare_refinement(config), tmp_path / "whole")
     original, calls = algorithm.normal_consistency, []
 
@@ -73,7 +61,7 @@ def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_
     one, other = state(tmp_path / "whole"), state(tmp_path / "crashed")
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
-    expected, found = lines(tmp_path / "whole"), lines(tmp_path / "crashed")
+    expected, found = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
     assert expected["Loss/total"][0] == list(range(16))
     assert found.keys() == expected.keys()
     assert [name for name in expected if found[name] != expected[name]] == []
