@@ -36,7 +36,7 @@ from fieldwatch.recon.render.sdf import (
     transmittance,
 )
 from fieldwatch.recon.render.sdf_field import HashSdf
-from fieldwatch.recon.render.similarity import Similarity, similarity, similarity_reference
+from fieldwatch.recon.render.image_similarity import Similarity, similarity, similarity_reference
 from fieldwatch.recon.render.splats import (
     Backend,
     DensificationStatistics,

@@ -17,7 +17,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
-from fieldwatch.recon.render.sdf_field_start import sphere_weights
+from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 
 _MOST_LAYERS = 4
 

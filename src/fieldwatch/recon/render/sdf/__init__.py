@@ -6,7 +6,7 @@ from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.chunks import Chunks, evaluate_in_chunks, slopes_in_chunks
 from fieldwatch.recon.render.sdf.compositing import Composited, composite, transmittance
 from fieldwatch.recon.render.sdf.deviation import Deviation
-from fieldwatch.recon.render.sdf.emptiness import CollapseWatch, Filled, empty_share, fill_empty
+from fieldwatch.recon.render.sdf.empty_rays import CollapseWatch, Filled, empty_share, fill_empty
 from fieldwatch.recon.render.sdf.gradients import DistanceField, gradient_ad, gradient_dfd, gradient_fd, plane_distances
 from fieldwatch.recon.render.sdf.marching import geometric_step
 from fieldwatch.recon.render.sdf.occupancy import OccupancyConfig, OccupancyGrid

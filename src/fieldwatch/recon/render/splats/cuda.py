@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import InputError
-from fieldwatch.recon.render.splats.harmonics import spherical_harmonics
+from fieldwatch.recon.render.splats.spherical_harmonics import spherical_harmonics
 from fieldwatch.recon.render.splats.projection import project
 from fieldwatch.recon.render.splats.stages import THRESHOLD, Blended, Options, Projected, Stages
 from fieldwatch.recon.render.splats.view import View

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.render.splats.drawing import RenderOutput
+from fieldwatch.recon.render.splats.rasterization import RenderOutput
 from fieldwatch.recon.render.splats.view import View
 
 

@@ -14,8 +14,8 @@ from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
 _RANKED_WORDS = 12  # of struct Ranked, native/tiles.h
-_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterise.c
-_GEOMETRY = 8  # gradients per pair beside the channels, native/rasterise.c
+_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterize.c
+_GEOMETRY = 8  # gradients per pair beside the channels, native/rasterize.c
 
 
 class CameraStruct(ctypes.Structure):

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fieldwatch.recon.render.splats.harmonics import spherical_harmonics
+from fieldwatch.recon.render.splats.spherical_harmonics import spherical_harmonics
 from fieldwatch.recon.render.splats.projection import project
 from fieldwatch.recon.render.splats.stages import CEILING, OPAQUE, THRESHOLD, Blended, Options, Projected, Stages
 from fieldwatch.recon.render.splats.view import View

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.splats.cuda import GSPLAT
-from fieldwatch.recon.render.splats.harmonics import MAX_DEGREE
+from fieldwatch.recon.render.splats.spherical_harmonics import MAX_DEGREE
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.reference import REFERENCE
 from fieldwatch.recon.render.splats.stages import Blended, Gaussians, Harmonics, Options, Projected, Stages

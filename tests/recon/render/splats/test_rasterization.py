@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-import fieldwatch.recon.render.splats.drawing as module
+import fieldwatch.recon.render.splats.rasterization as module
 from fieldwatch.recon.render import DensificationStatistics, View, rotations, splat, widened
 
 
