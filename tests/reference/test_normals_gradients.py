@@ -77,7 +77,7 @@ def dense(rays):
     nothing = torch.zeros(0)
     none = PackedSamples(t_start=nothing, t_end=nothing, ray_index=nothing.long(), n_rays=len(rays))
     samples = fill_empty(none, rays, round(float((rays.far - rays.near).max()) / STEP)).samples
-    return samples.chosen((samples.midpoints - 2.4).abs() < 0.4)
+    return samples.selected((samples.midpoints - 2.4).abs() < 0.4)
 
 
 def looked(way, model, batch, poses):
@@ -130,7 +130,7 @@ def test_gradients_stand_in_the_middle_of_sections():
     patches = Patches.of(rays, batch, model.poses())
     samples = dense(patches.central)
     at_surface = (samples.midpoints - 2.1).abs() < 0.1
-    samples = samples.chosen(at_surface)
+    samples = samples.selected(at_surface)
     gradients = blend_patches(model, patches, samples)[3].view(-1, 3, 3, 3)[:, 1, 1]
     middles = patches.central.origins[0] + samples.midpoints[:, None] * patches.central.directions[samples.ray_index]
     start = middles - 0.5 * STEP * patches.central.directions[samples.ray_index]
@@ -148,7 +148,7 @@ def test_central_differences_come_closer_to_a_neural_field_as_they_shrink():
     rays = rays_of(batch, model.poses().float())
     rays = type(rays)(**{name: getattr(rays, name).double() for name in ("origins", "directions", "near", "far")})
     samples = dense(rays)
-    samples = samples.chosen((samples.midpoints - 2.15).abs() < 0.15)
+    samples = samples.selected((samples.midpoints - 2.15).abs() < 0.15)
 
     def gradients(**options):
         return blend(model, rays, samples, RenderOptions(**options))[3]

@@ -152,7 +152,7 @@ def test_a_patch_that_reaches_out_of_the_box_keeps_only_what_is_whole(model):
 
 def test_no_samples_are_seen_as_nothing_and_have_a_gradient(model):
     patches = patches_of(batch_at((0, 0), (5, 5)))
-    nothing = dense(patches.central, 3).chosen(torch.zeros(6, dtype=torch.bool))
+    nothing = dense(patches.central, 3).selected(torch.zeros(6, dtype=torch.bool))
     kept = seen_patches(model.sdf, patches, nothing, 300.0, OPTIONS)
     opacity, normal, distance, gradients = blend_patches(model, patches, kept)
     assert (float(opacity.detach().abs().sum()), len(gradients)) == (0, 0)

@@ -43,7 +43,7 @@ def test_the_running_mean_goes_through_a_checkpoint():
 def test_a_grid_that_is_full_gives_no_more_samples_than_the_bound(rays):
     budget, grid = RayBudget(RayOptions(rays=rays, sample_budget=1000)), OccupancyGrid()
     origins = torch.tensor([[3.0, 0.0, 0.0]]).expand(rays, 3)
-    found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, most=budget.most)
+    found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, max_samples=budget.most)
     assert bool(grid.occupied.all())
     assert 0 < len(found) <= budget.most
     assert found.n_rays == min(rays, budget.most // 200)

@@ -131,7 +131,7 @@ def seen_patches(
     reaching = torch.empty_like(alpha).view(-1)
     reaching[order] = transmittance(alpha.view(-1)[order], pixel, len(patches.rays))
     lit = (reaching.view_as(alpha) >= options.unseen) & (alpha >= options.alpha_threshold)
-    return samples.chosen(lit.any(-1))
+    return samples.selected(lit.any(-1))
 
 
 def blend_patches(
@@ -182,7 +182,7 @@ def _whole(patches: Patches, samples: PackedSamples) -> PackedSamples:
     for distances in (samples.t_start, samples.t_end):
         points = patches.points(patches.on_planes(distances, samples.ray_index), samples.ray_index)
         kept &= (points.abs() <= 1).flatten(1).all(-1)
-    return samples if bool(kept.all()) else samples.chosen(kept)
+    return samples if bool(kept.all()) else samples.selected(kept)
 
 
 def _by_pixel(samples: PackedSamples, area: int) -> tuple[Tensor, Tensor]:

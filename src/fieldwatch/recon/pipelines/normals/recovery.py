@@ -12,7 +12,7 @@ from fieldwatch.recon.pipelines.normals.config import RecoveryOptions
 from fieldwatch.recon.pipelines.normals.learning import Learning
 from fieldwatch.recon.pipelines.normals.loss_watch import LossWatch
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.render import Cells, CollapseWatch
+from fieldwatch.recon.render import Cells, CollapseDetector
 
 LOOK_EVERY = 5
 """Steps between looks at losses and refusals: a streak of refusals is answered before the run's limit of ten."""
@@ -66,7 +66,7 @@ class Recovery:
         self._model = model
         self._learning = learning
         self._good_every = max(good_every, 1)
-        self._starved = CollapseWatch(options.collapse_share, options.collapse_patience)
+        self._starved = CollapseDetector(options.collapse_share, options.collapse_patience)
         self._losses = LossWatch(JUMP)
         self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
         self._good = self._taken()

@@ -11,7 +11,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.surface import find_surface
-from fieldwatch.recon.render import Chunks, View, cast_triangles, evaluate_in_chunks, slopes_in_chunks
+from fieldwatch.recon.render import Chunks, View, cast_triangles, evaluate_in_chunks, gradients_in_chunks
 
 NEAR = 1e-3
 """Of the scene's sphere: nothing in front of it is seen."""
@@ -76,7 +76,7 @@ class Shape:
 
     def slopes(self, points: Float64[Tensor, "n 3"]) -> tuple[Float64[Tensor, " n"], Float64[Tensor, "n 3"]]:
         """Return the field and its gradients at points."""
-        values, slopes = slopes_in_chunks(self._model.sdf.with_gradient, self._placed(points), self._chunks)
+        values, slopes = gradients_in_chunks(self._model.sdf.with_gradient, self._placed(points), self._chunks)
         return values.detach().double().cpu(), slopes.detach().double().cpu()
 
     def seen(self, camera: Camera) -> Sighted:

@@ -19,7 +19,7 @@ from fieldwatch.recon.render import (
     fill_empty,
     gradient_fd,
     points_along,
-    section_light,
+    section_opacities,
 )
 
 STRIDE = 0.75
@@ -129,16 +129,16 @@ def samples_of(  # noqa: PLR0913  a model, its rays, and how they are looked alo
     """
     parts = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
     bound = None if most is None else max(most // parts, 1)
-    strides = model.grid.march(rays, step * parts, jitter=jitter, most=bound)
+    strides = model.grid.march(rays, step * parts, jitter=jitter, max_samples=bound)
     if shared is not None and bound is not None:
         strides = shared.bounded(strides, bound)
     far = rays.far if most is None else rays.far[: strides.n_rays]
-    strides = strides.before(far)
+    strides = strides.clipped(far)
     if parts == 1 or not len(strides):
         return strides
     values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
     reach = SLOPE * 0.5 * step * parts + BLUR / model.deviation()
-    return strides.chosen(values.abs() <= reach).split(parts)
+    return strides.selected(values.abs() <= reach).subdivided(parts)
 
 
 @torch.no_grad()
@@ -149,8 +149,8 @@ def seen(
     if not len(samples) or (options.unseen == 0 and options.alpha_threshold == 0):
         return samples
     ends = samples.sections()
-    light = section_light(field(points_along(rays, ends.distances, ends.ray_index)), sharpness, samples, ends)
-    return samples.chosen((light.reaching >= options.unseen) & (light.alpha >= options.alpha_threshold))
+    light = section_opacities(field(points_along(rays, ends.distances, ends.ray_index)), sharpness, samples, ends)
+    return samples.selected((light.transmittance >= options.unseen) & (light.alpha >= options.alpha_threshold))
 
 
 def blend(

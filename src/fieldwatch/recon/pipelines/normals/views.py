@@ -20,9 +20,9 @@ from fieldwatch.recon.render import (
     PackedSamples,
     composite,
     evaluate_in_chunks,
+    gradients_in_chunks,
     points_along,
     section_alpha,
-    slopes_in_chunks,
 )
 
 SOLID = 0.5
@@ -134,7 +134,7 @@ def _blended(
     """Opacity, sum of weight times gradient, sum of weight times distance."""
     samples = near_surface(model, rays, step, chunks)
     ends = samples.sections()
-    values, slopes = slopes_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
+    values, slopes = gradients_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
     alpha = section_alpha(values[ends.start], values[ends.end], model.deviation())
     alpha = torch.where(alpha >= options.alpha_threshold, alpha, 0)
     normals = 0.5 * (slopes[ends.start] + slopes[ends.end])

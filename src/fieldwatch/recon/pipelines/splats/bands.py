@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fieldwatch.recon.pipelines.splats.scene import Batch, PhotoView
-from fieldwatch.recon.render import DepthMode, RenderOutput, View, splat
+from fieldwatch.recon.render import DepthMode, RenderOutput, View, rasterize
 
 TILE = 16
 """Rows of the tiles that pictures are drawn in: bands end between them."""
@@ -23,15 +23,15 @@ WITH_GRADIENT = 4
 
 
 class DrawOptions(TypedDict, total=False):
-    """What `splat` is asked for; see there."""
+    """What `rasterize` is asked for; see there."""
 
-    degree: int
+    sh_degree: int
     background: Float[Tensor, " channels"] | None
     depth: DepthMode | None
     normals: bool
     median: bool
-    compensated: bool
-    magnitudes: bool
+    antialiased: bool
+    absgrad: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,9 +137,9 @@ def splat_in_bands(
     count: int,
     **options: Unpack[DrawOptions],
 ) -> RenderOutput:
-    """Draw Gaussians as `splat` does, in bands of rows.
+    """Draw Gaussians as `rasterize` does, in bands of rows.
 
-    The picture, its gradients, and what `DensificationStatistics` reads of it are those of `splat`, up to rounding:
+    The picture, its gradients, and what `DensificationStatistics` reads of it are those of `rasterize`, up to rounding:
     every pixel lies in one band, and what a Gaussian gets from several bands is added up. (One that lies between the
     rows of two bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The picture is
     drawn without a graph; `backward` draws every band again, of the Gaussians that touch it, and lets go of it after
@@ -149,19 +149,17 @@ def splat_in_bands(
         gaussians: means, quaternions, scales and opacities.
         colours: harmonics of degree 0 and those above, or features of any width alone.
         view: the camera.
-        count: of bands, at most; 1 is `splat`.
-        options: as for `splat`.
+        count: of bands, at most; 1 is `rasterize`.
+        options: as for `rasterize`.
 
     Raises:
-        ValueError: as `splat`.
+        ValueError: as `rasterize`.
     """
     if count == 1:
         return _Drawing([], options).draw((*gaussians, *colours), view)
     drawing = _Drawing(bands_of(view, count, gaussians[0].detach()), options)
     maps = dict(zip(MAPS, _InBands.apply(drawing, *gaussians, *colours), strict=True))
-    return RenderOutput(
-        **maps, ids=drawing.ids, radii=drawing.radii, means2d=drawing.means2d, magnitudes=drawing.magnitudes
-    )
+    return RenderOutput(**maps, ids=drawing.ids, radii=drawing.radii, means2d=drawing.means2d, absgrad=drawing.absgrad)
 
 
 class _Drawing:
@@ -169,11 +167,11 @@ class _Drawing:
 
     Args:
         bands: of the view.
-        options: for `splat`.
+        options: for `rasterize`.
 
     Attributes:
         bands: as above.
-        ids, radii, means2d, magnitudes: as in `RenderOutput`, of the whole picture.
+        ids, radii, means2d, absgrad: as in `RenderOutput`, of the whole picture.
         shown: which Gaussians each band shows.
         places: where these stand among `ids`.
     """
@@ -182,16 +180,16 @@ class _Drawing:
         self.bands = bands
         self._options = options
         self.ids = self.radii = self.means2d = torch.empty(0)
-        self.magnitudes: Tensor | None = None
+        self.absgrad: Tensor | None = None
         self.shown: list[Tensor] = []
         self.places: list[Tensor] = []
 
     def draw(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
         """Draw some Gaussians."""
         means, quaternions, scales, opacities, *colours = tensors
-        of = {"features": colours[0]} if len(colours) == 1 else {"harmonics": (colours[0], colours[1])}
+        of = {"features": colours[0]} if len(colours) == 1 else {"spherical_harmonics": (colours[0], colours[1])}
         parts: dict[str, Any] = {**of, **self._options}
-        return splat(means, quaternions, scales, opacities, view, **parts)
+        return rasterize(means, quaternions, scales, opacities, view, **parts)
 
     def note(self, drawn: Sequence[RenderOutput]) -> None:
         """Take down which Gaussians the bands show, as the whole picture would say it."""
@@ -203,8 +201,8 @@ class _Drawing:
         for band, one, places in zip(self.bands, drawn, self.places, strict=True):
             self.radii[places] = torch.maximum(self.radii[places], one.radii)
             self.means2d[places] = one.means2d + one.means2d.new_tensor([0.0, band.top])
-        if drawn[0].magnitudes is not None:
-            self.magnitudes = torch.zeros_like(self.means2d)
+        if drawn[0].absgrad is not None:
+            self.absgrad = torch.zeros_like(self.means2d)
 
     def pull(self, number: int, drawn: RenderOutput) -> None:
         """Add what pulls at a band's Gaussians on the image, after its backward pass."""
@@ -212,8 +210,8 @@ class _Drawing:
         if drawn.means2d.grad is not None:
             self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
             self.means2d.grad.index_add_(0, places, drawn.means2d.grad)
-        if drawn.magnitudes is not None and self.magnitudes is not None:
-            self.magnitudes.index_add_(0, places, drawn.magnitudes)
+        if drawn.absgrad is not None and self.absgrad is not None:
+            self.absgrad.index_add_(0, places, drawn.absgrad)
 
 
 class _InBands(torch.autograd.Function):
@@ -285,5 +283,5 @@ def _without_maps(drawn: RenderOutput) -> RenderOutput:
         ids=drawn.ids.clone(),
         radii=drawn.radii.clone(),
         means2d=drawn.means2d.clone(),
-        magnitudes=drawn.magnitudes,
+        absgrad=drawn.absgrad,
     )

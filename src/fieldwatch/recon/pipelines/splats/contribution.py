@@ -29,7 +29,7 @@ def largest_share(model: SplatModel, views: Sequence[View], bands: int = 1) -> F
     found = gaussians.means.new_zeros(len(gaussians))
     for view in views:
         ones = found.new_ones(len(found), 1).requires_grad_()
-        drawn = splat_in_bands(parts, (ones,), view, bands, compensated=model.antialiased)
+        drawn = splat_in_bands(parts, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(drawn.features.sum(), ones)
         found = torch.maximum(found, weights[:, 0])
     return found

@@ -11,7 +11,7 @@ from fieldwatch.recon.pipelines.splats.bands import splat_in_bands
 from fieldwatch.recon.pipelines.splats.drawable import Drawable
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.mip import SharpestDetail
-from fieldwatch.recon.render import DepthMode, RenderOutput, View, widened
+from fieldwatch.recon.render import DepthMode, RenderOutput, View, apply_3d_filter
 
 Held = TypeVar("Held", bound=Drawable)
 
@@ -24,7 +24,7 @@ class SplatModel(Generic[Held]):
         background: behind everything, red, green, blue.
         mip: Mip-Splatting's 3D filter; None draws the Gaussians as they are.
         exposures: colour maps of the training photos; None leaves colours as they are drawn.
-        antialiased: keep the light of Gaussians that drawing widens, see `splat`.
+        antialiased: keep the light of Gaussians that drawing widens, see `rasterize`.
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
     """
 
@@ -49,7 +49,7 @@ class SplatModel(Generic[Held]):
         """Return scales and opacities as they are drawn: under the 3D filter, where there is one."""
         scales = self.gaussians.scales
         opacities = self.gaussians.opacities
-        return (scales, opacities) if self.mip is None else widened(scales, opacities, self.mip.widths)
+        return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
     def render(  # noqa: PLR0913  each is one thing that can be rendered
         self,
@@ -66,7 +66,7 @@ class SplatModel(Generic[Held]):
         Args:
             view: through which camera.
             degree: of the harmonics; None uses all there are.
-            depth: also depth, see `splat`.
+            depth: also depth, see `rasterize`.
             normals: also normals.
             magnitudes: also sums of absolute gradients on the image, for growth.
             bands: number of horizontal bands in which the picture is drawn, one after the other, see `splat_in_bands`;
@@ -79,12 +79,12 @@ class SplatModel(Generic[Held]):
             gaussians.harmonics,
             view,
             bands,
-            degree=gaussians.degree if degree is None else degree,
+            sh_degree=gaussians.degree if degree is None else degree,
             background=_padded(self.background),
             depth=depth,
             normals=normals,
-            compensated=self.antialiased,
-            magnitudes=magnitudes,
+            antialiased=self.antialiased,
+            absgrad=magnitudes,
         )
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
