@@ -11,6 +11,7 @@ from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import Lpips, find_lpips, flatness_error, opacity_entropy
+from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
 from fieldwatch.recon.pipelines.splats.beginning import first_model
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
@@ -41,8 +42,6 @@ from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutpu
 STAGE0 = "3dgs"
 """Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""
 PRODUCTS = "products"
-RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
-"""Items of checkpoints of earlier versions, and their names now."""
 
 
 def loss_terms(

@@ -11,7 +11,8 @@ from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import find_lpips
-from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, RENAMED_ITEMS, evaluate_and_show
+from fieldwatch.recon.pipelines import RENAMED_ITEMS
+from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS, evaluate_and_show
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, band_count, most_bands, split_views
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.objective import photo_similarity, step_psnr
