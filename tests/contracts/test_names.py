@@ -14,16 +14,9 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Ball Curve Decoded DeviceMemory Entry Exported Found Gaussians Geometry Layout Leak
-        Learner Learning Ledger Line Manifest MemoryTrace OutOfMemory Part Picture Plan RateOptions
-        Rendered Ring Row Samples Saved Score Sections Seen Segment Shown Sight Similarity Source Span
-        Stage Standing Tab Totals Verdict Waiting Watched Window
-    """,
-    3: """
-        Batch Candidate Evaluation Phase StoredRun Term View
     """,
     4: """
-        Block Scene
+        Block
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.surface import MOST_NODES, surface_mesh
     from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
     from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
-    from fieldwatch.recon.pipelines.normals.views import RenderedView, render_view
+    from fieldwatch.recon.pipelines.normals.views import RenderedSurface, render_view
     from fieldwatch.recon.pipelines.normals.world import camera_in_world, mesh_in_world, pose_in_world
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "NormalsScene",
     "Registration",
     "RegistrationOptions",
-    "RenderedView",
+    "RenderedSurface",
     "StoredNormalsRun",
     "ViewComparison",
     "align_mesh",
@@ -82,7 +82,7 @@ __getattr__ = lazy_names(
         "surface": ("MOST_NODES", "surface_mesh"),
         "tags": ("NORMALS_METRICS",),
         "view_errors": ("ViewComparison",),
-        "views": ("RenderedView", "render_view"),
+        "views": ("RenderedSurface", "render_view"),
         "world": ("camera_in_world", "mesh_in_world", "pose_in_world"),
     },
 )

@@ -250,10 +250,11 @@ class Recovery:
         last = max(run.checkpoints.steps(), default=0)
         return (
             f"step {index}: {cause}. Seen: {_meaning(statistics)}; f from {statistics.lowest:.3g} to "
-            f"{statistics.highest:.3g} in the box, {statistics.inside:.1%} of it inside, {self._occupied:.1%} of the grid "
-            f"occupied, s = {model.sharpness:.4g}. Tried: {total['rebuilds']} new grids, {total['rollbacks']} times back to "
-            f"the last good state (after {self._good_step} steps), the rates now at {self._learning.rate_factor:g} of "
-            "the schedule's. To do: check masks and cameras (`fieldwatch doctor --data`), then train with a lower --lr, "
+            f"{statistics.highest:.3g} in the box, {statistics.inside:.1%} of it inside, "
+            f"{self._occupied:.1%} of the grid occupied, s = {model.sharpness:.4g}. Tried: "
+            f"{total['rebuilds']} new grids, {total['rollbacks']} times back to the last good state (after "
+            f"{self._good_step} steps), the rates now at {self._learning.rate_factor:g} of the "
+            "schedule's. To do: check masks and cameras (`fieldwatch doctor --data`), then train with a lower --lr, "
             "more weight of the mask in the first stages, or poses that are learned later; the last checkpoint is at "
             f"step {last} (`fieldwatch resume {run.folder}`)"
         )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.recon.data import NormalView
-from fieldwatch.recon.pipelines.normals.views import RenderedView
+from fieldwatch.recon.pipelines.normals.views import RenderedSurface
 
 Split = Literal["train", "held_out"]
 NEAR = 5.0
@@ -65,12 +65,12 @@ class ViewComparison:
 
     number: int
     view: NormalView
-    rendered: RenderedView
+    rendered: RenderedSurface
     angles: Float[Tensor, "height width"]
     error: ViewError
 
     @classmethod
-    def of(cls, number: int, view: NormalView, rendered: RenderedView, split: Split) -> "ViewComparison":
+    def of(cls, number: int, view: NormalView, rendered: RenderedSurface, split: Split) -> "ViewComparison":
         """Measure a view.
 
         Args:
@@ -80,7 +80,7 @@ class ViewComparison:
             split: whether the view was trained on.
         """
         names = ("opacity", "normals", "camera_normals", "distance", "depth")
-        rendered = RenderedView(**{name: getattr(rendered, name).cpu() for name in names})
+        rendered = RenderedSurface(**{name: getattr(rendered, name).cpu() for name in names})
         both = view.valid & rendered.mask
         angles = torch.full(view.size, torch.nan)
         angles[both] = angles_between(rendered.camera_normals[both], view.normals[both])
@@ -123,7 +123,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
     return float(part.sum() / whole.sum().clamp_min(1))
 
 
-def _depth_error(view: NormalView, rendered: RenderedView) -> float | None:
+def _depth_error(view: NormalView, rendered: RenderedSurface) -> float | None:
     if view.depth is None:
         return None
     both = view.mask & rendered.mask & (view.depth > 0)

@@ -42,7 +42,7 @@ SECTIONS_PER_ROUND = 6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RenderedView:
+class RenderedSurface:
     """What a camera sees. All but the opacity is 0 where the opacity is 0.5 or less: there is no object there.
 
     Attributes:
@@ -74,7 +74,7 @@ def render_view(  # noqa: PLR0913  what is looked at, from where and how finely;
     *,
     chunks: Chunks | None = None,
     rays: int = RAYS,
-) -> RenderedView:
+) -> RenderedSurface:
     """Render a whole view, without gradients and without anything random.
 
     Differs from training in nothing but the samples: they are not shifted, those that hardly any light reaches or
@@ -112,7 +112,7 @@ def render_view(  # noqa: PLR0913  what is looked at, from where and how finely;
     normals = torch.where(opaque[:, None], normals / torch.where(opaque[:, None], length, 1), 0)
     distance = torch.where(opaque, distance / torch.where(opaque, opacity, 1), 0)
     shape = (camera.height, camera.width)
-    return RenderedView(
+    return RenderedSurface(
         opacity=opacity.view(shape),
         normals=normals.view(*shape, 3),
         camera_normals=(normals @ pose[:3, :3].float()).view(*shape, 3),

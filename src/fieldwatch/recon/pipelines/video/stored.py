@@ -102,7 +102,8 @@ def _refuse_other_teacher(folder: Path, available: str) -> None:
     if wanted is not None and wanted != available:
         raise InputError(
             f"{folder} was trained on targets by {wanted}, but --teacher {stored_config(folder).teacher} finds "
-            f"{available} here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or train anew"
+            f"{available} here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or "
+            "train anew"
         )
 
 
