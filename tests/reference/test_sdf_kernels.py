@@ -274,7 +274,7 @@ def test_marching_is_that_of_torch_to_the_bit(cells, share):
     rays, maps = lines(), build_maps(occupied(cells, share))
     for step in (0.7, 0.0117, 0.004):
         for jitter in (None, torch.rand(len(rays))):
-            whole = march_reference(cells, maps, rays, step, jitter=jitter, most=None, chunk=1 << 20)
+            whole = march_reference(cells, maps, rays, step, jitter=jitter, max_samples=None, chunk=1 << 20)
             for most, chunk in (
                 (None, 1 << 20),
                 (None, 1500),

@@ -40,7 +40,7 @@ def test_the_factor_of_a_rollback_halves_every_rate(learning_of):
     learning, _ = learning_of(poses=POSES)
     learning.prepare(120)
     before = rates_of(learning)
-    learning.factor = 0.5
+    learning.rate_factor = 0.5
     learning.prepare(120)
     assert rates_of(learning) == pytest.approx({name: rate / 2 for name, rate in before.items()})
 

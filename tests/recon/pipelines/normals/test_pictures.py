@@ -46,7 +46,7 @@ def test_near_is_light_and_outside_is_grey():
 
 def test_errors_missed_pixels_and_those_beside_the_mask_have_their_colours(sight):
     picture = error_colours(sight)
-    mask, seen = sight.view.mask.numpy(), sight.seen.mask.numpy()
+    mask, seen = sight.view.mask.numpy(), sight.rendered.mask.numpy()
     missed, beside, neither = mask & ~seen, seen & ~mask, ~mask & ~seen
     for which in (missed, beside, neither):
         assert which.any()
@@ -73,7 +73,7 @@ def test_a_strip_shows_three_squares_and_a_sheet_all_strips(sight):
 
 def test_a_view_of_which_nothing_is_known_is_drawn_too(sight):
     nothing = replace(sight.view, mask=torch.zeros_like(sight.view.mask))
-    seen = replace(sight.seen, opacity=torch.zeros_like(sight.seen.opacity))
+    seen = replace(sight.rendered, opacity=torch.zeros_like(sight.rendered.opacity))
     empty = ViewComparison.of(1, nothing, seen, "held_out")
     assert empty.error.mae is None
     assert strip_of(empty, 64).shape == (84, 204, 3)

@@ -70,7 +70,7 @@ def seen_at(start, rotations, translations, batch):
 def test_gradients_through_rays_are_those_of_finite_differences(size, settings, scene_of):
     scene = scene_of(settings())
     batch = RaySource(scene.pixels, RayOptions(rays=16, views_per_graph=4)).draw(16)[0]
-    poses = Poses(scene.start, LEARNED)
+    poses = Poses(scene.starting_poses, LEARNED)
     with torch.no_grad():
         for one in poses.learned_parameters():
             one.copy_(size * torch.randn_like(one))
@@ -86,7 +86,7 @@ def test_gradients_through_rays_are_those_of_finite_differences(size, settings, 
                 for shift in (1e-5, -1e-5):
                     moved = [one.detach().double() for one in poses.learned_parameters()]
                     moved[number][view, axis] += shift
-                    at = seen_at(scene.start, *moved, batch)
+                    at = seen_at(scene.starting_poses, *moved, batch)
                     ends.append(float((at - aims.double()).square().sum()))
                 found[view, axis] = (ends[0] - ends[1]) / 2e-5
         assert torch.allclose(parameter.grad.double(), found, rtol=1e-4, atol=1e-3)

@@ -16,7 +16,7 @@ def test_every_preset_makes_a_model_and_has_terms_from_the_first_step_to_the_las
     for step in (0, config.steps // 3, config.steps - 1):
         assert plan.weights(step)
         assert plan.march_step(step) > 0
-    model = NormalsModel(config, scene_of(config).start)
+    model = NormalsModel(config, scene_of(config).starting_poses)
     model.sdf.activate(plan.levels(0))
     assert PRESETS[name]() == config
 

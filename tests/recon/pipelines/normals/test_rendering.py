@@ -63,7 +63,7 @@ def aimed(passing, inside=None):
 def test_rays_of_a_batch_are_those_of_its_views(settings, scene_of):
     scene = scene_of(settings())
     (batch,) = RaySource(scene.pixels, RayOptions(views_per_graph=4)).draw(48)
-    rays = rays_in_scene(batch, scene.start.float())
+    rays = rays_in_scene(batch, scene.starting_poses.float())
     for view in range(4):
         own = batch.view == view
         origins, directions = (part.reshape(-1, 3).float() for part in scene.maps.views[view].camera.rays())
@@ -120,7 +120,7 @@ def test_strides_lose_no_section_near_the_surface(sphere_model, grid, sharpness,
     begun = replace(rays, near=rays.near + jitter * step * parts)  # so that single steps fall on those of the strides
     single, found = model.grid.march(begun, step), march_samples(model, rays, step, jitter=jitter)
     near = model.sdf(points_along(rays, single.midpoints, single.ray_index)).abs() < REACH[sharpness] / sharpness
-    wanted = single.chosen(near & (single.t_end < rays.far[single.ray_index]))
+    wanted = single.selected(near & (single.t_end < rays.far[single.ray_index]))
     assert len(wanted) > 60
     at = places(found)
     after = torch.searchsorted(at, places(wanted)).clamp(1, len(at) - 1)

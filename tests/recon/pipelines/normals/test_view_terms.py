@@ -254,7 +254,7 @@ def test_where_nothing_is_seen_errors_are_zero_and_gradients_finite(pixels, mode
     found = terms.terms(weights, model, whole(batch), rendered)
     assert [found[name].value.item() for name in weights] == [0.0] * len(weights)
     found.total.backward()
-    for one in model.poses.learned():
+    for one in model.poses.learned_parameters():
         assert one.grad is None or not bool(one.grad.any())
 
 

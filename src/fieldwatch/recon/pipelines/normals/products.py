@@ -103,7 +103,7 @@ def write_film(
     cameras = turntable_cameras(mesh, frames, SIZE, up=up)
     painter = MeshPainter(mesh)
 
-    def drawn() -> Iterator[UInt8[Tensor, "3 height width"]]:
+    def rendered_frames() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
             stop_point()
             yield torch.from_numpy(painter.draw(camera, shading="clay")).permute(2, 0, 1)

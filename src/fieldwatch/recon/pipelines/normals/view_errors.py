@@ -94,7 +94,7 @@ class ViewComparison:
             depth_error=_depth_error(view, rendered),
             pixels=len(angles_of_both),
         )
-        return cls(number=number, view=view, seen=rendered, angles=angles, error=error)
+        return cls(number=number, view=view, rendered=rendered, angles=angles, error=error)
 
 
 def angles_between(first: Float[Tensor, "n 3"], second: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:

@@ -75,7 +75,7 @@ class Playback:
             geometry=scene.geometry,
             device=scene.device,
             origin=origin_of(run),
-            frame_of=(lambda index: scene.frames([index])[0]) if run.model.needs_frames else None,
+            frame_at=(lambda index: scene.frames([index])[0]) if run.model.needs_frames else None,
             targets=scene.targets,
         )
 
