@@ -28,13 +28,13 @@ from torch import Tensor
 from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines.normals.batches import RaySource
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.recon.pipelines.normals.objective import depth_term, mask_term, normal_term, staged_terms
 from fieldwatch.recon.pipelines.normals.presets import default
 from fieldwatch.recon.pipelines.normals.rays import Rays
 from fieldwatch.recon.pipelines.normals.rendering import render
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.start import prepare_scene
 from fieldwatch.recon.render import hash_encode_reference
 
@@ -46,9 +46,9 @@ STEPS = (1000, 2000, 5000, 10_000)
 """About one, two, five and ten minutes on two cores."""
 
 
-def step_of(config: NormalsConfig, scene: Scene, model: NormalsModel) -> Callable[[int], int]:
+def step_of(config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> Callable[[int], int]:
     """Return a training step without record; it returns the samples that it blended."""
-    learning, plan = Learning(config, model, scene.plan), scene.plan
+    learning, plan = NormalsOptimizers(config, model, scene.schedule), scene.schedule
     source = RaySource(scene.pixels, config.rays, seed=config.seed)
 
     def step(index: int) -> int:
@@ -56,7 +56,7 @@ def step_of(config: NormalsConfig, scene: Scene, model: NormalsModel) -> Callabl
         model.grid.update(index, model.sdf, model.sharpness)
         (batch,) = source.draw(config.rays.rays)
         rendered = render(model, Rays(batch, source), plan.march_step(index), config.rendering)
-        seen = batch.first(rendered.kept)
+        seen = batch.first(rendered.ray_count)
         terms = staged_terms(
             plan.weights(index),
             normal=lambda: normal_term(seen, rendered, model.poses(), config.terms),

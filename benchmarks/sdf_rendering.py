@@ -25,12 +25,12 @@ from fieldwatch.recon.render import (
     native_available,
     points_along,
     section_alpha,
-    section_light,
+    section_opacities,
     transmittance,
 )
 from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
 from fieldwatch.recon.render.sdf.compositing import composite_reference
-from fieldwatch.recon.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
+from fieldwatch.recon.render.sdf.marching import OccupancyMaps, build_maps, build_maps_reference, march, march_reference
 
 RADIUS = 0.6
 BAND = 0.04  # of occupied cells around the sphere
@@ -45,7 +45,7 @@ class Scene:
 
     cells: Cells
     occupied: Tensor
-    maps: Maps
+    maps: OccupancyMaps
     rays: BoundedRays
     jitter: Tensor
 
@@ -60,7 +60,7 @@ def scene(count: int) -> Scene:
     directions = 0.4 * torch.randn(count, 3) - origins
     rays = BoundedRays.in_sphere(origins, directions / directions.norm(dim=-1, keepdim=True), 0.999)
     occupied = distance.abs() < BAND
-    return Scene(cells=cells, occupied=occupied, maps=maps_of(occupied), rays=rays, jitter=torch.rand(count))
+    return Scene(cells=cells, occupied=occupied, maps=build_maps(occupied), rays=rays, jitter=torch.rand(count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Known:
 
 def known(at: Scene, step: float) -> Known:
     """Samples through the grid, and the sphere at their ends, a little off."""
-    samples = march(at.cells, at.maps, at.rays, step, jitter=at.jitter, most=None, chunk=CHUNK)
+    samples = march(at.cells, at.maps, at.rays, step, jitter=at.jitter, max_samples=None, chunk=CHUNK)
     sections = samples.sections()
     points = points_along(at.rays, sections.distances, sections.ray_index)
     radius = points.norm(dim=-1)
@@ -136,7 +136,7 @@ def row(name: str, size: str, times: list[float]) -> None:
 
 def marching(at: Scene, repeats: int) -> None:
     """Rows of the grid's maps and of marching."""
-    row("maps", "128^3", least([lambda: maps_of(at.occupied), lambda: maps_reference(at.occupied)], repeats))
+    row("maps", "128^3", least([lambda: build_maps(at.occupied), lambda: build_maps_reference(at.occupied)], repeats))
     for step in STEPS:
         how = {"jitter": at.jitter, "most": None, "chunk": CHUNK}
         runs = [
@@ -165,7 +165,7 @@ def blending(at: Scene, step: float, repeats: int) -> None:
         opacity = alpha(section_alpha_reference)
         return composite_reference(opacity, samples.ray_index, samples.n_rays, samples.midpoints).weights
 
-    row("light", size, least([lambda: section_light(values, SHARPNESS, samples, sections), native, plain], repeats))
+    row("light", size, least([lambda: section_opacities(values, SHARPNESS, samples, sections), native, plain], repeats))
 
 
 def main() -> None:

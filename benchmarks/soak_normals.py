@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals import (
     train_normals,
 )
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
-from fieldwatch.recon.pipelines.normals.config import FieldOptions, RateOptions, RayOptions, RenderOptions
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsRateOptions, RayOptions, RenderOptions
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.record import read_events
 
 NAN, EMPTIED, LOST, FAILING, KILLS = (0.2, 0.55), 0.35, 0.65, 0.5, (0.3, 0.8)
@@ -72,7 +72,7 @@ def settings(steps: int) -> NormalsConfig:
             empty_samples=16,
         ),
         rays=RayOptions(rays=96, views_per_graph=6),
-        rates=RateOptions(lr=1e-3, lr_table=1e-2),
+        rates=NormalsRateOptions(lr=1e-3, lr_table=1e-2),
         mesh_resolution=48,
         mesh_at=0,
         turntable=0.0,
@@ -122,7 +122,7 @@ class Faults:
 def plant(faults: Faults) -> None:
     """Put classes that fail in the place of the loop's own, in this process."""
 
-    class FaultyLearning(Learning):
+    class FaultyLearning(NormalsOptimizers):
         def prepare(self, step: int) -> None:
             super().prepare(step)
             faults.step = step
@@ -142,7 +142,11 @@ def plant(faults: Faults) -> None:
             raise OSError(28, "No space left on device (planted)")
         return evaluate(*arguments, **named)
 
-    algorithm.Learning, algorithm.RaySource, planned_evaluations.evaluate_surface = FaultyLearning, FaultyRays, failing
+    algorithm.NormalsOptimizers, algorithm.RaySource, planned_evaluations.evaluate_surface = (
+        FaultyLearning,
+        FaultyRays,
+        failing,
+    )
 
 
 def work(folder: Path, steps: int, *, disturbed: bool) -> None:

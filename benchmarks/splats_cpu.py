@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from fieldwatch.recon.pipelines.splats.config import Regularization
-from fieldwatch.recon.render import VisibleAdam, native_available, similarity, similarity_reference
+from fieldwatch.recon.render import VisibleAdam, image_similarity, image_similarity_reference, native_available
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.reference import REFERENCE
 from splats_kernels import cells, least, rasteriser, there_and_back
@@ -111,7 +111,7 @@ def around(repeats: int) -> None:
     theirs = torch.optim.Adam(parameters, lr=1e-4, fused=True)
     alike = [
         there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats).sum().item()  # noqa: B023  used at once
-        for compare in (similarity, similarity_reference)
+        for compare in (image_similarity, image_similarity_reference)
     ]
     adam = [least(ours.step, repeats), least(theirs.step, repeats)]
     seen = len(shown.drawn.ids) / len(steps.gaussians)

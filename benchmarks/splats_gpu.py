@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from fieldwatch.recon.pipelines.splats import Rates
-from fieldwatch.recon.render import View, similarity
+from fieldwatch.recon.render import View, image_similarity
 from splats_steps import BLOCK, Steps, recorded
 
 SIZES = ("50000x512", "200000x800", "1000000x1024")
@@ -77,7 +77,7 @@ class GsplatLoop:
         view = self.scene.photo_view(self.scene.photos.train[self.taken % len(self.scene.photos.train)])
         image, info = self.draw(view.camera)
         self.strategy.step_pre_backward(self.parameters, self.optimizers, self.state, self.taken, info)
-        alike = similarity(image, view.image)
+        alike = image_similarity(image, view.image)
         loss = (1 - self.config.dssim) * alike.l1 + self.config.dssim * (1 - alike.ssim)
         loss.backward()
         self.strategy.step_post_backward(

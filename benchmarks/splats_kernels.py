@@ -16,9 +16,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.render import View, VisibleAdam, native_available, similarity, similarity_reference, splat
+from fieldwatch.recon.render import (
+    View,
+    VisibleAdam,
+    image_similarity,
+    image_similarity_reference,
+    native_available,
+    rasterize,
+)
 from fieldwatch.recon.render.splats.native import NATIVE
-from fieldwatch.recon.render.splats.stages import Gaussians, Harmonics, Options, Projected, Stages
+from fieldwatch.recon.render.splats.stages import (
+    GaussianTensors,
+    ProjectedGaussians,
+    RasterBackend,
+    RasterOptions,
+    SphericalHarmonics,
+)
 
 SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
 EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}
@@ -30,8 +43,8 @@ LONG = 1.0  # seconds after which one run is enough
 class Scene:
     """Gaussians as a trainer holds them, and a camera."""
 
-    gaussians: Gaussians
-    harmonics: Harmonics
+    gaussians: GaussianTensors
+    harmonics: SphericalHarmonics
     view: View
 
     @property
@@ -41,8 +54,13 @@ class Scene:
 
     def whole(self, backend: str) -> tuple[Tensor, ...]:
         """Draw colours, alpha, depth and normals."""
-        drawn = splat(
-            *self.gaussians, self.view, harmonics=self.harmonics[:2], depth="centre", normals=True, backend=backend
+        drawn = rasterize(
+            *self.gaussians,
+            self.view,
+            spherical_harmonics=self.harmonics[:2],
+            depth="centre",
+            normals=True,
+            backend=backend,
         )
         return drawn.features, drawn.alpha, drawn.depth, drawn.normals
 
@@ -56,8 +74,8 @@ def scene(count: int, size: int) -> Scene:
     coefficients = (torch.randn(count, 1, 3) * 0.5, torch.randn(count, 15, 3) * 0.1)
     settings = {"fx": float(size), "fy": float(size), "cx": size / 2, "cy": size / 2}
     return Scene(
-        gaussians=Gaussians(*(part.requires_grad_() for part in parts)),
-        harmonics=Harmonics(*(part.requires_grad_() for part in coefficients), 3),
+        gaussians=GaussianTensors(*(part.requires_grad_() for part in parts)),
+        harmonics=SphericalHarmonics(*(part.requires_grad_() for part in coefficients), 3),
         view=View(camera_from_world=torch.eye(4), width=size, height=size, **settings),
     )
 
@@ -86,27 +104,27 @@ def there_and_back(forward: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tens
     )
 
 
-def rasteriser(stages: Stages, at: Scene, repeats: int) -> Tensor:
+def rasteriser(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
     """Milliseconds of tiles and blending alone."""
     with torch.no_grad():
-        seen = stages.project(at.gaussians, at.view, Options())
+        seen = stages.project(at.gaussians, at.view, RasterOptions())
     leaves = {name: getattr(seen, name).requires_grad_() for name in ("means2d", "whitening", "alphas")}
     packed = torch.randn(len(seen.ids), 7, requires_grad=True)
-    projected: Projected = seen._replace(**leaves)
+    projected: ProjectedGaussians = seen._replace(**leaves)
     return there_and_back(
-        lambda: stages.blend(packed, projected, at.view, Options())[:2], (packed, *leaves.values()), repeats
+        lambda: stages.blend(packed, projected, at.view, RasterOptions())[:2], (packed, *leaves.values()), repeats
     )
 
 
 def other_stages(at: Scene, repeats: int) -> tuple[Tensor, Tensor]:
     """Milliseconds of the projection and of the harmonics."""
-    seen = NATIVE.project(at.gaussians, at.view, Options(normals=True))
+    seen = NATIVE.project(at.gaussians, at.view, RasterOptions(normals=True))
     ids, means = seen.ids, at.gaussians.means
     projection = there_and_back(
-        lambda: NATIVE.project(at.gaussians, at.view, Options(normals=True))[1:5], tuple(at.gaussians), repeats
+        lambda: NATIVE.project(at.gaussians, at.view, RasterOptions(normals=True))[1:5], tuple(at.gaussians), repeats
     )
     harmonics = there_and_back(
-        lambda: (NATIVE.harmonics(at.harmonics, means, ids, at.view),), (means, *at.harmonics[:2]), repeats
+        lambda: (NATIVE.colors(at.harmonics, means, ids, at.view),), (means, *at.harmonics[:2]), repeats
     )
     return projection, harmonics
 
@@ -139,7 +157,7 @@ def around(threads: int, repeats: int) -> None:
     torch.set_num_threads(threads)
     print("\n| L1 and SSIM, 256 x 256 x 3 | forward | backward |\n|---|---|---|")
     image, photo = torch.rand(256, 256, 3, requires_grad=True), torch.rand(256, 256, 3)
-    for name, compare in (("native", similarity), ("torch, depthwise", similarity_reference)):
+    for name, compare in (("native", image_similarity), ("torch, depthwise", image_similarity_reference)):
         pair = there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats)  # noqa: B023  used at once
         print(f"| {name} | " + cells(pair).replace(" / ", " | ") + " |")
     print("\n| Adam, 50,000 Gaussians of 59 numbers | ms |\n|---|---|")

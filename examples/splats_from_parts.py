@@ -20,12 +20,14 @@ from fieldwatch.recon.pipelines.splats.densification import (
     reference_lengths,
     reset_opacity,
 )
-from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, similarity, splat
+from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, image_similarity, rasterize
 
 
 def draw(gaussians: Gaussians, view: View, step: int) -> RenderOutput:
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
-    return splat(*parts, view, harmonics=gaussians.harmonics, degree=gaussians.degree_at(step, every=500))
+    return rasterize(
+        *parts, view, spherical_harmonics=gaussians.harmonics, sh_degree=gaussians.degree_at(step, every=500)
+    )
 
 
 def main() -> None:
@@ -65,7 +67,7 @@ def main() -> None:
             with step.span("render"):
                 drawn = draw(gaussians, views[number], step.index)
             with step.span("loss"):
-                alike = similarity(drawn.features, images[number])
+                alike = image_similarity(drawn.features, images[number])
                 terms = Terms(l1=(0.8, alike.l1), dssim=(0.2, 1 - alike.ssim))
             optimizer.zero_grad()
             with step.span("backward"):

@@ -289,7 +289,7 @@ MEASURED = ("Eval/Frame/train_psnr", "Eval/mae", "Eval/mesh_faces", "Eval/mesh_v
 def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
     """Run out of memory at most of the first looks, or in each of them until a run is over."""
     places = {
-        "video": (video_looks, "draw_frame"),
+        "video": (video_looks, "render_frame"),
         "normals": (normals_views, "_blended"),
         "splats": (splats_looks, "_timed"),
     }

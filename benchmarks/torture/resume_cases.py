@@ -21,7 +21,7 @@ from fieldwatch.recon.pipelines.normals.config import (
     RecoveryOptions,
     RenderOptions,
 )
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from torture.resume import Case, Part
 
 SETTING = "a setting: the resumed run has it from its config"
@@ -316,9 +316,9 @@ def disturbed_case(folder: Path) -> Case:
 @contextmanager
 def spoilt(steps: range) -> Iterator[None]:
     """Put NaN into the normals of some steps."""
-    now, prepare, draw = [-1], Learning.prepare, RaySource.draw
+    now, prepare, draw = [-1], NormalsOptimizers.prepare, RaySource.draw
 
-    def prepared(learning: Learning, step: int) -> None:
+    def prepared(learning: NormalsOptimizers, step: int) -> None:
         now[0] = step
         prepare(learning, step)
 
@@ -326,5 +326,5 @@ def spoilt(steps: range) -> Iterator[None]:
         batches = draw(source, rays)
         return [replace(one, normals=one.normals * np.nan) for one in batches] if now[0] in steps else batches
 
-    with patch.object(Learning, "prepare", prepared), patch.object(RaySource, "draw", drawn):
+    with patch.object(NormalsOptimizers, "prepare", prepared), patch.object(RaySource, "draw", drawn):
         yield

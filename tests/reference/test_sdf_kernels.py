@@ -11,12 +11,12 @@ from fieldwatch.recon.render import (
     composite_sections,
     native_available,
     section_alpha,
-    section_light,
+    section_opacities,
     transmittance,
 )
 from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
 from fieldwatch.recon.render.sdf.compositing import composite_reference
-from fieldwatch.recon.render.sdf.marching import Maps, maps_of, maps_reference, march, march_reference
+from fieldwatch.recon.render.sdf.marching import OccupancyMaps, build_maps, build_maps_reference, march, march_reference
 
 TOLERANCE = 1e-6  # of the largest entry
 COUNTS = [0, 3, 1, 0, 0, 70, 1, 64, 5, 129, 0]  # samples of rays: none, one, and about one and two blocks of the kernel
@@ -133,7 +133,7 @@ def test_light_of_sections_is_that_of_the_parts():
     samples = packed()
     sections = samples.sections()
     values = 0.02 * torch.randn(len(sections.distances))
-    alpha, reaching = section_light(values, 80.0, samples, sections)
+    alpha, reaching = section_opacities(values, 80.0, samples, sections)
     exact = section_alpha_reference(values.double()[sections.start], values.double()[sections.end], 80.0)
     assert close(alpha, exact)
     assert close(reaching, transmittance(exact, samples.ray_index, samples.n_rays))
@@ -150,8 +150,8 @@ def test_other_precisions_are_blended_in_torch():
         (single.opacity, single.depth, *single.values), (twice.opacity, twice.depth, *twice.values), strict=True
     ):
         assert close(a, b)
-    light = section_light(values.double(), 80.0, samples, sections)
-    assert close(section_light(values, 80.0, samples, sections).reaching, light.reaching)
+    light = section_opacities(values.double(), 80.0, samples, sections)
+    assert close(section_opacities(values, 80.0, samples, sections).transmittance, light.transmittance)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 50.0, 1e4])
@@ -271,10 +271,10 @@ def lines():
 @pytest.mark.parametrize("cells", GRIDS, ids=["box", "one cell", "odd"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_marching_is_that_of_torch_to_the_bit(cells, share):
-    rays, maps = lines(), maps_of(occupied(cells, share))
+    rays, maps = lines(), build_maps(occupied(cells, share))
     for step in (0.7, 0.0117, 0.004):
         for jitter in (None, torch.rand(len(rays))):
-            whole = march_reference(cells, maps, rays, step, jitter=jitter, most=None, chunk=1 << 20)
+            whole = march_reference(cells, maps, rays, step, jitter=jitter, max_samples=None, chunk=1 << 20)
             for most, chunk in (
                 (None, 1 << 20),
                 (None, 1500),
@@ -282,7 +282,7 @@ def test_marching_is_that_of_torch_to_the_bit(cells, share):
                 (len(whole) // 2, 1500),
                 (0, 900),
             ):
-                found = march(cells, maps, rays, step, jitter=jitter, most=most, chunk=chunk)
+                found = march(cells, maps, rays, step, jitter=jitter, max_samples=most, chunk=chunk)
                 expected = whole if most is None or len(whole) <= most else whole.first_rays(most)
                 assert found.n_rays == expected.n_rays
                 for name in ("t_start", "t_end", "ray_index"):
@@ -292,11 +292,11 @@ def test_marching_is_that_of_torch_to_the_bit(cells, share):
 
 def test_threads_march_alike():
     rays, cells = lines(), GRIDS[0]
-    maps = maps_of(occupied(cells, 0.3))
+    maps = build_maps(occupied(cells, 0.3))
     found = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        found.append(march(cells, maps, rays, 0.003, jitter=None, most=9000, chunk=4000))
+        found.append(march(cells, maps, rays, 0.003, jitter=None, max_samples=9000, chunk=4000))
     torch.set_num_threads(1)
     assert torch.equal(found[0].t_start, found[1].t_start)
     assert torch.equal(found[0].ray_index, found[1].ray_index)
@@ -306,7 +306,7 @@ def test_threads_march_alike():
 def test_maps_are_those_of_torch(size):
     for share in (0.0, 0.05, 1.0):
         table = torch.rand(size, size, size) < share
-        ours, theirs = maps_of(table), maps_reference(table)
-        assert isinstance(ours, Maps)
+        ours, theirs = build_maps(table), build_maps_reference(table)
+        assert isinstance(ours, OccupancyMaps)
         assert torch.equal(ours.occupied, theirs.occupied)
-        assert torch.equal(ours.near, theirs.near)
+        assert torch.equal(ours.dilated, theirs.dilated)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.render import View, native_available, splat
+from fieldwatch.recon.render import View, native_available, rasterize
 from fieldwatch.recon.render.splats.projection import project
-from fieldwatch.recon.render.splats.stages import Gaussians, Options
+from fieldwatch.recon.render.splats.stages import GaussianTensors, RasterOptions
 
 TOLERANCE = 1e-5  # of the largest entry
 DELICATE = 3  # times the error that single precision costs plain torch, where that is more
@@ -129,8 +129,8 @@ CASES = [
     Case("none", count=0),
     Case("none visible", deep=(-6.0, -2.0)),
     Case("quaternions of any length", change=unnormalised),
-    Case("compensated", options={"compensated": True}, sizes=(-4.5, 0.5)),
-    Case("compensated points", options={"compensated": True, "blur": 0.1}, change=flat),
+    Case("antialiased", options={"antialiased": True}, sizes=(-4.5, 0.5)),
+    Case("antialiased points", options={"antialiased": True, "eps2d": 0.1}, change=flat),
     Case("degree 0", degree=0),
     Case("degree 2", degree=2),
     Case("planar", options={"depth": "planar"}),
@@ -152,7 +152,7 @@ def drawn(parts, view, backend, **options):
     chosen = {"depth": "centre", "normals": True, "median": True} | options
     harmonics = (parts["dc"], parts["rest"])
     gaussians = [parts[name] for name in ("means", "quaternions", "scales", "opacities")]
-    return splat(*gaussians, view, harmonics=harmonics, backend=backend, **chosen)
+    return rasterize(*gaussians, view, spherical_harmonics=harmonics, backend=backend, **chosen)
 
 
 def pull(picture, seed=1, at=None):
@@ -178,7 +178,9 @@ def undecided(case):
     """
     parts = [part.detach() for part in case.gaussians(torch.float64).values()][:4]
     view = case.view()
-    projected = project(Gaussians(*parts), view, Options(compensated=case.options.get("compensated", False)))
+    projected = project(
+        GaussianTensors(*parts), view, RasterOptions(antialiased=case.options.get("antialiased", False))
+    )
     y, x = torch.meshgrid(torch.arange(view.height) + 0.5, torch.arange(view.width) + 0.5, indexing="ij")
     dx, dy = (torch.stack([x, y], -1)[:, :, None] - projected.means2d).unbind(-1)
     l1, l2, l3 = projected.whitening.unbind(-1)
@@ -205,7 +207,7 @@ def attempts(case, at=None):
     pictures, gradients = [], []
     for backend, dtype in (("native", torch.float32), ("reference", torch.float32), ("reference", torch.float64)):
         parts = case.gaussians(dtype)
-        pictures.append(drawn(parts, case.view(), backend, degree=case.degree, **case.options))
+        pictures.append(drawn(parts, case.view(), backend, sh_degree=case.degree, **case.options))
         pull(pictures[-1], at=at)
         gradients.append({name: part.grad for name, part in parts.items()} | {"means2d": pictures[-1].means2d.grad})
     return pictures, gradients
@@ -231,7 +233,7 @@ def case_of(number: int) -> Case:
     random = np.random.default_rng(number)
     sizes = (float(random.uniform(-4.5, -1.0)), float(random.uniform(0.1, 1.0)))
     nearest, opacity = float(random.uniform(-3.0, 2.0)), float(random.uniform(-3.0, 3.0))
-    mode = [{}, {"depth": "planar"}, {"compensated": True}][random.integers(3)]
+    mode = [{}, {"depth": "planar"}, {"antialiased": True}][random.integers(3)]
     count, width, height = int(random.integers(201)), int(random.integers(1, 71)), int(random.integers(1, 71))
     deep, seed = (nearest, nearest + 4.0), int(random.integers(1 << 31))
     return Case("random", count, (width, height), sizes=sizes, deep=deep, opacity=opacity, options=mode, seed=seed)
@@ -268,7 +270,7 @@ def test_features_of_any_width(channels):
         values = torch.linspace(-1, 2, case.count * channels).view(case.count, channels).to(dtype).requires_grad_()
         gaussians = [parts[name] for name in ("means", "quaternions", "scales", "opacities")]
         background = torch.linspace(0, 1, channels, dtype=dtype)
-        picture = splat(*gaussians, case.view(), features=values, background=background, backend=backend)
+        picture = rasterize(*gaussians, case.view(), features=values, background=background, backend=backend)
         picture.features.square().sum().backward()
         results.append((picture.features, values.grad, *(part.grad for part in gaussians)))
     assert max(gap(*pair) for pair in zip(*results, strict=True)) < TOLERANCE
@@ -300,29 +302,29 @@ def test_any_number_of_threads_gives_the_same_bits(threads):
     for count in (1, threads):
         torch.set_num_threads(count)
         parts = Case("threads", count=400, size=(70, 70)).gaussians(torch.float32)
-        picture = drawn(parts, Case("threads", size=(70, 70)).view(), "native", magnitudes=True)
+        picture = drawn(parts, Case("threads", size=(70, 70)).view(), "native", absgrad=True)
         pull(picture)
-        outputs = [getattr(picture, name) for name in (*OUTPUTS, "ids", "radii", "magnitudes")]
+        outputs = [getattr(picture, name) for name in (*OUTPUTS, "ids", "radii", "absgrad")]
         results.append([*outputs, *(part.grad for part in parts.values())])
     assert all(torch.equal(one, more) for one, more in zip(*results, strict=True))
 
 
 def test_magnitudes_are_at_least_the_gradient_and_more_where_pixels_disagree():
-    parts = Case("magnitudes").gaussians(torch.float32)
-    picture = drawn(parts, Case("magnitudes").view(), "native", magnitudes=True)
+    parts = Case("absgrad").gaussians(torch.float32)
+    picture = drawn(parts, Case("absgrad").view(), "native", absgrad=True)
     pull(picture)
-    assert (picture.magnitudes >= picture.means2d.grad.abs() * (1 - 1e-4) - 1e-4).all()
-    assert picture.magnitudes.sum() > 1.5 * picture.means2d.grad.abs().sum()
+    assert (picture.absgrad >= picture.means2d.grad.abs() * (1 - 1e-4) - 1e-4).all()
+    assert picture.absgrad.sum() > 1.5 * picture.means2d.grad.abs().sum()
 
 
 def test_magnitudes_of_a_single_pixel_are_the_gradient():
     case = Case("pixel", size=(1, 1), sizes=(-1.0, 0.3))
-    picture = drawn(case.gaussians(torch.float32), case.view(), "native", magnitudes=True)
+    picture = drawn(case.gaussians(torch.float32), case.view(), "native", absgrad=True)
     pull(picture)
-    torch.testing.assert_close(picture.magnitudes, picture.means2d.grad.abs())
+    torch.testing.assert_close(picture.absgrad, picture.means2d.grad.abs())
 
 
-@pytest.mark.parametrize("options", [{}, {"compensated": True}, {"depth": "planar"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"antialiased": True}, {"depth": "planar"}], ids=str)
 def test_the_reference_has_the_gradients_of_differences(options):
     case = Case("differences", count=3, size=(6, 5), sizes=(-1.0, 0.3), deep=(2.0, 3.0), wide=0.2)
     parts = case.gaussians(torch.float64)
@@ -349,7 +351,7 @@ def test_a_planar_depth_has_no_bias_on_a_slanted_plane(backend):
     errors = {}
     for mode in ("centre", "planar"):
         opacities = torch.full((len(means),), 0.95)
-        drawn_plane = splat(means, quaternions, scales, opacities, view, depth=mode, median=True, backend=backend)
+        drawn_plane = rasterize(means, quaternions, scales, opacities, view, depth=mode, median=True, backend=backend)
         errors[mode] = (drawn_plane.expected_depth() - surface).abs().mean().item()
         errors["median", mode] = (drawn_plane.median_depth - surface).abs().mean().item()
     assert errors["planar"] < 0.002

@@ -19,7 +19,7 @@ from fieldwatch.checkpoint import FolderLock
 from fieldwatch.cli import main
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.pipelines.video import VIDEO_METRICS, VIDEO_RULES
-from fieldwatch.recon.pipelines.video.scene import Scene
+from fieldwatch.recon.pipelines.video.scene import VideoScene
 from fieldwatch.record import TOOLKIT, read_events, read_manifest
 
 SHORT = "--epochs 12 --eval-freq 4 --pixel-loss-warmup-epochs 3 --checkpoint-epochs 2 --attribute-every 20".split()
@@ -91,7 +91,7 @@ def test_all_tags_of_the_dual_head_code_are_written_and_none_undeclared_and_no_s
 
 def interrupt_at(train, folder, step):
     """Stop the process as Ctrl-C does, once the run has come to a step."""
-    original = Scene.batch
+    original = VideoScene.batch
 
     def batch(self, unit, units, **options):
         if options.get("training"):
@@ -103,7 +103,7 @@ def interrupt_at(train, folder, step):
     history = read_history(folder) if (folder / "journal.jsonl").exists() else None
     seen = list(range(history.step + 1)) if history else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Scene, "batch", batch)
+        patch.setattr(VideoScene, "batch", batch)
         with pytest.raises(SystemExit) as stopped:
             train(folder)
     assert stopped.value.code == 130
@@ -170,7 +170,7 @@ def test_nan_for_ever_stops_with_3_and_says_where_to_resume(tmp_path, train, mon
 
 def poison(monkeypatch, when):
     """Put a NaN into one patch of the batches that are meant."""
-    original, seen = Scene.batch, []
+    original, seen = VideoScene.batch, []
 
     def batch(self, unit, units, **options):
         made = original(self, unit, units, **options)
@@ -180,7 +180,7 @@ def poison(monkeypatch, when):
             seen.append(made.names)
         return made
 
-    monkeypatch.setattr(Scene, "batch", batch)
+    monkeypatch.setattr(VideoScene, "batch", batch)
 
 
 def test_findings_of_the_live_run_and_of_the_finished_one_are_the_same(tmp_path, train, monkeypatch):

@@ -1,1 +1,4 @@
-"""Pipelines: each takes data to a product, with the toolkit as any stranger would use it."""
+"""The training pipelines. They do not import each other; what all of them share of their own history stands here."""
+
+RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
+"""Checkpoint items under the names that earlier versions gave them, and their names now: for `Run.resume`."""

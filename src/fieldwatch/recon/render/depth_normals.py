@@ -19,8 +19,8 @@ class _Fused(torch.autograd.Function):
     """The mean, and the gradients of the sum already in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *how: Any) -> Tensor:
-        camera, opaque, mask = how
+    def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *settings: Any) -> Tensor:
+        camera, opaque, mask = settings
         maps = [part.contiguous() for part in (normals, alpha, depth)]
         mask = None if mask is None else mask.contiguous()
         width = camera.width
@@ -29,19 +29,19 @@ class _Fused(torch.autograd.Function):
         planes = alpha.new_empty(4 * (width + 2) * height)
         sums = torch.empty(2 * height, dtype=torch.float64)
         result = torch.empty(2, dtype=torch.float64)
-        slopes = [torch.empty_like(part) if any(ctx.needs_input_grad) else None for part in maps]
+        gradients = [torch.empty_like(part) if any(ctx.needs_input_grad) else None for part in maps]
         lens = (camera.fx, camera.fy, camera.cx, camera.cy, opaque)
         threads = torch.get_num_threads()
-        call("fw_depth_normals", width, height, *lens, *maps, mask, threads, expected, planes, sums, result, *slopes)
-        ctx.save_for_backward(result, *slopes)
+        call("fw_depth_normals", width, height, *lens, *maps, mask, threads, expected, planes, sums, result, *gradients)
+        ctx.save_for_backward(result, *gradients)
         return result[0].to(alpha.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        result, *slopes = ctx.saved_tensors
-        share = (gradients[0] * result[1]).to(gradients[0].dtype)
-        return (*(slope * share for slope in slopes), None, None, None)
+        result, *gradients_of_sum = ctx.saved_tensors
+        scale = (gradients[0] * result[1]).to(gradients[0].dtype)
+        return (*(gradient * scale for gradient in gradients_of_sum), None, None, None)
 
 
 def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and which pixels count
@@ -91,8 +91,8 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, ""]:
     """Compute the same in plain torch, on any device and in any precision."""
-    eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
-    seen = alpha.detach() > opaque
-    seen = seen if mask is None else seen & mask
-    from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), eye, mask=seen)
+    camera_at_origin = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    surface = alpha.detach() > opaque
+    surface = surface if mask is None else surface & mask
+    from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), camera_at_origin, mask=surface)
     return normal_consistency_error(normals, alpha, from_depth, valid)

@@ -106,8 +106,8 @@ class HashEncoding(nn.Module):
         self.lattices = _lattices(levels, base_resolution, finest_resolution, 1 << table_bits)
         self.features = levels * features_per_level
         rows = self.lattices[-1].start + self.lattices[-1].rows
-        drawn = torch.rand(rows, features_per_level, generator=generator)
-        self.table = nn.Parameter((2 * drawn - 1) * _SPREAD)
+        uniform = torch.rand(rows, features_per_level, generator=generator)
+        self.table = nn.Parameter((2 * uniform - 1) * _SPREAD)
         self.active_levels: Float[Tensor, ""]
         self.register_buffer("active_levels", torch.tensor(float(levels)))
 
@@ -210,16 +210,16 @@ class _Fused(torch.autograd.Function):
     """The native kernels: forward over points; backward over levels for the table, over points for the points."""
 
     @staticmethod
-    def forward(ctx: Any, points: Tensor, table: Tensor, weights: Tensor, *how: Any) -> Any:
-        lattices, with_jacobian = how
+    def forward(ctx: Any, points: Tensor, table: Tensor, weights: Tensor, *settings: Any) -> Any:
+        lattices, with_jacobian = settings
         points = points.contiguous()
         table = table.contiguous()
         width = table.shape[1] * len(lattices)
         features = points.new_empty(len(points), width)
         jacobian = points.new_empty(len(points), width, 3) if with_jacobian else None
         grid = (len(points), points, len(lattices), table.shape[1], _layout(lattices), weights, table)
-        outside = call("fw_encode", *grid, torch.get_num_threads(), features, jacobian)
-        _refuse_outside(points, outside)
+        outside_count = call("fw_encode", *grid, torch.get_num_threads(), features, jacobian)
+        _refuse_outside(points, outside_count)
         ctx.save_for_backward(points, table, weights)
         ctx.lattices = lattices
         ctx.set_materialize_grads(False)
@@ -234,11 +234,11 @@ class _Fused(torch.autograd.Function):
                 "features and Jacobian from with_jacobian, and differentiate only the network after it that way"
             )
         points, table, weights = ctx.saved_tensors
-        given = [None if part is None else part.contiguous() for part in gradients]
+        upstream = [None if part is None else part.contiguous() for part in gradients]
         dpoints = torch.empty_like(points) if ctx.needs_input_grad[0] else None
         dtable = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         grid = (len(points), points, len(ctx.lattices), table.shape[1], _layout(ctx.lattices), weights, table)
-        call("fw_encode_backward", *grid, torch.get_num_threads(), *given, dtable, dpoints)
+        call("fw_encode_backward", *grid, torch.get_num_threads(), *upstream, dtable, dpoints)
         return dpoints, dtable, None, None, None
 
 
@@ -249,14 +249,14 @@ def _bounded(name: str, value: int, least: int, most: int) -> None:
 
 def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[HashLevel, ...]:
     growth = math.log(finest / base) / max(levels - 1, 1)
-    made = []
+    lattices = []
     start = 0
     for level in range(levels):
         resolution = math.floor(base * math.exp(growth * level) * (1 + _ROUNDING))
         rows = min((resolution + 1) ** 3, most_rows)
-        made.append(HashLevel(resolution=resolution, start=start, rows=rows))
+        lattices.append(HashLevel(resolution=resolution, start=start, rows=rows))
         start += rows
-    return tuple(made)
+    return tuple(lattices)
 
 
 def _layout(lattices: Sequence[HashLevel]) -> Int64[Tensor, "levels 3"]:
@@ -283,19 +283,21 @@ def _interpolated(
     axis: int | None,
 ) -> Float[Tensor, "n f"]:
     """Features, or their derivatives by one coordinate: along that axis the weights of the corners are -+resolution."""
-    parts = []
+    per_level = []
     for level, weight in zip(lattices, weights.unbind(), strict=True):
         scaled = points * level.resolution
         cell = scaled.detach().floor().clamp(0, level.resolution - 1)
-        near = scaled - cell
-        whole = torch.where(cell.isnan(), 0.0, cell).long()
-        sides = [torch.stack([1 - part, part], dim=-1) for part in near.unbind(-1)]  # per axis: lower, upper corner
+        fraction = scaled - cell
+        cell_index = torch.where(cell.isnan(), 0.0, cell).long()
+        corner_weights = [
+            torch.stack([1 - part, part], dim=-1) for part in fraction.unbind(-1)
+        ]  # per axis: lower, upper corner
         if axis is not None:
             slope = points.new_tensor([-1.0, 1.0]) * level.resolution
-            sides[axis] = slope.expand_as(sides[axis])
-        corners = torch.einsum("ni,nj,nk->nijk", *sides).flatten(1)
-        parts.append(weight * torch.einsum("nc,ncw->nw", corners, table[_rows(whole, level)]))
-    return torch.cat(parts, dim=-1)
+            corner_weights[axis] = slope.expand_as(corner_weights[axis])
+        corners = torch.einsum("ni,nj,nk->nijk", *corner_weights).flatten(1)
+        per_level.append(weight * torch.einsum("nc,ncw->nw", corners, table[_rows(cell_index, level)]))
+    return torch.cat(per_level, dim=-1)
 
 
 def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
@@ -307,7 +309,7 @@ def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
     z = z[:, None, None, :]
     edge = level.resolution + 1
     if level.hashed:
-        found = (x * _PRIMES[0] ^ y * _PRIMES[1] ^ z * _PRIMES[2]) & (level.rows - 1)
+        rows = (x * _PRIMES[0] ^ y * _PRIMES[1] ^ z * _PRIMES[2]) & (level.rows - 1)
     else:
-        found = x + edge * (y + edge * z)
-    return level.start + found.flatten(1)
+        rows = x + edge * (y + edge * z)
+    return level.start + rows.flatten(1)

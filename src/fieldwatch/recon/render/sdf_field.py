@@ -16,8 +16,8 @@ from torch.nn.utils.parametrizations import weight_norm as normalised
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
+from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
-from fieldwatch.recon.render.sdf_field_start import sphere_weights
 
 _MOST_LAYERS = 4
 
@@ -111,11 +111,11 @@ class HashSdf(nn.Module):
             return self._fused(points, sloped=True)
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
-        pulled = self.last.weight
+        backpropagated = self.last.weight
         for linear, output in zip(reversed(self._hidden()), reversed(outputs), strict=True):
             # Softplus' = sigmoid(beta a) = 1 - exp(-beta h)
-            pulled = (pulled * -torch.expm1(-self.sharpness * output)) @ linear.weight
-        gradient = pulled[:, :3] + torch.einsum("nf,nfd->nd", pulled[:, 3:], jacobian) / 2
+            backpropagated = (backpropagated * -torch.expm1(-self.sharpness * output)) @ linear.weight
+        gradient = backpropagated[:, :3] + torch.einsum("nf,nfd->nd", backpropagated[:, 3:], jacobian) / 2
         return self.last(outputs[-1])[:, 0], gradient
 
     def activate(self, levels: float) -> None:

@@ -65,11 +65,15 @@ def fused_distance(
         sloped: whether the gradient is wanted.
     """
     inputs = (points, encoding.table, *network)
-    kept = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
-    how = _How(
-        lattices=encoding.lattices, weights=encoding.level_weights(), sharpness=sharpness, sloped=sloped, kept=kept
+    needs_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
+    settings = _How(
+        lattices=encoding.lattices,
+        weights=encoding.level_weights(),
+        sharpness=sharpness,
+        sloped=sloped,
+        kept=needs_backward,
     )
-    return _Fused.apply(*inputs, how)
+    return _Fused.apply(*inputs, settings)
 
 
 class _Fused(torch.autograd.Function):
@@ -78,20 +82,22 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, points: Tensor, table: Tensor, *rest: Any) -> Any:
         network = [part.contiguous() for part in rest[:-1]]
-        how = rest[-1]
+        settings = rest[-1]
         points = points.contiguous()
         table = table.contiguous()
         threads = torch.get_num_threads()
         count = len(points)
-        sizes = (count, table.shape[1] * len(how.lattices), network[0].shape[0], how.sloped)
-        memory = points.new_empty(call("fw_sdf_memory", *sizes, how.kept, threads))
+        sizes = (count, table.shape[1] * len(settings.lattices), network[0].shape[0], settings.sloped)
+        memory = points.new_empty(call("fw_sdf_memory", *sizes, settings.kept, threads))
         distance = points.new_empty(count)
-        gradient = points.new_empty(count, 3) if how.sloped else None
-        weights = (network[0].shape[0], *network, how.sharpness, threads)
-        outside = call("fw_sdf", count, points, *how.grid(table), *weights, how.kept, memory, distance, gradient)
-        if how.kept:
+        gradient = points.new_empty(count, 3) if settings.sloped else None
+        weights = (network[0].shape[0], *network, settings.sharpness, threads)
+        outside = call(
+            "fw_sdf", count, points, *settings.grid(table), *weights, settings.kept, memory, distance, gradient
+        )
+        if settings.kept:
             ctx.save_for_backward(table, *network, memory)
-            ctx.how = how
+            ctx.how = settings
             ctx.count = count
         ctx.set_materialize_grads(False)
         return distance, gradient, outside
@@ -104,15 +110,25 @@ class _Fused(torch.autograd.Function):
                 "field's gradient from with_gradient, which one ordinary backward pass trains"
             )
         table, *network, memory = ctx.saved_tensors
-        how = ctx.how
+        settings = ctx.how
         count = ctx.count
-        given = [None if part is None else part.contiguous() for part in gradients[:2]]
+        upstream = [None if part is None else part.contiguous() for part in gradients[:2]]
         hidden = network[0].shape[0]
-        scratch = table.new_empty(call("fw_sdf_scratch", count, table.shape[1] * len(how.lattices), hidden))
+        scratch = table.new_empty(call("fw_sdf_scratch", count, table.shape[1] * len(settings.lattices), hidden))
         by_network = [torch.empty_like(part) for part in network]
         by_table = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         by_points = table.new_empty(count, 3) if ctx.needs_input_grad[0] else None
-        weights = (hidden, *network, how.sharpness, torch.get_num_threads())
-        made = (*by_network, by_table, by_points)
-        call("fw_sdf_backward", count, *how.grid(table), *weights, how.sloped, memory, *given, scratch, *made)
+        weights = (hidden, *network, settings.sharpness, torch.get_num_threads())
+        outputs = (*by_network, by_table, by_points)
+        call(
+            "fw_sdf_backward",
+            count,
+            *settings.grid(table),
+            *weights,
+            settings.sloped,
+            memory,
+            *upstream,
+            scratch,
+            *outputs,
+        )
         return by_points, by_table, *by_network, None

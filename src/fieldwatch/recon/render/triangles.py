@@ -60,14 +60,14 @@ def cast_triangles(
         ValueError: a vertex is not finite, a face names a vertex that is not there, or `view.near` is not above 0.
         NativeUnavailable: the native backend was asked for, and it cannot run here.
     """
-    there, reason = native_available() if backend != "reference" else (False, "")
-    if backend == "native" and not (there and vertices.device.type == "cpu"):
-        where = f"the vertices are on {vertices.device}, it runs on the CPU"
-        raise NativeUnavailable(f"triangles cannot be cast natively: {reason or where}; choose backend='auto'")
+    native, reason = native_available() if backend != "reference" else (False, "")
+    if backend == "native" and not (native and vertices.device.type == "cpu"):
+        reason_device = f"the vertices are on {vertices.device}, it runs on the CPU"
+        raise NativeUnavailable(f"triangles cannot be cast natively: {reason or reason_device}; choose backend='auto'")
     _check(vertices, faces, view)
     pose = view.camera_from_world.detach().to(vertices.device, torch.float64)
-    chosen = _native if there and vertices.device.type == "cpu" else _reference
-    return chosen(vertices.detach().double().contiguous(), faces.contiguous(), pose, view)
+    backend_function = _native if native and vertices.device.type == "cpu" else _reference
+    return backend_function(vertices.detach().double().contiguous(), faces.contiguous(), pose, view)
 
 
 def _check(vertices: Tensor, faces: Tensor, view: View) -> None:
@@ -93,9 +93,9 @@ def _native(
     lens = torch.tensor([view.fx, view.fy, view.cx, view.cy, view.near], dtype=torch.float64)
     corners = lens.new_empty(len(vertices), 6)
     boxes = torch.empty(len(faces), 4, dtype=torch.int32)
-    room = (corners, boxes, lens.new_empty(view.width))
-    meant = (len(vertices), vertices, len(faces), faces, pose.contiguous(), lens, view.width, view.height)
-    call("fw_cast_triangles", *meant, torch.get_num_threads(), *room, hits.faces, hits.depth, hits.barycentrics)
+    scratch = (corners, boxes, lens.new_empty(view.width))
+    inputs = (len(vertices), vertices, len(faces), faces, pose.contiguous(), lens, view.width, view.height)
+    call("fw_cast_triangles", *inputs, torch.get_num_threads(), *scratch, hits.faces, hits.depth, hits.barycentrics)
     return hits
 
 
@@ -122,10 +122,10 @@ def _reference(
     rays = _rays(view, vertices.device)
     best = torch.full((view.height * view.width,), _NOTHING, device=vertices.device)
     for face, pixel in _candidates(corners, view):
-        found = _weights(corners[face], pixel, rays, view)
-        bits = found.depth[found.met].float().view(torch.int32).long()  # of positive floats: ordered as they are
-        key = bits << 32 | face[found.met]
-        best.scatter_reduce_(0, pixel[found.met], key, "amin")
+        weights = _weights(corners[face], pixel, rays, view)
+        bits = weights.depth[weights.met].float().view(torch.int32).long()  # of positive floats: ordered as they are
+        key = bits << 32 | face[weights.met]
+        best.scatter_reduce_(0, pixel[weights.met], key, "amin")
     return _collected(best, corners, rays, view)
 
 
@@ -166,9 +166,9 @@ def _boxes(corners: Float64[Tensor, "m 3 3"], view: View) -> tuple[Int64[Tensor,
     depth = torch.where(front, corners[..., 2], 1)
     bounds: list[Tensor] = []
     for axis, focal, centre, size in ((0, view.fx, view.cx, view.width), (1, view.fy, view.cy, view.height)):
-        place = focal * corners[..., axis] / depth + centre
-        low = (place.amin(1) - _SLACK - 0.5).ceil()
-        high = (place.amax(1) + _SLACK - 0.5).ceil()
+        position = focal * corners[..., axis] / depth + centre
+        low = (position.amin(1) - _SLACK - 0.5).ceil()
+        high = (position.amax(1) + _SLACK - 0.5).ceil()
         bounds += [torch.where(front.all(1), low, 0), torch.where(front.all(1), high, size)]
         bounds[-2:] = [bound.clamp(0, size) * front.any(1) for bound in bounds[-2:]]
     left, right, top, bottom = (bound.long() for bound in bounds)
@@ -186,13 +186,13 @@ def _weights(corners: Float64[Tensor, "pairs 3 3"], pixel: Int64[Tensor, "pairs"
     down = rays.down[pixel // view.width, None]
     edge = across * normal[0] + (down * normal[1] + normal[2])
     sizes = [(x.abs() + y.abs()) + z.abs() for x, y, z in ((ax, ay, az), (bx, by, bz))]
-    blur = _BLUR * rays.reach * (sizes[0] * sizes[1])
+    tolerance = _BLUR * rays.reach * (sizes[0] * sizes[1])
     total = _added(edge)
-    flat = _added(blur)
-    inside = (edge >= -blur).all(1) | (edge <= blur).all(1)
+    area_tolerance = _added(tolerance)
+    inside = (edge >= -tolerance).all(1) | (edge <= tolerance).all(1)
     weights = (edge * torch.where(total < 0, -1, 1)[:, None]).clamp_min(0)
     depth = _added(weights * corners[..., 2]) / _added(weights)
-    return _Weights(weights, depth, inside & (total.abs() > flat) & (depth >= view.near))
+    return _Weights(weights, depth, inside & (total.abs() > area_tolerance) & (depth >= view.near))
 
 
 def _added(terms: Float64[Tensor, "pairs 3"]) -> Float64[Tensor, "pairs"]:
@@ -202,12 +202,12 @@ def _added(terms: Float64[Tensor, "pairs 3"]) -> Float64[Tensor, "pairs"]:
 def _collected(best: Int64[Tensor, "pixels"], corners: Float64[Tensor, "m 3 3"], rays: _Rays, view: View) -> Hits:
     pixel = torch.nonzero(best != _NOTHING)[:, 0]
     face = best[pixel] & 0xFFFFFFFF
-    found = _weights(corners[face], pixel, rays, view)
+    weights = _weights(corners[face], pixel, rays, view)
     faces = torch.full_like(best, -1)
     depth = torch.zeros(len(best), device=best.device)
     barycentrics = torch.zeros(len(best), 3, device=best.device)
     faces[pixel] = face
-    depth[pixel] = found.depth.float()
-    barycentrics[pixel] = (found.corners / _added(found.corners)[:, None]).float()
+    depth[pixel] = weights.depth.float()
+    barycentrics[pixel] = (weights.corners / _added(weights.corners)[:, None]).float()
     size = (view.height, view.width)
     return Hits(faces=faces.view(size), depth=depth.view(size), barycentrics=barycentrics.view(*size, 3))

@@ -83,12 +83,12 @@ class VisibleAdam(Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         beta1, beta2 = group["betas"]
-        taken = state["step"].item()
-        rate = group["lr"] / (1 - beta1**taken)
-        root = (1 - beta2**taken) ** 0.5
+        step_count = state["step"].item()
+        rate = group["lr"] / (1 - beta1**step_count)
+        root = (1 - beta2**step_count) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
-        seen = self.visible
-        ids = torch.arange(len(parameter), device=parameter.device) if seen is None else seen.contiguous()
+        visible = self.visible
+        ids = torch.arange(len(parameter), device=parameter.device) if visible is None else visible.contiguous()
         if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
             width = parameter[:1].numel()
             threads = torch.get_num_threads()
@@ -105,11 +105,11 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str, Tensor], by: _Numbers) -> None:
+def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str, Tensor], constants: _Numbers) -> None:
     """Do the same in plain torch."""
     gradient = _gradient(parameter)[ids]
-    mean = state["exp_avg"][ids].lerp(gradient, by.new_mean)
-    square = (state["exp_avg_sq"][ids] * by.old_square).addcmul(gradient, gradient, value=by.new_square)
+    mean = state["exp_avg"][ids].lerp(gradient, constants.new_mean)
+    square = (state["exp_avg_sq"][ids] * constants.old_square).addcmul(gradient, gradient, value=constants.new_square)
     state["exp_avg"][ids] = mean
     state["exp_avg_sq"][ids] = square
-    parameter[ids] -= by.rate * mean / (square.sqrt() / by.root + by.eps)
+    parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)

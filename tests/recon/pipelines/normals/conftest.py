@@ -19,8 +19,8 @@ from fieldwatch.recon.pipelines.normals.config import (
     RenderOptions,
 )
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.scene import Scene
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 RADIUS = 0.5
 
@@ -104,25 +104,25 @@ def ball_truth() -> Triangles:
     )
 
 
-def ball_scene(config: NormalsConfig, *, start=None, size: int | None = None) -> Scene:
+def ball_scene(config: NormalsConfig, *, start=None, size: int | None = None) -> NormalsScene:
     """Four views of the ball, every other held out if the config says so."""
     maps = synthetic_normal_maps(BallPictures(), views=config.views, size=size or config.size)
     test = tuple(range(0, config.views, config.held_out)) if config.held_out else ()
     known = torch.stack([camera.world_from_camera.double() for camera in maps.cameras])
-    return Scene(
+    return NormalsScene(
         maps=maps,
         train=tuple(i for i in range(config.views) if i not in test),
         test=test,
         device=torch.device("cpu"),
-        plan=Plan(config=config),
-        start=known if start is None else start(known),
+        schedule=NormalsSchedule(config=config),
+        starting_poses=known if start is None else start(known),
         read_truth=ball_truth,
     )
 
 
-def ball_model(config: NormalsConfig, scene: Scene, *balls, sharpness: float = 600.0) -> NormalsModel:
+def ball_model(config: NormalsConfig, scene: NormalsScene, *balls, sharpness: float = 600.0) -> NormalsModel:
     """A model whose field is that of balls."""
-    model = NormalsModel(config, scene.start[list(scene.train)])
+    model = NormalsModel(config, scene.starting_poses[list(scene.train)])
     model.sdf = BallField(*balls)
     model.set_sharpness(sharpness)
     model.grid.rebuild(model.sdf)
@@ -188,13 +188,13 @@ def scene_of(tiny_maps):
     """Make a scene of the tiny maps, or of others."""
 
     def make(config, maps=tiny_maps, test=()):
-        return Scene(
+        return NormalsScene(
             maps=maps,
             train=tuple(i for i in range(len(maps)) if i not in test),
             test=tuple(test),
             device=torch.device("cpu"),
-            plan=Plan(config=config),
-            start=torch.stack([camera.world_from_camera.double() for camera in maps.cameras]),
+            schedule=NormalsSchedule(config=config),
+            starting_poses=torch.stack([camera.world_from_camera.double() for camera in maps.cameras]),
         )
 
     return make

@@ -8,8 +8,8 @@ import pytest
 from fieldwatch.recon.pipelines.normals.config import (
     FieldOptions,
     NormalsConfig,
+    NormalsRateOptions,
     PoseOptions,
-    RateOptions,
     RayOptions,
     RecoveryOptions,
     RenderOptions,
@@ -41,10 +41,10 @@ from fieldwatch.recon.pipelines.normals.config import (
         (PoseOptions, {"ring_radius": 1.0}, "--ring-radius is 1.0: wanted above 1, outside the scene's sphere"),
         (PoseOptions, {"ring_angle": 90.0}, "--ring-angle is 90.0: wanted between -90 and 90 degrees"),
         (PoseOptions, {"rotation_noise": -1.0}, "--rotation-noise is -1.0"),
-        (RateOptions, {"lr": 0.0}, "--lr is 0.0: wanted a finite number above 0"),
-        (RateOptions, {"lr_table": float("nan")}, "--lr-table is nan"),
-        (RateOptions, {"last_share": 1.5}, "--last-share is 1.5: wanted a share from 0 to 1"),
-        (RateOptions, {"clip": -1.0}, "--clip is -1.0: wanted 0 or more"),
+        (NormalsRateOptions, {"lr": 0.0}, "--lr is 0.0: wanted a finite number above 0"),
+        (NormalsRateOptions, {"lr_table": float("nan")}, "--lr-table is nan"),
+        (NormalsRateOptions, {"last_share": 1.5}, "--last-share is 1.5: wanted a share from 0 to 1"),
+        (NormalsRateOptions, {"clip": -1.0}, "--clip is -1.0: wanted 0 or more"),
         (TermOptions, {"point_share": 0.0}, "--point-share is 0.0: wanted above 0, at most 1"),
         (RecoveryOptions, {"collapse_patience": 0}, "--collapse-patience is 0: wanted at least 1"),
         (RecoveryOptions, {"collapse_share": 1.0}, "--collapse-share is 1.0: wanted a share below 1"),
@@ -72,13 +72,21 @@ def test_the_guides_values_are_the_defaults():
     assert (rendering.grid_threshold, rendering.grid_sharpness, rendering.grid_every) == (0.1, 80.0, 8)
     assert (rendering.chunk, rendering.alpha_threshold) == (65_536, 0.0)
     assert (rates.lr, rates.warm_up, rates.last_share, rates.clip, rates.clip_poses) == (5e-4, 500, 0.05, 1.0, 0.1)
-    assert [stage.name for stage in config.schedule] == [
+    assert [stage.name for stage in config.parsed_stages] == [
         "warm-up", "mask-depth", "normals", "depth-out", "refinement",
     ]  # fmt: skip
 
 
 def test_every_field_is_documented():
-    for group in (FieldOptions, RenderOptions, RayOptions, PoseOptions, RateOptions, TermOptions, RecoveryOptions):
+    for group in (
+        FieldOptions,
+        RenderOptions,
+        RayOptions,
+        PoseOptions,
+        NormalsRateOptions,
+        TermOptions,
+        RecoveryOptions,
+    ):
         documented = set(re.findall(r"^ {8}(\w+):", group.__doc__, re.MULTILINE))
         assert documented == set(group.__dataclass_fields__), group.__name__
 

@@ -9,8 +9,8 @@ import torch
 from fieldwatch.recon.geometry import Similarity, exponential
 from fieldwatch.recon.pipelines.normals.evaluate import WORST, evaluate_surface, pose_errors
 from fieldwatch.recon.pipelines.normals.evaluation_tags import EVALUATION_METRICS
-from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, turns
-from fieldwatch.recon.pipelines.normals.view_errors import between, spread
+from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, rotation_angles
+from fieldwatch.recon.pipelines.normals.view_errors import angle_statistics, angles_between
 
 TURN = exponential(torch.tensor([[0.3, -0.2, 0.5]], dtype=torch.float64))[0]
 CHANGE = Similarity(scale=1.3, rotation=TURN, translation=torch.tensor([0.1, -0.05, 0.02], dtype=torch.float64))
@@ -28,7 +28,7 @@ def found(ball):
     config = ball.config(held_out=4)
     scene = ball.scene(config, size=32)
     sights = []
-    return evaluate_surface(ball.model(config, scene), scene, config, shown=sights.append), sights
+    return evaluate_surface(ball.model(config, scene), scene, config, on_view=sights.append), sights
 
 
 def test_a_right_field_has_no_error(found):
@@ -143,19 +143,19 @@ def test_two_cameras_fix_no_similarity():
 @pytest.mark.parametrize("degrees", [0.0, 1e-4, 1.0, 90.0, 179.0])
 def test_angles_are_exact_for_small_ones_too(degrees):
     turn = exponential(torch.tensor([[np.radians(degrees), 0.0, 0.0]], dtype=torch.float64))
-    assert float(turns(turn, torch.eye(3, dtype=torch.float64)[None])[0]) == pytest.approx(degrees, abs=1e-9)
+    assert float(rotation_angles(turn, torch.eye(3, dtype=torch.float64)[None])[0]) == pytest.approx(degrees, abs=1e-9)
     up = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
-    assert float(between(up @ turn[0].T, up)[0]) == pytest.approx(degrees, abs=1e-9)
+    assert float(angles_between(up @ turn[0].T, up)[0]) == pytest.approx(degrees, abs=1e-9)
 
 
 def test_figures_of_angles():
-    assert spread(torch.tensor([1.0, 2.0, 6.0, 31.0])) == {
+    assert angle_statistics(torch.tensor([1.0, 2.0, 6.0, 31.0])) == {
         "mae": 10.0,
         "median": 2.0,
         "below_5": 0.5,
         "below_11_25": 0.75,
     }
-    assert spread(torch.empty(0)) == {}
+    assert angle_statistics(torch.empty(0)) == {}
 
 
 def test_depth_is_compared_after_one_scale_per_view(ball):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fieldwatch.recon.pipelines.normals.config import FieldOptions, PoseOptions, RateOptions, RenderOptions
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsRateOptions, PoseOptions, RenderOptions
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import first_model
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 POSES = {"learn_rotation": True, "learn_translation": True, "poses_from": 100, "poses_until": 200}
 
@@ -13,10 +13,10 @@ POSES = {"learn_rotation": True, "learn_translation": True, "poses_from": 100, "
 @pytest.fixture
 def learning_of(settings, scene_of):
     def make(rates=None, poses=None, steps=300, **changes):
-        known = {"steps": steps, "nominal": 300, "rates": rates or RateOptions(warm_up=100, poses_late_from=150)}
+        known = {"steps": steps, "nominal": 300, "rates": rates or NormalsRateOptions(warm_up=100, poses_late_from=150)}
         config = settings(**(known | {"poses": PoseOptions(**(poses or {}))} | changes))
         model = first_model(config, scene_of(config))
-        return Learning(config, model, Plan(config=config)), model
+        return NormalsOptimizers(config, model, NormalsSchedule(config=config)), model
 
     return make
 
@@ -28,7 +28,7 @@ def rates_of(learning):
 
 @pytest.mark.parametrize("steps", [300, 30])
 def test_rates_at_steps(learning_of, steps):
-    rates = RateOptions(lr=1e-3, lr_table=1e-2, warm_up=100, poses_late_from=150, last_share=0.1)
+    rates = NormalsRateOptions(lr=1e-3, lr_table=1e-2, warm_up=100, poses_late_from=150, last_share=0.1)
     learning, _ = learning_of(rates, POSES, steps)
     for share, factor, pose in [(0, 0, 1e-3), (1 / 6, 0.5, 1e-3), (1 / 3, 1, 1e-3), (2 / 3, 0.55, 5e-4)]:
         learning.prepare(round(share * steps))
@@ -40,7 +40,7 @@ def test_the_factor_of_a_rollback_halves_every_rate(learning_of):
     learning, _ = learning_of(poses=POSES)
     learning.prepare(120)
     before = rates_of(learning)
-    learning.factor = 0.5
+    learning.rate_factor = 0.5
     learning.prepare(120)
     assert rates_of(learning) == pytest.approx({name: rate / 2 for name, rate in before.items()})
 
@@ -99,6 +99,6 @@ def test_limits_of_gradients_by_group(learning_of):
     assert learning.clip(50) == field
     assert learning.clip(150) == field | {"poses": 0.1}
     scheduled = RenderOptions(sharpness="scheduled", grid_resolution=8)
-    loose, _ = learning_of(RateOptions(clip=0.0, clip_poses=0.3), POSES, rendering=scheduled)
+    loose, _ = learning_of(NormalsRateOptions(clip=0.0, clip_poses=0.3), POSES, rendering=scheduled)
     assert loose.clip(150) == {"poses": 0.3}
     assert loose.clip(50) is None

@@ -87,7 +87,7 @@ def test_the_first_model_has_the_poses_of_the_training_views(settings, scene_of)
     config = settings()
     scene = scene_of(config, test=(1,))
     model = first_model(config, scene)
-    assert torch.equal(model.poses(), scene.start[[0, 2, 3]].float())
+    assert torch.equal(model.poses(), scene.starting_poses[[0, 2, 3]].float())
 
 
 def test_all_state_goes_through_a_checkpoint(settings):

@@ -8,8 +8,8 @@ import torch
 from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
-from fieldwatch.recon.pipelines.normals.objective import SEEN, depth_term, mask_term, normal_term, staged_terms
-from fieldwatch.recon.pipelines.normals.rendering import Rendered
+from fieldwatch.recon.pipelines.normals.objective import LEAST_OPACITY, depth_term, mask_term, normal_term, staged_terms
+from fieldwatch.recon.pipelines.normals.rendering import RenderedRays
 from fieldwatch.recon.render import PackedSamples
 
 POSES = torch.eye(4).repeat(3, 1, 1)
@@ -42,7 +42,7 @@ def rendered():
     none = torch.zeros(0)
     samples = PackedSamples(t_start=none, t_end=none, ray_index=none.long(), n_rays=rays)
     opacity = 0.2 + 0.8 * torch.rand(rays)
-    return Rendered(
+    return RenderedRays(
         opacity=opacity,
         normal=opacity[:, None] * unit(torch.randn(rays, 3)),
         distance=opacity * (3 + torch.rand(rays)),
@@ -50,7 +50,7 @@ def rendered():
         samples=samples,
         filled=0,
         starved=0.0,
-        kept=rays,
+        ray_count=rays,
     )
 
 
@@ -111,7 +111,7 @@ def test_direction_divides_by_the_opacity_and_blended_does_not(batch, rendered):
 def test_rays_that_see_next_to_nothing_have_no_direction(batch, rendered, kind, counts):
     options, weights = TermOptions(rendered_normals=kind), {"normal": 1.0, "depth": 1.0}
     faint = rendered.opacity.clone()
-    faint[0] = 0.5 * SEEN
+    faint[0] = 0.5 * LEAST_OPACITY
     before = replace(rendered, opacity=faint, normal=rendered.normal.clone().requires_grad_())
     ray_terms(weights, batch, before, POSES, options)["normal"].value.backward()
     assert bool(before.normal.grad[0].any()) == counts

@@ -10,8 +10,13 @@ from fieldwatch.recon.geometry import look_at
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsConfig, RenderOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples, seen_patches
-from fieldwatch.recon.pipelines.normals.rendering import blend, rays_of
+from fieldwatch.recon.pipelines.normals.patch_rendering import (
+    Patches,
+    blend_patches,
+    pixel_samples,
+    visible_patch_samples,
+)
+from fieldwatch.recon.pipelines.normals.rendering import blend_samples, rays_in_scene
 from fieldwatch.recon.render import PackedSamples, fill_empty, section_alpha, transmittance
 
 POSE = look_at((0.0, -3.0, 0.0), (0.0, 0.0, 0.0)).float()
@@ -62,7 +67,7 @@ def batch_at(*middles, side=3):
 
 
 def patches_of(batch):
-    return Patches.of(rays_of(batch, POSE[None]), batch, POSE[None])
+    return Patches.of(rays_in_scene(batch, POSE[None]), batch, POSE[None])
 
 
 def dense(rays, count=400):
@@ -100,7 +105,7 @@ def test_pixels_see_what_each_would_see_alone(model, middle):
     samples = dense(patches.central)
     with torch.no_grad():
         opacity, normal, distance, _ = blend_patches(model, patches, samples)
-        alone = blend(model, patches.rays, pixel_samples(patches, samples), OPTIONS)
+        alone = blend_samples(model, patches.rays, pixel_samples(patches, samples), OPTIONS)
     assert torch.allclose(opacity, alone[0], atol=1e-5)
     assert torch.allclose(distance, alone[2], atol=1e-4)
     assert float((normal - alone[1]).norm(dim=-1).max()) < 0.02  # a pixel is 0.6 degrees wide, seen head on
@@ -114,7 +119,7 @@ def test_light_decides_for_a_whole_patch(model):
     samples = dense(patches.central)
     sharpness = model.deviation().item()
     with torch.no_grad():
-        kept = seen_patches(model.sdf, patches, samples, sharpness, OPTIONS)
+        kept = visible_patch_samples(model.sdf, patches, samples, sharpness, OPTIONS)
         full = blend_patches(model, patches, samples)
         less = blend_patches(model, patches, kept)
         own = pixel_samples(patches, samples)
@@ -134,7 +139,7 @@ def test_light_decides_for_a_whole_patch(model):
 def test_nothing_is_left_out_where_no_threshold_asks_for_it(model):
     patches = patches_of(batch_at((0, 0)))
     samples = dense(patches.central, 30)
-    kept = seen_patches(model.sdf, patches, samples, 300.0, replace(OPTIONS, unseen=0.0))
+    kept = visible_patch_samples(model.sdf, patches, samples, 300.0, replace(OPTIONS, unseen=0.0))
     assert torch.equal(kept.t_start, samples.t_start)
 
 
@@ -143,7 +148,7 @@ def test_a_patch_that_reaches_out_of_the_box_keeps_only_what_is_whole(model):
     patches = patches_of(batch_at((0, 0), (0, 95)))
     central = replace(patches.central, near=torch.tensor([1.9, 1.9]), far=torch.tensor([2.5, 2.5]))
     samples = dense(central, 100)
-    kept = seen_patches(model.sdf, patches, samples, 300.0, replace(OPTIONS, unseen=0.0))
+    kept = visible_patch_samples(model.sdf, patches, samples, 300.0, replace(OPTIONS, unseen=0.0))
     assert 0 < len(kept) < len(samples)
     assert float(pixel_samples(patches, kept).t_start.min()) >= 2.0
     with torch.no_grad():
@@ -152,8 +157,8 @@ def test_a_patch_that_reaches_out_of_the_box_keeps_only_what_is_whole(model):
 
 def test_no_samples_are_seen_as_nothing_and_have_a_gradient(model):
     patches = patches_of(batch_at((0, 0), (5, 5)))
-    nothing = dense(patches.central, 3).chosen(torch.zeros(6, dtype=torch.bool))
-    kept = seen_patches(model.sdf, patches, nothing, 300.0, OPTIONS)
+    nothing = dense(patches.central, 3).selected(torch.zeros(6, dtype=torch.bool))
+    kept = visible_patch_samples(model.sdf, patches, nothing, 300.0, OPTIONS)
     opacity, normal, distance, gradients = blend_patches(model, patches, kept)
     assert (float(opacity.detach().abs().sum()), len(gradients)) == (0, 0)
     assert (normal.shape, distance.shape) == ((18, 3), (18,))
@@ -162,7 +167,7 @@ def test_no_samples_are_seen_as_nothing_and_have_a_gradient(model):
 
 def test_rays_that_are_no_patches_are_refused():
     batch = batch_at((0, 0))
-    rays = rays_of(batch, POSE[None])
+    rays = rays_in_scene(batch, POSE[None])
     for wrong in (replace(batch, patch=1), replace(batch, patch=5)):
         with pytest.raises(ValueError, match="whole patches of 3 x 3 or more"):
             Patches.of(rays, wrong, POSE[None])

@@ -14,8 +14,8 @@ from fieldwatch.recon.pipelines.normals.pictures import (
     sheet_of,
     strip_of,
 )
-from fieldwatch.recon.pipelines.normals.view_errors import Sight
-from fieldwatch.recon.pipelines.normals.views import look
+from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
+from fieldwatch.recon.pipelines.normals.views import render_view
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,9 @@ def sight(ball):
     scene = ball.scene(config, size=32)
     view = scene.maps.views[1]
     shifted = ((0.0, 0.15, 0.0), 0.5)
-    return Sight.of(1, view, look(ball.model(config, scene, shifted), view.camera, config.rendering, 0.01), "train")
+    return ViewComparison.of(
+        1, view, render_view(ball.model(config, scene, shifted), view.camera, config.rendering, 0.01), "train"
+    )
 
 
 def test_normals_are_coded_as_the_seeds_do():
@@ -44,7 +46,7 @@ def test_near_is_light_and_outside_is_grey():
 
 def test_errors_missed_pixels_and_those_beside_the_mask_have_their_colours(sight):
     picture = error_colours(sight)
-    mask, seen = sight.view.mask.numpy(), sight.seen.mask.numpy()
+    mask, seen = sight.view.mask.numpy(), sight.rendered.mask.numpy()
     missed, beside, neither = mask & ~seen, seen & ~mask, ~mask & ~seen
     for which in (missed, beside, neither):
         assert which.any()
@@ -71,7 +73,7 @@ def test_a_strip_shows_three_squares_and_a_sheet_all_strips(sight):
 
 def test_a_view_of_which_nothing_is_known_is_drawn_too(sight):
     nothing = replace(sight.view, mask=torch.zeros_like(sight.view.mask))
-    seen = replace(sight.seen, opacity=torch.zeros_like(sight.seen.opacity))
-    empty = Sight.of(1, nothing, seen, "held_out")
+    seen = replace(sight.rendered, opacity=torch.zeros_like(sight.rendered.opacity))
+    empty = ViewComparison.of(1, nothing, seen, "held_out")
     assert empty.error.mae is None
     assert strip_of(empty, 64).shape == (84, 204, 3)

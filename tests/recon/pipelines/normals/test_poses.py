@@ -10,7 +10,7 @@ from fieldwatch.recon.geometry import exponential
 from fieldwatch.recon.pipelines.normals.batches import RaySource
 from fieldwatch.recon.pipelines.normals.config import PoseOptions, RayOptions
 from fieldwatch.recon.pipelines.normals.poses import Poses, ring_poses, starting_poses
-from fieldwatch.recon.pipelines.normals.rendering import rays_of
+from fieldwatch.recon.pipelines.normals.rendering import rays_in_scene
 from fieldwatch.recon.render import points_along
 
 LEARNED = PoseOptions(learn_rotation=True, learn_translation=True)
@@ -40,7 +40,7 @@ def test_nothing_has_moved_at_the_start():
 def test_what_is_learned_is_what_was_asked_for(rotation, translation):
     poses = Poses(RING, PoseOptions(learn_rotation=rotation, learn_translation=translation))
     wanted = ([poses.rotations] if rotation else []) + ([poses.translations] if translation else [])
-    assert [id(one) for one in poses.learned()] == [id(one) for one in wanted]
+    assert [id(one) for one in poses.learned_parameters()] == [id(one) for one in wanted]
     assert set(poses.state_dict()) == {"start", "rotations", "translations"}
 
 
@@ -70,23 +70,23 @@ def seen_at(start, rotations, translations, batch):
 def test_gradients_through_rays_are_those_of_finite_differences(size, settings, scene_of):
     scene = scene_of(settings())
     batch = RaySource(scene.pixels, RayOptions(rays=16, views_per_graph=4)).draw(16)[0]
-    poses = Poses(scene.start, LEARNED)
+    poses = Poses(scene.starting_poses, LEARNED)
     with torch.no_grad():
-        for one in poses.learned():
+        for one in poses.learned_parameters():
             one.copy_(size * torch.randn_like(one))
     aims = torch.randn(len(batch), 3)
-    rays = rays_of(batch, poses())
+    rays = rays_in_scene(batch, poses())
     points = points_along(rays, torch.full((len(batch),), 3.5), torch.arange(len(batch)))
     (points - aims).square().sum().backward()
-    for number, parameter in enumerate(poses.learned()):
+    for number, parameter in enumerate(poses.learned_parameters()):
         found = torch.empty_like(parameter, dtype=torch.float64)
         for view in range(len(poses.start)):
             for axis in range(3):
                 ends = []
                 for shift in (1e-5, -1e-5):
-                    moved = [one.detach().double() for one in poses.learned()]
+                    moved = [one.detach().double() for one in poses.learned_parameters()]
                     moved[number][view, axis] += shift
-                    at = seen_at(scene.start, *moved, batch)
+                    at = seen_at(scene.starting_poses, *moved, batch)
                     ends.append(float((at - aims.double()).square().sum()))
                 found[view, axis] = (ends[0] - ends[1]) / 2e-5
         assert torch.allclose(parameter.grad.double(), found, rtol=1e-4, atol=1e-3)
@@ -165,11 +165,11 @@ def test_a_view_that_sees_nothing_is_not_shifted():
 
 def test_poses_that_are_held_have_no_gradient_and_learn_on_later():
     poses = Poses(RING, LEARNED)
-    poses.hold(still=True)
+    poses.freeze(frozen=True)
     assert not poses().requires_grad
-    assert len(poses.learned()) == 2
-    poses.hold(still=False)
+    assert len(poses.learned_parameters()) == 2
+    poses.freeze(frozen=False)
     assert poses().requires_grad
     fixed = Poses(RING, PoseOptions(learn_rotation=True))
-    fixed.hold(still=False)
+    fixed.freeze(frozen=False)
     assert not fixed.translations.requires_grad

@@ -5,18 +5,18 @@ import pytest
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.presets import PRESETS
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_model_and_has_terms_from_the_first_step_to_the_last(name, scene_of):
     config = PRESETS[name]()
-    plan = Plan(config=config)
+    plan = NormalsSchedule(config=config)
     for step in (0, config.steps // 3, config.steps - 1):
         assert plan.weights(step)
         assert plan.march_step(step) > 0
-    model = NormalsModel(config, scene_of(config).start)
+    model = NormalsModel(config, scene_of(config).starting_poses)
     model.sdf.activate(plan.levels(0))
     assert PRESETS[name]() == config
 
@@ -32,5 +32,8 @@ def test_what_presets_differ_in():
     made = {name: make() for name, make in PRESETS.items()}
     assert {name for name, config in made.items() if config.poses.learned} == {"poses", "parity"}
     assert {name for name, config in made.items() if not config.terms.balanced} == {"parity"}
-    assert {name for name, config in made.items() if "depth" in Plan(config=config).weights(0)} == {"seeds", "parity"}
+    assert {name for name, config in made.items() if "depth" in NormalsSchedule(config=config).weights(0)} == {
+        "seeds",
+        "parity",
+    }
     assert made["default"].steps < made["cpu"].steps < made["seeds"].steps

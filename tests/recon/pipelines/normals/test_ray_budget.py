@@ -13,7 +13,7 @@ def test_without_a_budget_rays_are_constant_and_samples_bounded_all_the_same():
     for samples in (0, 100, 10_000_000):
         budget.observe(512, samples)
         assert budget.rays == 512
-    assert budget.most == 524_288
+    assert budget.max_samples == 524_288
 
 
 def test_with_a_budget_rays_follow_the_samples_that_rays_need():
@@ -43,16 +43,16 @@ def test_the_running_mean_goes_through_a_checkpoint():
 def test_a_grid_that_is_full_gives_no_more_samples_than_the_bound(rays):
     budget, grid = RayBudget(RayOptions(rays=rays, sample_budget=1000)), OccupancyGrid()
     origins = torch.tensor([[3.0, 0.0, 0.0]]).expand(rays, 3)
-    found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, most=budget.most)
+    found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, max_samples=budget.max_samples)
     assert bool(grid.occupied.all())
-    assert 0 < len(found) <= budget.most
-    assert found.n_rays == min(rays, budget.most // 200)
+    assert 0 < len(found) <= budget.max_samples
+    assert found.n_rays == min(rays, budget.max_samples // 200)
 
 
 def test_one_ray_always_fits():
-    assert RayBudget(RayOptions(sample_budget=1)).most > 2 / 1e-3
+    assert RayBudget(RayOptions(sample_budget=1)).max_samples > 2 / 1e-3
 
 
 def test_parts_share_the_bound_of_a_batch():
     budget = RayBudget(RayOptions(rays=512))
-    assert [budget.most_of(parts) for parts in (1, 2, 4, 1024)] == [524_288, 262_144, 131_072, 16_384]
+    assert [budget.max_samples_of(parts) for parts in (1, 2, 4, 1024)] == [524_288, 262_144, 131_072, 16_384]

@@ -10,15 +10,15 @@ from fieldwatch import Diverged, Outputs, Run, Saving, Terms
 from fieldwatch.recon.pipelines.normals.config import (
     FieldOptions,
     NormalsConfig,
-    RateOptions,
+    NormalsRateOptions,
     RecoveryOptions,
     RenderOptions,
 )
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.recovery import Recovery
-from fieldwatch.recon.pipelines.normals.rendering import samples_of
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.rendering import march_samples
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.render import BoundedRays
 from fieldwatch.record import read_events, read_history
 
@@ -42,7 +42,7 @@ def settings(*, grid_every=4, first_sharpness=20.0, **recovery):
             sharpness="scheduled",
             first_sharpness=first_sharpness,
         ),
-        rates=RateOptions(lr=2e-3, lr_table=1e-2, warm_up=0, last_share=1.0),
+        rates=NormalsRateOptions(lr=2e-3, lr_table=1e-2, warm_up=0, last_share=1.0),
         recovery=RecoveryOptions(**{"collapse_patience": PATIENCE, "good_every": EVERY} | recovery),
     )
 
@@ -53,7 +53,7 @@ class Fit:
     def __init__(self, config):
         torch.manual_seed(0)
         self.model = NormalsModel(config, torch.eye(4, dtype=torch.float64)[None])
-        self.learning = Learning(config, self.model, Plan(config=config))
+        self.learning = NormalsOptimizers(config, self.model, NormalsSchedule(config=config))
         self.recovery = Recovery(config.recovery, self.model, self.learning, config.recovery.good_every)
         self.random = torch.Generator().manual_seed(1)
         self.losses, self.starved, self.after = [], [], {}
@@ -94,7 +94,7 @@ def train(folder, config, fault=no_fault, *, poison=(), until=TOTAL, every=None)
             terms = step.backward(partial(fit.terms, poison=poison), step.index)
             fit.after[step.index, "before"] = fit.parameters()
             step.update(*fit.learning.active(step.index))
-            starved = (samples_of(model, fit.rays, 0.05).counts == 0).float().mean()
+            starved = (march_samples(model, fit.rays, 0.05).counts == 0).float().mean()
             fit.recovery.after_update(run, step, starved=float(starved))
             fit.after[step.index] = fit.parameters()
             fit.losses.append(float(terms.total))
@@ -166,7 +166,7 @@ def test_a_field_without_a_surface_goes_back_to_the_last_good_state_at_half_the_
     assert (back["from"], back["to"], back["rate_factor"]) == (back["step"] + 1, BEFORE + 1, 0.5)
     assert back["step"] <= FAULT + PATIENCE
     assert torch.equal(fit.after[back["step"]], fit.after[BEFORE])
-    assert fit.learning.factor == 1.0  # a new good state since, and the rates are whole again
+    assert fit.learning.rate_factor == 1.0  # a new good state since, and the rates are whole again
     assert fit.starved[-1] == 0.0
     assert sum(fit.losses[-3:]) < sum(fit.losses[BEFORE - 2 : BEFORE + 1])
 
@@ -243,7 +243,7 @@ def test_a_run_that_is_cut_in_the_midst_of_trouble_goes_on_to_the_very_same_bits
     assert [kind for kind, _ in answers(tmp_path / "whole")].count("rolled_back") == 2
     assert torch.equal(resumed.parameters(), whole.parameters())
     assert torch.equal(resumed.model.grid.values, whole.model.grid.values)
-    assert resumed.learning.factor == whole.learning.factor == 0.25
+    assert resumed.learning.rate_factor == whole.learning.rate_factor == 0.25
 
 
 def test_the_state_that_was_kept_is_not_written_into_by_what_follows(tmp_path):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from fieldwatch.recon.data import SolidUnion, read_mask_file, read_normal_file, synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.data.normal_maps import PlacedShape, read_normal_maps
 from fieldwatch.recon.geometry import Camera, exponential, look_at
-from fieldwatch.recon.pipelines.normals.pose_accuracy import turns
+from fieldwatch.recon.pipelines.normals.pose_accuracy import rotation_angles
 from fieldwatch.recon.pipelines.normals.registration import RegistrationOptions, register_view
 from fieldwatch.recon.pipelines.normals.registration_files import read_view, write_registration
-from fieldwatch.recon.pipelines.normals.registration_refine import refined
+from fieldwatch.recon.pipelines.normals.registration_refine import refine_pose
 from fieldwatch.recon.pipelines.normals.registration_search import rotation_between, towards
 from fieldwatch.recon.pipelines.normals.registration_shape import Shape, moments
 
@@ -174,7 +174,7 @@ def test_refining_a_near_pose_converges_to_the_exact_one(solid):
     turn[:3, :3] = exponential(torch.tensor([[0.03, -0.02, 0.02]], dtype=torch.float64))[0]
     turn[:3, 3] = torch.tensor([0.02, 0.03, -0.02], dtype=torch.float64)
     shape = Shape(solid[0], 40)
-    better = refined(shape, observed(camera), turn @ camera.world_from_camera, 20)
+    better = refine_pose(shape, observed(camera), turn @ camera.world_from_camera, 20)
     angle, distance = off(better.pose, camera)
     assert angle < 0.05
     assert distance < 0.002
@@ -187,7 +187,7 @@ def test_directions_and_sizes_do_not_depend_on_where_the_camera_looks():
     middle, size = moments(mask, camera)
     assert size == pytest.approx(900 / (100 * 101) * float(middle[2]) ** 3, rel=0.05)
     assert torch.allclose(towards(middle) @ torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64), middle)
-    assert float(turns(towards(middle)[None], torch.eye(3, dtype=torch.float64)[None])[0]) == pytest.approx(
+    assert float(rotation_angles(towards(middle)[None], torch.eye(3, dtype=torch.float64)[None])[0]) == pytest.approx(
         float(torch.rad2deg(middle[2].acos())), abs=1e-6
     )
 

@@ -12,7 +12,13 @@ from fieldwatch.recon.losses import mask_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import RayOptions, RenderOptions
 from fieldwatch.recon.pipelines.normals.rays import Rays
-from fieldwatch.recon.pipelines.normals.rendering import blend, rays_of, render, samples_of, seen
+from fieldwatch.recon.pipelines.normals.rendering import (
+    blend_samples,
+    march_samples,
+    rays_in_scene,
+    render,
+    visible_samples,
+)
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.render import BoundedRays, PackedSamples, points_along
 
@@ -57,7 +63,7 @@ def aimed(passing, inside=None):
 def test_rays_of_a_batch_are_those_of_its_views(settings, scene_of):
     scene = scene_of(settings())
     (batch,) = RaySource(scene.pixels, RayOptions(views_per_graph=4)).draw(48)
-    rays = rays_of(batch, scene.start.float())
+    rays = rays_in_scene(batch, scene.starting_poses.float())
     for view in range(4):
         own = batch.view == view
         origins, directions = (part.reshape(-1, 3).float() for part in scene.maps.views[view].camera.rays())
@@ -72,10 +78,10 @@ def test_a_sphere_is_seen_as_it_is(sphere_model, method):
     passing = torch.cat([torch.linspace(0, 0.55, 40), torch.linspace(0.65, 0.9, 20)])
     batch = aimed(passing)
     seen_by = looked(model, batch, 4e-3, replace(PLAIN, gradient_method=method))
-    assert seen_by.kept == 60
+    assert seen_by.ray_count == 60
     assert torch.allclose(seen_by.opacity[:40], torch.ones(40), atol=1e-5)
     assert float(seen_by.opacity[40:].max()) < 1e-5
-    rays = rays_of(batch, model.poses())
+    rays = rays_in_scene(batch, model.poses())
     middle = -(rays.origins * rays.directions).sum(-1)
     exact = middle[:40] - (0.36 - passing[:40].square()).sqrt()
     assert torch.allclose(seen_by.distance[:40], exact, atol=2e-3)
@@ -108,13 +114,13 @@ def places(samples):
 def test_strides_lose_no_section_near_the_surface(sphere_model, grid, sharpness, step):
     options = RenderOptions(grid_resolution=grid)
     model = sphere_model(POSE, sharpness=sharpness, rendering=options)
-    rays = rays_of(aimed(torch.linspace(0, 0.95, 60)), model.poses())
+    rays = rays_in_scene(aimed(torch.linspace(0, 0.95, 60)), model.poses())
     jitter = shifts().jitter(60)
     parts = max(int(0.75 * 2 / grid / step), 1)
     begun = replace(rays, near=rays.near + jitter * step * parts)  # so that single steps fall on those of the strides
-    single, found = model.grid.march(begun, step), samples_of(model, rays, step, jitter=jitter)
+    single, found = model.grid.march(begun, step), march_samples(model, rays, step, jitter=jitter)
     near = model.sdf(points_along(rays, single.midpoints, single.ray_index)).abs() < REACH[sharpness] / sharpness
-    wanted = single.chosen(near & (single.t_end < rays.far[single.ray_index]))
+    wanted = single.selected(near & (single.t_end < rays.far[single.ray_index]))
     assert len(wanted) > 60
     at = places(found)
     after = torch.searchsorted(at, places(wanted)).clamp(1, len(at) - 1)
@@ -126,8 +132,8 @@ def test_strides_lose_no_section_near_the_surface(sphere_model, grid, sharpness,
 
 def test_samples_of_neighbouring_strides_follow_on_one_another(sphere_model):
     model = sphere_model(POSE, sharpness=100.0)
-    rays = rays_of(aimed([0.0, 0.3]), model.poses())
-    samples = samples_of(model, rays, 5e-3)
+    rays = rays_in_scene(aimed([0.0, 0.3]), model.poses())
+    samples = march_samples(model, rays, 5e-3)
     gaps = (samples.t_start[1:] - samples.t_end[:-1])[samples.ray_index[1:] == samples.ray_index[:-1]]
     assert bool(((gaps == 0) | (gaps > 5e-3)).all())
     assert len(samples.sections().distances) < 1.2 * len(samples)
@@ -140,7 +146,7 @@ def test_a_full_grid_samples_nothing_outside_of_the_field(sphere_model, sharpnes
     model = sphere_model(POSE, radius=0.97, sharpness=sharpness, full=True)
     directions = torch.nn.functional.normalize(torch.cat([torch.eye(3), -torch.eye(3)]).repeat(8, 1), dim=-1)
     rays = BoundedRays.in_sphere(-3 * directions, directions, 0.999)
-    samples = samples_of(model, rays, step, jitter=shifts().jitter(48))
+    samples = march_samples(model, rays, step, jitter=shifts().jitter(48))
     assert len(samples) > 0
     ends = samples.sections()
     assert float(points_along(rays, ends.distances, ends.ray_index).abs().max()) <= 1
@@ -153,14 +159,14 @@ def test_rays_whose_samples_are_too_many_are_left_out(sphere_model):
     model = sphere_model(POSE, full=True)
     batch = aimed(torch.linspace(0, 0.5, 30))
     everything = looked(model, batch, 1e-2, PLAIN)
-    assert everything.kept == 30
+    assert everything.ray_count == 30
     cut = looked(model, batch, 1e-2, PLAIN, most=2000)
-    assert 0 < cut.kept < 30
+    assert 0 < cut.ray_count < 30
     assert len(cut.samples) <= 2000
-    assert len(batch.first(cut.kept)) == len(cut.opacity) == len(cut.normal) == len(cut.distance) == cut.kept
-    assert torch.allclose(cut.opacity, everything.opacity[: cut.kept], atol=1e-4)
+    assert len(batch.first(cut.ray_count)) == len(cut.opacity) == len(cut.normal) == len(cut.distance) == cut.ray_count
+    assert torch.allclose(cut.opacity, everything.opacity[: cut.ray_count], atol=1e-4)
     none = looked(model, batch, 1e-2, PLAIN, most=1)
-    assert (none.kept, len(none.opacity), none.starved) == (0, 0, 0)
+    assert (none.ray_count, len(none.opacity), none.starved) == (0, 0, 0)
 
 
 def test_rays_that_the_grid_gives_nothing_are_filled_and_counted(sphere_model):
@@ -188,25 +194,27 @@ def test_some_starved_rays_are_a_share_of_those_in_the_mask(sphere_model):
 
 def test_samples_that_no_light_reaches_are_left_out_without_a_change(sphere_model):
     model = sphere_model(POSE, sharpness=400.0)
-    rays = rays_of(aimed(torch.linspace(0, 0.58, 30)), model.poses())
-    samples = samples_of(model, rays, 2e-3)
-    fewer = seen(model.sdf, rays, samples, 400.0, replace(PLAIN, unseen=1e-4))
+    rays = rays_in_scene(aimed(torch.linspace(0, 0.58, 30)), model.poses())
+    samples = march_samples(model, rays, 2e-3)
+    fewer = visible_samples(model.sdf, rays, samples, 400.0, replace(PLAIN, unseen=1e-4))
     assert len(fewer) < 0.7 * len(samples)
-    everything, some = (blend(model, rays, one, PLAIN) for one in (samples, fewer))
+    everything, some = (blend_samples(model, rays, one, PLAIN) for one in (samples, fewer))
     assert torch.allclose(everything[0], some[0], atol=2e-4)
     assert torch.allclose(everything[2], some[2], atol=1e-3)
-    solid = seen(model.sdf, rays, samples, 400.0, replace(PLAIN, alpha_threshold=0.05))
+    solid = visible_samples(model.sdf, rays, samples, 400.0, replace(PLAIN, alpha_threshold=0.05))
     assert 0 < len(solid) < len(fewer)
-    assert seen(model.sdf, rays, samples, 400.0, PLAIN) is samples
+    assert visible_samples(model.sdf, rays, samples, 400.0, PLAIN) is samples
 
 
 def test_no_samples_at_all_are_blended_to_nothing(sphere_model):
     model = sphere_model(POSE)
-    rays = rays_of(aimed([0.0, 0.1]), model.poses())
+    rays = rays_in_scene(aimed([0.0, 0.1]), model.poses())
     none = PackedSamples(
         t_start=torch.zeros(0), t_end=torch.zeros(0), ray_index=torch.zeros(0, dtype=torch.int64), n_rays=2
     )
-    opacity, normal, distance, gradients = blend(model, rays, seen(model.sdf, rays, none, 9.0, PLAIN), PLAIN)
+    opacity, normal, distance, gradients = blend_samples(
+        model, rays, visible_samples(model.sdf, rays, none, 9.0, PLAIN), PLAIN
+    )
     assert (opacity.tolist(), normal.tolist(), distance.tolist()) == ([0, 0], [[0] * 3] * 2, [0, 0])
     assert len(gradients) == 0
 

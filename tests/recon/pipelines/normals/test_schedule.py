@@ -8,15 +8,15 @@ import pytest
 from fieldwatch.recon.pipelines.normals.config import (
     FieldOptions,
     NormalsConfig,
+    NormalsRateOptions,
     PoseOptions,
-    RateOptions,
     RenderOptions,
 )
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 
 def plan(steps=30_000, **changes):
-    return Plan(config=NormalsConfig(steps=steps, **changes))
+    return NormalsSchedule(config=NormalsConfig(steps=steps, **changes))
 
 
 STEPS = [30_000, 3_000, 60_000, 1_200]
@@ -30,11 +30,11 @@ def test_rates_warm_up_and_fall_by_a_cosine(steps, iteration, factor):
 
 
 def test_rates_without_a_warm_up_and_after_the_end():
-    tested = plan(100, nominal=100, stages=("a@0 mask=1",), rates=RateOptions(warm_up=0, last_share=0.25))
+    tested = plan(100, nominal=100, stages=("a@0 mask=1",), rates=NormalsRateOptions(warm_up=0, last_share=0.25))
     assert tested.rate_factor(0) == 1
     assert tested.rate_factor(50) == pytest.approx(0.625)
     assert tested.rate_factor(400) == pytest.approx(0.25)
-    assert plan(10, nominal=100, stages=("a@0 mask=1",), rates=RateOptions(warm_up=100)).rate_factor(9) == 0.9
+    assert plan(10, nominal=100, stages=("a@0 mask=1",), rates=NormalsRateOptions(warm_up=100)).rate_factor(9) == 0.9
 
 
 @pytest.mark.parametrize("steps", STEPS)

@@ -111,9 +111,9 @@ def make(scene_of, config, bound=1 << 20):
 
 def objective(made, rays, count):
     """The objective of training, at the first step."""
-    config, model, weights = made.config, made.model, made.scene.plan.weights(0)
-    rendered = render(model, rays, made.scene.plan.march_step(0), config.rendering, made.budget.most_of(count))
-    batch = rays.batch.first(rendered.kept)
+    config, model, weights = made.config, made.model, made.scene.schedule.weights(0)
+    rendered = render(model, rays, made.scene.schedule.march_step(0), config.rendering, made.budget.most_of(count))
+    batch = rays.batch.first(rendered.ray_count)
     terms = staged_terms(
         weights,
         normal=lambda: normal_term(batch, rendered, model.poses(), config.terms),

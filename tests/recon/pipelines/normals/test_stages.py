@@ -5,7 +5,7 @@ import pytest
 from fieldwatch.recon.pipelines.normals.stages import (
     PAPER_STAGES,
     TERMS,
-    Stage,
+    TrainingStage,
     read_stages,
     refuse_disorder,
     weights_at,
@@ -40,8 +40,8 @@ def test_the_seeds_table(iteration, normal, depth, mask):
 def test_what_a_text_says_is_read():
     text = "  late-fit@40+5  normal=1.5 surface=1e-2 "
     assert read_stages(["a@0 mask=1", text]) == (
-        Stage(name="a", mask=1.0),
-        Stage(name="late-fit", start=40, ramp=5, normal=1.5, surface=0.01),
+        TrainingStage(name="a", mask=1.0),
+        TrainingStage(name="late-fit", start=40, ramp=5, normal=1.5, surface=0.01),
     )
     every = "all@0 " + " ".join(f"{term}={number}" for number, term in enumerate(TERMS, 1))
     assert list(weights_at(read_stages([every]), 0).values()) == [1, 2, 3, 4, 5, 6, 7]

@@ -30,9 +30,9 @@ def test_the_built_in_scene_needs_no_file(settings):
     assert (len(scene.maps), scene.train, scene.test) == (4, (0, 1, 2, 3), ())
     assert scene.maps.sizes == ((20, 20),) * 4
     assert all(view.depth is None for view in scene.maps.views)
-    assert scene.start.dtype == torch.float64
-    assert torch.equal(scene.start[1], scene.maps.cameras[1].world_from_camera.double())
-    assert scene.plan.total == 20
+    assert scene.starting_poses.dtype == torch.float64
+    assert torch.equal(scene.starting_poses[1], scene.maps.cameras[1].world_from_camera.double())
+    assert scene.schedule.total == 20
 
 
 def test_the_built_in_truth_is_the_surface_of_the_object():
@@ -80,7 +80,7 @@ def test_every_so_many_th_view_is_held_out(settings, held_out, test):
 def test_excluded_views_are_left_out_of_everything(settings, folder):
     scene = prepare_scene(settings(data=folder, exclude=(1,)))
     assert [int(name) for name in scene.maps.names] == [0, 2, 3]
-    assert len(scene.start) == len(scene.pixels) == 3
+    assert len(scene.starting_poses) == len(scene.pixels) == 3
 
 
 def test_larger_maps_are_scaled_down_and_smaller_ones_are_not(settings, folder):
@@ -111,12 +111,12 @@ def test_depth_that_is_there_is_kept(settings, tiny_maps, tmp_path):
 
 
 def test_poses_start_as_asked(settings, folder):
-    exact = prepare_scene(settings(data=folder)).start
-    noisy = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).start
-    again = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).start
+    exact = prepare_scene(settings(data=folder)).starting_poses
+    noisy = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).starting_poses
+    again = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).starting_poses
     ring = prepare_scene(
         settings(data=folder, poses=PoseOptions(pose_start="ring", ring_radius=3.0, centred=False))
-    ).start
+    ).starting_poses
     assert torch.equal(noisy, again)
     assert 1e-3 < float((noisy - exact).abs().max()) < 1
     assert ring[:, :3, 3].norm(dim=-1).tolist() == pytest.approx([3] * 4)
@@ -146,7 +146,9 @@ def test_a_run_is_not_continued_on_other_maps(settings, tiny_maps, tmp_path):
             step.update(optimizer)
     said = json.loads((out / "run.json").read_text())["about"]
     assert (said["pipeline"], said["digest"], said["sizes"]) == ("normals", scene.digest, ["24x24"])
-    other = replace(scene, maps=NormalSet(views=tiny_maps.views[:3]), train=(0, 1, 2), start=scene.start[:3])
+    other = replace(
+        scene, maps=NormalSet(views=tiny_maps.views[:3]), train=(0, 1, 2), starting_poses=scene.starting_poses[:3]
+    )
     with pytest.raises(ConfigMismatch, match=r"other maps.*--out"):
         start_run(config, other, out, sinks=())
 

@@ -43,9 +43,9 @@ def recorded(settings, scene_of, tmp_path):
                 model.grid.update(step.index, model.sdf)
                 counted.append([])
                 outputs = step.backward(objective, source.draw(config.rays.rays), split=RaySplit(source))
-                if model.poses.learned():
+                if model.poses.learned_parameters():
                     model.poses.translations.data[:, 2] += 0.01
-                record_statistics(step, scene.plan, model, RayStatistics.of(outputs))
+                record_statistics(step, scene.schedule, model, RayStatistics.of(outputs))
         return read_history(tmp_path), counted, model
 
     return make

@@ -51,7 +51,7 @@ def test_passing_over_parts_changes_nothing(ball, scene):
     whole = implicit_surface(asked, np.full(3, -1.0), np.full(3, 1.0), resolution=110)
     assert np.array_equal(found.mesh.vertices, whole.vertices)
     assert np.array_equal(found.mesh.faces, whole.faces)
-    assert found.asked < 0.6
+    assert found.evaluated_share < 0.6
 
 
 def test_the_largest_piece_stays_by_area(ball, scene):

@@ -20,7 +20,7 @@ from fieldwatch.recon.pipelines.normals.config import (
 from fieldwatch.recon.pipelines.normals.integrated_clouds import IntegratedClouds, ViewScales
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.rays import Rays
-from fieldwatch.recon.pipelines.normals.rendering import Rendered, rays_of
+from fieldwatch.recon.pipelines.normals.rendering import RenderedRays, rays_in_scene
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms, observed_normals
 from fieldwatch.recon.render import PackedSamples
@@ -104,10 +104,10 @@ def whole(batch):
 @torch.no_grad()
 def looked(model, batch):
     """What the rays see of the true surface, from the model's poses."""
-    rays = rays_of(batch, model.poses())
+    rays = rays_in_scene(batch, model.poses())
     distance, normal = met(rays.origins, rays.directions)
     nothing = torch.zeros(0)
-    return Rendered(
+    return RenderedRays(
         opacity=(distance > 0).float(),
         normal=normal,
         distance=distance,
@@ -115,7 +115,7 @@ def looked(model, batch):
         samples=PackedSamples(t_start=nothing, t_end=nothing, ray_index=nothing.long(), n_rays=len(batch)),
         filled=0,
         starved=0.0,
-        kept=len(batch),
+        ray_count=len(batch),
     )
 
 
@@ -254,7 +254,7 @@ def test_where_nothing_is_seen_errors_are_zero_and_gradients_finite(pixels, mode
     found = terms.terms(weights, model, whole(batch), rendered)
     assert [found[name].value.item() for name in weights] == [0.0] * len(weights)
     found.total.backward()
-    for one in model.poses.learned():
+    for one in model.poses.learned_parameters():
         assert one.grad is None or not bool(one.grad.any())
 
 

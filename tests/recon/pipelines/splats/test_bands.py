@@ -131,5 +131,5 @@ def test_one_band_is_the_call_itself(model, tiny_scene):
     scales, opacities = model.shapes()
     gaussians = (model.gaussians.means, model.gaussians.quaternions, scales, opacities)
     view = tiny_scene.views[0]
-    one = render_in_bands(gaussians, model.gaussians.harmonics, view, 1, degree=1, background=model.background)
+    one = render_in_bands(gaussians, model.gaussians.harmonics, view, 1, sh_degree=1, background=model.background)
     assert torch.equal(one.features, model.render(view, degree=1).features)

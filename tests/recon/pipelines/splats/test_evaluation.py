@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import similarity
+from fieldwatch.recon.render import image_similarity
 
 
 class Plain(Lpips):
@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_papers(tiny_scene, tiny_model):
         view = tiny_scene.photo_view(index)
         image = tiny_model.render(view.camera).features.clamp(0, 1)
         mse = (image.double() - view.image.double()).square().mean()
-        by_hand.append((-10 * math.log10(mse), float(similarity(image, view.image).ssim)))
+        by_hand.append((-10 * math.log10(mse), float(image_similarity(image, view.image).ssim)))
     assert [row.psnr for row in found.rows] == pytest.approx([psnr for psnr, _ in by_hand], abs=1e-3)
     assert [row.ssim for row in found.rows] == pytest.approx([ssim for _, ssim in by_hand], abs=1e-5)
     assert found.metrics["Test/psnr"] == pytest.approx(sum(psnr for psnr, _ in by_hand) / len(by_hand), abs=1e-3)

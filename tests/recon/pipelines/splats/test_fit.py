@@ -21,7 +21,7 @@ from fieldwatch.recon.pipelines.splats.densification import (
     relocate_and_add,
     reset_opacity,
 )
-from fieldwatch.recon.render import DensificationStatistics, View, splat
+from fieldwatch.recon.render import DensificationStatistics, View, rasterize
 
 PHOTOS = solid_photos(views=8, size=48, held_out=0, points=250)
 RATES = Rates(decay_steps=150)
@@ -42,7 +42,7 @@ def started():
 
 def render(gaussians, view, degree):
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
-    return splat(*parts, view, harmonics=gaussians.harmonics, degree=degree)
+    return rasterize(*parts, view, spherical_harmonics=gaussians.harmonics, sh_degree=degree)
 
 
 @torch.no_grad()

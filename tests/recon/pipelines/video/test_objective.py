@@ -7,7 +7,7 @@ from fieldwatch import MicroBatches, Terms
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.models import Prediction, Query
 from fieldwatch.recon.pipelines.video.objective import video_terms
-from fieldwatch.recon.pipelines.video.scene import Batch
+from fieldwatch.recon.pipelines.video.scene import VideoBatch
 
 UNITS = 5
 STANDS_IN = [False, True, False, False, True]
@@ -28,7 +28,7 @@ def learn(drawn, count, loss):
     rgb.grad = embedding.grad = None
     for part in MicroBatches("batch", count=count).slices(UNITS):
         zeros = torch.zeros(part.stop - part.start, dtype=torch.float64)
-        batch = Batch(
+        batch = VideoBatch(
             query=Query(t=zeros, x=zeros, y=zeros),
             rgb=truth[part],
             embedding=wanted[part],

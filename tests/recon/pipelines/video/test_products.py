@@ -10,18 +10,18 @@ from PIL import Image
 from fieldwatch.recon.data import synthetic_clip
 from fieldwatch.recon.pipelines.video.bitstream import BitstreamError, CodecOptions, model_config, write_bitstream
 from fieldwatch.recon.pipelines.video.config import VideoConfig
-from fieldwatch.recon.pipelines.video.evaluation import draw_frame, evaluate
+from fieldwatch.recon.pipelines.video.evaluation import evaluate, render_frame
 from fieldwatch.recon.pipelines.video.models import ModelOptions, build_model
 from fieldwatch.recon.pipelines.video.playback import Playback, save_picture
 from fieldwatch.recon.pipelines.video.products import (
     ATTEMPTS,
     decoding_speed,
-    drawings_of,
     export_bitstream,
+    frames_to_render,
     write_evaluation,
 )
 from fieldwatch.recon.pipelines.video.start import prepare_scene
-from fieldwatch.recon.pipelines.video.stored import StoredRun
+from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 
 FRAMES, ROWS, COLUMNS = 6, 2, 2
 OPTIONS = ModelOptions(fc_dim=8, lower_width=4, enc_strds=(4, 4), grid_widths=(8, 8, 8), grid_blocks=(0, 0, 0))
@@ -46,7 +46,7 @@ def runs(folder):
         scene = prepare_scene(config)
         torch.manual_seed(1)
         model = build_model(name, scene.geometry, OPTIONS).eval()
-        return StoredRun(folder=folder, config=config, scene=scene, model=model, step=10, head_trained=True)
+        return StoredVideoRun(folder=folder, config=config, scene=scene, model=model, step=10, head_trained=True)
 
     return {name: opened(name) for name in MODELS}
 
@@ -58,7 +58,7 @@ def test_playback_draws_what_the_evaluation_scores(runs, name):
     player = Playback.of_run(run)
     embeddings = player.embeddings()
     for index in (0, FRAMES - 1):
-        patches, embedding, _ = draw_frame(run.model, run.scene, index)
+        patches, embedding, _ = render_frame(run.model, run.scene, index)
         frame = player.frame(index)
         assert torch.allclose(frame, run.scene.grid.join(patches)[0], atol=1e-6)
         assert torch.equal(player.patch(index, 1, 0), frame[:, 16:, :32])
@@ -71,7 +71,7 @@ def test_a_bitstream_draws_and_embeds_alone(runs, name, tmp_path):
     run = runs[name]
     export_bitstream(run, tmp_path / "clip.fwv", CodecOptions(bits=12, embedding_bits=12))
     alone, player = Playback.of_bitstream(tmp_path / "clip.fwv", "cpu"), Playback.of_run(run)
-    assert (alone.targets, alone.frame_of) == (None, None)
+    assert (alone.targets, alone.frame_at) == (None, None)
     assert alone.origin == player.origin
     assert float((alone.frame(3) - player.frame(3)).abs().max()) < 0.01
     assert float((alone.embeddings() * player.embeddings()).sum(-1).min()) > 0.999
@@ -114,10 +114,10 @@ def test_an_evaluation_draws_as_often_as_it_says(runs, name, head_trained, tmp_p
     run = replace(runs[name], head_trained=head_trained)
     before = {key: value.clone() for key, value in run.model.state_dict().items()}
     drawn = []
-    evaluated = write_evaluation(run, tmp_path, positions_frames=2, drawn=lambda: drawn.append(1))
-    assert len(drawn) == drawings_of(run, 2)
+    evaluated = write_evaluation(run, tmp_path, positions_frames=2, on_frame=lambda: drawn.append(1))
+    assert len(drawn) == frames_to_render(run, 2)
     run.model(run.scene.batch("frame", torch.tensor([0]), with_frames=True).query, embed=False)
-    assert len(drawn) == drawings_of(run, 2)  # nobody watches any more
+    assert len(drawn) == frames_to_render(run, 2)  # nobody watches any more
     assert all(torch.equal(value, before[key]) for key, value in run.model.state_dict().items())
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in evaluated.files.values()}
     wanted = evaluate(run.model, run.scene, embed=head_trained).metrics

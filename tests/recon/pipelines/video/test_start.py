@@ -19,7 +19,7 @@ def test_the_stand_ins_that_training_draws_never_see_a_held_out_frame():
     spoiled = frames.clone()
     spoiled[[3, 7]] = 255 - spoiled[[3, 7]]
     one, other = stand_ins(frames), stand_ins(spoiled)
-    assert list(one.place) == [3, 7]
+    assert list(one.row_of) == [3, 7]
     assert torch.equal(one.frames, other.frames)
     assert torch.equal(one.targets, other.targets)
 

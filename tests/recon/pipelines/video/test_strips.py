@@ -6,7 +6,7 @@ import torch
 
 from fieldwatch.recon.pipelines.video.strips import (
     FULL_SCALE,
-    Shown,
+    SheetEntry,
     as_bytes,
     as_picture,
     colour_map,
@@ -107,7 +107,7 @@ def test_a_sheet_is_row_by_row():
 
 def test_the_worst_sheet_sorts_and_labels():
     image = torch.rand(3, 30, 50)
-    shown = [Shown(truth=image, prediction=image * i / 4, psnr=10.0 * i, label=f"frame {i}") for i in (3, 1, 2)]
+    shown = [SheetEntry(truth=image, prediction=image * i / 4, psnr=10.0 * i, label=f"frame {i}") for i in (3, 1, 2)]
     picture = worst_sheet(shown, count=2)
     expected = [strip(image, image * i / 4, f"frame {i}: {10 * i:.2f} dB") for i in (1, 2)]
     assert (picture == sheet(expected)).all()

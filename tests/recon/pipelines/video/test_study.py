@@ -4,9 +4,9 @@ import math
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Prediction, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Prediction, VideoGeometry, build_model
 from fieldwatch.recon.pipelines.video.study import (
-    Subject,
+    StudiedModel,
     category_summary,
     pooled_psnr,
     positions,
@@ -17,7 +17,7 @@ from fieldwatch.recon.pipelines.video.study import (
     write_position_study,
 )
 
-GEOMETRY = Geometry(frames=5, height=32, width=64)
+GEOMETRY = VideoGeometry(frames=5, height=32, width=64)
 SPLITS = ("train", "train", "unused", "train", "val")
 CLIP = torch.rand(5, 3, 32, 64, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.nn.functional.normalize(torch.randn(5, 8, 16, generator=torch.Generator().manual_seed(1)), dim=-1)
@@ -46,7 +46,7 @@ def patchwise(query):
 
 
 def subject(draw=truth, unit="frame", targets=TARGETS, splits=SPLITS):
-    return Subject(draw=draw, unit=unit, geometry=GEOMETRY, frame=CLIP.__getitem__, splits=splits, targets=targets)
+    return StudiedModel(draw=draw, unit=unit, geometry=GEOMETRY, frame=CLIP.__getitem__, splits=splits, targets=targets)
 
 
 def read(path):
@@ -69,7 +69,7 @@ def test_two_by_four_patches_have_21_positions():
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 5), (4, 1)])
 def test_any_grid(rows, columns):
-    geometry = Geometry(frames=1, height=33, width=67, rows=rows, columns=columns)
+    geometry = VideoGeometry(frames=1, height=33, width=67, rows=rows, columns=columns)
     assert len(positions(geometry)) == (2 * rows - 1) * (2 * columns - 1)
 
 
@@ -140,8 +140,8 @@ def test_windows_of_a_frame_model_are_cut_from_its_frame():
 
 
 def test_a_single_patch_has_centres_only():
-    geometry = Geometry(frames=5, height=32, width=64, rows=1, columns=1)
-    only = Subject(draw=truth, unit="frame", geometry=geometry, frame=CLIP.__getitem__, splits=SPLITS)
+    geometry = VideoGeometry(frames=5, height=32, width=64, rows=1, columns=1)
+    only = StudiedModel(draw=truth, unit="frame", geometry=geometry, frame=CLIP.__getitem__, splits=SPLITS)
     assert {row["category"] for row in category_summary(score_positions(only, [0]))} == {"trained_center"}
 
 
@@ -164,7 +164,7 @@ def test_parts_that_do_not_belong_together_are_refused():
     with pytest.raises(ValueError, match=r"targets are for \(5, 6\) frames.*wanted \(5, 8\)"):
         subject(targets=TARGETS[:, :6])
     with pytest.raises(ValueError, match=r"frame 0 is \(3, 32, 32\), the geometry says \(3, 32, 64\)"):
-        Subject(draw=truth, unit="frame", geometry=GEOMETRY, frame=CLIP[..., :32].__getitem__, splits=SPLITS)
+        StudiedModel(draw=truth, unit="frame", geometry=GEOMETRY, frame=CLIP[..., :32].__getitem__, splits=SPLITS)
 
 
 def test_nothing_to_write_is_an_error(tmp_path):

@@ -76,7 +76,7 @@ def test_a_sphere_is_drawn_with_its_depth_normals_and_silhouette():
     assert depth_scale_error(0.1 * distance, blended.depth, seen).item() < 1e-4
 
     visible = transmittance(alpha.detach(), samples.ray_index, len(rays)) > 1e-8
-    fewer = samples.chosen(visible)
+    fewer = samples.selected(visible)
     assert len(fewer) < 0.5 * len(samples)
     again = composite(alpha[visible], fewer.ray_index, len(rays), fewer.midpoints)
     assert torch.allclose(again.depth, blended.depth, atol=1e-5)

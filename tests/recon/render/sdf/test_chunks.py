@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from fieldwatch.recon.render import Chunks, HashEncoding, HashSdf, evaluate_in_chunks, slopes_in_chunks
+from fieldwatch.recon.render import Chunks, HashEncoding, HashSdf, evaluate_in_chunks, gradients_in_chunks
 
 TOO_MUCH = 1 << 58
 """Bytes that no machine has: the allocator refuses them at once."""
@@ -33,7 +33,7 @@ def test_parts_give_what_one_call_gives_bit_for_bit():
     field = HashSdf(encoding=encoding, hidden=16)
     points = torch.rand(5000, 3) * 2 - 1
     whole, slopes = field.with_gradient(points)
-    distances, gradients = slopes_in_chunks(field.with_gradient, points, 1237)
+    distances, gradients = gradients_in_chunks(field.with_gradient, points, 1237)
     assert torch.equal(evaluate_in_chunks(field, points, 1237), field(points))
     assert torch.equal(distances, whole)
     assert torch.equal(gradients, slopes)

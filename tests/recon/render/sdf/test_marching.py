@@ -70,7 +70,7 @@ def test_a_limit_leaves_out_whole_rays_at_the_end():
     grid, rays = scattered(1.0), random_rays()
     whole = grid.march(rays, 0.01)
     for chunk in (1 << 20, 500):
-        part = grid.march(rays, 0.01, most=2000, chunk=chunk)
+        part = grid.march(rays, 0.01, max_samples=2000, chunk=chunk)
         assert 0 < len(part) <= 2000
         assert torch.equal(part.t_start, whole.t_start[: len(part)])
         assert torch.equal(part.counts, whole.counts[: part.n_rays])
@@ -79,7 +79,7 @@ def test_a_limit_leaves_out_whole_rays_at_the_end():
 
 def test_a_limit_that_is_not_reached_leaves_all():
     grid, rays = scattered(0.1), random_rays()
-    assert grid.march(rays, 0.01, most=10**6).n_rays == len(rays)
+    assert grid.march(rays, 0.01, max_samples=10**6).n_rays == len(rays)
 
 
 def test_rays_that_miss_or_look_away_have_no_samples():

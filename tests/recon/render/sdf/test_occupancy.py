@@ -137,10 +137,10 @@ def test_the_threshold_is_the_mean_where_that_is_lower(threshold, share):
     assert torch.equal(grid.occupied, grid.values > (threshold if share == "threshold" else mean))
 
 
-def test_slope_and_sharpness_set_how_far_in_front_cells_are_occupied():
+def test_lipschitz_bound_and_sharpness_set_how_far_in_front_cells_are_occupied():
     shares = {
         name: float(grid_of(sphere(0.4), **settings).occupied_fraction)
-        for name, settings in {"plain": {}, "steep": {"slope": 2.0}, "soft": {"sharpness": 20.0}}.items()
+        for name, settings in {"plain": {}, "steep": {"lipschitz": 2.0}, "soft": {"sharpness": 20.0}}.items()
     }
     assert shares["steep"] > shares["plain"]
     assert shares["soft"] > shares["plain"]
@@ -183,7 +183,7 @@ def test_a_checkpoint_brings_it_back_with_its_marching():
         {"threshold": 0.0},
         {"decay": 1.0},
         {"sharpness": 0.0},
-        {"slope": -1.0},
+        {"lipschitz": -1.0},
         {"every": 0},
         {"period": 0},
         {"chunk": 0},

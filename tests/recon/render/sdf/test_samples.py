@@ -76,7 +76,7 @@ def test_counts_midpoints_and_choice():
     assert samples.counts.tolist() == [2, 0, 1, 0]
     assert samples.midpoints.tolist() == [0.5, 1.5, 4.5]
     assert samples.per_ray == 0.75
-    chosen = samples.chosen(torch.tensor([False, True, True]))
+    chosen = samples.selected(torch.tensor([False, True, True]))
     assert (chosen.t_start.tolist(), chosen.ray_index.tolist(), chosen.n_rays) == ([1.0, 4.0], [0, 2], 4)
 
 
@@ -89,7 +89,7 @@ def test_the_first_rays_that_fit(most, rays, left):
 @pytest.mark.parametrize("parts", [1, 2, 7])
 def test_parts_are_of_one_length_and_follow_on_one_another(parts):
     whole = packed((0.1, 1.0, 0), (1.0, 2.3, 0), (4.0, 5.0, 2))
-    cut = whole.split(parts)
+    cut = whole.subdivided(parts)
     assert cut.counts.tolist() == [2 * parts, 0, parts, 0]
     assert cut.n_rays == 4
     lengths = (cut.t_end - cut.t_start).view(3, parts)
@@ -101,12 +101,12 @@ def test_parts_are_of_one_length_and_follow_on_one_another(parts):
 
 def test_samples_are_cut_into_one_part_or_more():
     with pytest.raises(ValueError, match="into 0 parts"):
-        packed((0.0, 1.0, 0)).split(0)
-    assert len(packed().split(3)) == 0
+        packed((0.0, 1.0, 0)).subdivided(0)
+    assert len(packed().subdivided(3)) == 0
 
 
 def test_what_lies_before_a_distance_of_each_ray():
     samples = packed((0.0, 1.0, 0), (1.0, 2.0, 0), (2.0, 3.0, 0), (4.0, 5.0, 2), (0.5, 1.5, 3))
-    cut = samples.before(torch.tensor([1.75, 9.0, 5.0, 0.5]))
+    cut = samples.clipped(torch.tensor([1.75, 9.0, 5.0, 0.5]))
     assert (cut.t_start.tolist(), cut.t_end.tolist()) == ([0.0, 1.0, 4.0], [1.0, 1.75, 5.0])
     assert (cut.ray_index.tolist(), cut.n_rays) == ([0, 0, 2], 4)

@@ -14,10 +14,10 @@ from fieldwatch.pipeline import EvaluationRequest, Scores
 from fieldwatch.recon.commands.normals.job import quality_table
 from fieldwatch.recon.mesh import MeshError, MeshEvaluation, evaluate_mesh
 from fieldwatch.recon.pipelines.normals import (
-    Evaluation,
-    Scene,
-    StoredRun,
-    aligned,
+    NormalsEvaluation,
+    NormalsScene,
+    StoredNormalsRun,
+    align_mesh,
     camera_in_world,
     evaluate_surface,
     mesh_in_world,
@@ -45,7 +45,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
         save_cut_out(output_path(pictures, names[sight.number]), normal_colours(seen.camera_normals), seen.mask)
 
     with request.console.status("drawing and scoring") as status:
-        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, shown=shown)
+        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, on_view=shown)
         status.update("measuring the mesh as DiLiGenT does")
         benchmark = diligent(stored, evaluation)
         files = {"normals": pictures, **write_files(stored, evaluation, benchmark, folder)}
@@ -62,7 +62,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
     )
 
 
-def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
+def diligent(stored: StoredNormalsRun, found: NormalsEvaluation) -> MeshEvaluation | None:
     """Compare the mesh with the true one as DiLiGenT-MV's benchmark does: first hits of all cameras in their masks.
 
     Lengths are in units of the world (millimetres there). Learned poses leave a similarity open: the mesh is moved by
@@ -76,7 +76,7 @@ def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
         return None
     cameras = [camera_in_world(camera, scene) for camera in scene.maps.cameras]
     masks = [view.mask.cpu().numpy() for view in scene.maps.views]
-    mesh, truth = (mesh_in_world(each, scene) for each in (aligned(surface.mesh, found.poses), scene.truth))
+    mesh, truth = (mesh_in_world(each, scene) for each in (align_mesh(surface.mesh, found.poses), scene.truth))
     try:
         return evaluate_mesh(mesh, truth, style="diligent", cameras=cameras, masks=masks)
     except MeshError:
@@ -86,13 +86,13 @@ def diligent(stored: StoredRun, found: Evaluation) -> MeshEvaluation | None:
 
 
 def write_files(
-    stored: StoredRun, found: Evaluation, benchmark: MeshEvaluation | None, folder: Path
+    stored: StoredNormalsRun, found: NormalsEvaluation, benchmark: MeshEvaluation | None, folder: Path
 ) -> dict[str, Path]:
     """Write tables and pictures; returns them by what they are."""
     rows = [row.row() for row in found.rows]
     figures: Mapping[str, Any] = {
         "step": stored.step,
-        "iteration": round(stored.scene.plan.iteration(stored.step)),
+        "iteration": round(stored.scene.schedule.iteration(stored.step)),
         "metrics": found.metrics,
         "mesh": None if found.against_truth is None else found.against_truth.figures,
         "diligent": None if benchmark is None else benchmark.figures,
@@ -112,7 +112,7 @@ def write_files(
     }
 
 
-def pose_rows(scene: Scene, found: Evaluation) -> list[dict[str, Any]] | None:
+def pose_rows(scene: NormalsScene, found: NormalsEvaluation) -> list[dict[str, Any]] | None:
     """Errors of the learned poses after the similarity that fits best; None where poses are the data's own."""
     if found.poses is None:
         return None

@@ -29,13 +29,13 @@ from fieldwatch.recon.geometry import Camera, inverse_rigid, matrix_to_quaternio
 from fieldwatch.recon.mesh import write_mesh
 from fieldwatch.recon.pipelines.normals import (
     MOST_NODES,
-    StoredRun,
+    StoredNormalsRun,
     camera_in_world,
     depth_colours,
-    look,
     normal_colours,
     open_run,
     pose_errors,
+    render_view,
     save_cut_out,
     surface_mesh,
 )
@@ -72,7 +72,7 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOpt
     with reading_input(), console.status("writing"):
         check_writable(path.parent)
         found = write(stored, to, path, resolution)
-    about = {"run": chosen.run, "step": stored.step, "iteration": round(stored.scene.plan.iteration(stored.step))}
+    about = {"run": chosen.run, "step": stored.step, "iteration": round(stored.scene.schedule.iteration(stored.step))}
     if chosen.json:
         print_json({**about, **found, "file": path.absolute()})
         return 0
@@ -95,7 +95,7 @@ def check_kind(path: Path, to: str) -> None:
         raise BadInput(f"{path} is a file, and --to {to} writes a folder: give another name with -o")
 
 
-def write(stored: StoredRun, to: str, path: Path, resolution: int | None) -> dict[str, int]:
+def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None) -> dict[str, int]:
     """Write what was asked for; return how much of what that is."""
     if to in MESHES:
         nodes = stored.config.mesh_resolution if resolution is None else resolution
@@ -108,7 +108,7 @@ def write(stored: StoredRun, to: str, path: Path, resolution: int | None) -> dic
     return {"views": write_poses(stored, cameras, path) if to == "poses" else write_maps(stored, cameras, path)}
 
 
-def learned_cameras(stored: StoredRun) -> dict[int, Camera]:
+def learned_cameras(stored: StoredNormalsRun) -> dict[int, Camera]:
     """Cameras by their view's number, in the frame of the scene's sphere.
 
     Those that were trained on stand where the training put them; those held out where the data has them, brought into
@@ -124,7 +124,7 @@ def learned_cameras(stored: StoredRun) -> dict[int, Camera]:
     return {number: scene.camera(number, poses[number]) for number in sorted(poses)}
 
 
-def write_poses(stored: StoredRun, cameras: dict[int, Camera], folder: Path) -> int:
+def write_poses(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
     """Write the data set again with the poses of the training, and the same poses as COLMAP's text files.
 
     Other programs of the layout read `cameras_sphere.npz` and the maps beside it; COLMAP's `sparse/0` holds the cameras
@@ -141,7 +141,7 @@ def write_poses(stored: StoredRun, cameras: dict[int, Camera], folder: Path) -> 
     return len(views)
 
 
-def write_maps(stored: StoredRun, cameras: dict[int, Camera], folder: Path) -> int:
+def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
     """Write what the surface shows of every view: normals, masks and depth as a data set of the layout, and pictures.
 
     Depth in the layout is in units of the scene's sphere, as `cameras_sphere.npz` has it.
@@ -150,7 +150,7 @@ def write_maps(stored: StoredRun, cameras: dict[int, Camera], folder: Path) -> i
     views = list[NormalView]()
     files = output_names(stored.scene.maps.names)
     for number, camera in cameras.items():
-        seen = look(stored.model, camera, options, options.last_step, chunks=chunks)
+        seen = render_view(stored.model, camera, options, options.last_step, chunks=chunks)
         normals, depth, mask = (part.cpu() for part in (seen.camera_normals, seen.depth, seen.mask))
         name = stored.scene.maps.names[number]
         views.append(NormalView(name=name, camera=camera, normals=normals.float(), mask=mask, depth=depth.float()))

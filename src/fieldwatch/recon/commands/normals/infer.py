@@ -16,9 +16,9 @@ from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, 
 from fieldwatch.files import output_path
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
+    NormalsScene,
     Registration,
     RegistrationOptions,
-    Scene,
     open_run,
     read_view,
     register_view,
@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0 if registration.fits and not registration.ambiguous else FINDINGS
 
 
-def lens_of(chosen: Arguments, scene: Scene) -> Camera | tuple[float, float, float, float] | None:
+def lens_of(chosen: Arguments, scene: NormalsScene) -> Camera | tuple[float, float, float, float] | None:
     """Return the lens that was asked for; None where none was.
 
     Raises:
@@ -131,7 +131,7 @@ def fit_table(figures: dict[str, Any]) -> Table:
 
 def verdict(registration: Registration) -> list[str]:
     """Say what is to be mistrusted, and what to do about it."""
-    error, lines = registration.sight.error, list[str]()
+    error, lines = registration.comparison.error, list[str]()
     if not registration.fits:
         mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"
         lines.append(
@@ -141,9 +141,9 @@ def verdict(registration: Registration) -> list[str]:
             "object that "
             "is cut by the picture's border; the pose means nothing"
         )
-    if registration.ambiguous and registration.rival is not None:
+    if registration.ambiguous and registration.runner_up is not None:
         lines.append(
-            f"another pose fits nearly as well (score {registration.rival.score:.2f} against "
+            f"another pose fits nearly as well (score {registration.runner_up.score:.2f} against "
             f"{registration.best.score:.2f} deg): the "
             "object looks alike from both; rival_unit_from_camera in pose.json is the other one"
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from fieldwatch.pipeline import Job
-from fieldwatch.recon.pipelines.normals import NormalsConfig, Scene, prepare_scene, train_normals
+from fieldwatch.recon.pipelines.normals import NormalsConfig, NormalsScene, prepare_scene, train_normals
 
 HELD_OUT = "_held_out"
 """How the tag of a number ends that is of held-out views."""
@@ -42,13 +42,11 @@ def prepare(config: NormalsConfig) -> Job:
         headline=headline(config, scene),
         notes=scene.notes,
         device=str(scene.device),
-        total=scene.plan.total,
-        progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
 
 
-def headline(config: NormalsConfig, scene: Scene) -> str:
+def headline(config: NormalsConfig, scene: NormalsScene) -> str:
     """What will be trained on what."""
     sizes = sorted({view.size for view in scene.maps.views})
     height, width = (max(size[side] for size in sizes) for side in (0, 1))
@@ -61,7 +59,7 @@ def headline(config: NormalsConfig, scene: Scene) -> str:
     moved = ", which are learned" if config.poses.learned else ""
     return (
         f"{len(scene.maps)} views {'up to ' if len(sizes) > 1 else ''}{width}x{height}, {len(scene.train)} train"
-        f"{held_out}; {starts[config.poses.pose_start]}{moved}; {scene.plan.total:,} steps"
+        f"{held_out}; {starts[config.poses.pose_start]}{moved}; {scene.schedule.total:,} steps"
     )
 
 

@@ -47,7 +47,7 @@ def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) 
             CHAMFER: metrics.get("Eval/chamfer_percent"),
             IOU: metrics.get("Eval/iou"),
         }
-        rows.append(CheckpointRow(step=step, iteration=round(scene.plan.iteration(step)), figures=figures))
+        rows.append(CheckpointRow(step=step, iteration=round(scene.schedule.iteration(step)), figures=figures))
     refuse_empty_ranking(rows, left_out, folder)
     columns = {MAE: "{:.3f}", MAE_HELD_OUT: "{:.3f}", CHAMFER: "{:.4f}", IOU: "{:.4f}"}
     return by_ratios(rows, columns, left_out)

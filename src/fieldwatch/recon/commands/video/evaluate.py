@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fieldwatch.cli.kit import BadInput, counting_frames
 from fieldwatch.pipeline import EvaluationRequest, Scores
 from fieldwatch.recon.commands.video.job import quality_table
-from fieldwatch.recon.pipelines.video import Evaluated, drawings_of, open_run, write_evaluation
+from fieldwatch.recon.pipelines.video import EvaluationFiles, frames_to_render, open_run, write_evaluation
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
@@ -18,8 +18,8 @@ def evaluate(request: EvaluationRequest) -> Scores:
     if frames < 0:
         raise BadInput(f"--positions-frames {frames}: expected a number of frames, 0 for none")
     stored = open_run(request.run, request.checkpoint, device=request.device)
-    with counting_frames(request.console, "drawing", drawings_of(stored, frames)) as on_frame:
-        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, drawn=on_frame)
+    with counting_frames(request.console, "drawing", frames_to_render(stored, frames)) as on_frame:
+        evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, on_frame=on_frame)
     return Scores(
         step=stored.step,
         metrics=evaluated.metrics,
@@ -30,7 +30,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
     )
 
 
-def _lines(evaluated: Evaluated, *, patches: bool) -> Iterator[str]:
+def _lines(evaluated: EvaluationFiles, *, patches: bool) -> Iterator[str]:
     """Yield a line for each kind of untrained place, and one about the embeddings."""
     for row in evaluated.positions if patches else ():  # a network that draws whole frames has no untrained places
         if row["split"] == "all" and row["category"] != "trained_center":

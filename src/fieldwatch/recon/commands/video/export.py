@@ -12,7 +12,7 @@ from fieldwatch import InputError
 from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
-from fieldwatch.recon.pipelines.video import Exported, export_bitstream, open_run
+from fieldwatch.recon.pipelines.video import ExportedBitstream, export_bitstream, open_run
 from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
 
 COMPARED = (
@@ -77,7 +77,7 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path} is a folder: name the file itself, as in -o {path / 'clip.fwv'}")
 
 
-def table(exported: Exported) -> Table:
+def table(exported: ExportedBitstream) -> Table:
     """Size, quality and speed of the file, beside the checkpoint's."""
     written = exported.written
     whole = Table(title="bitstream, decoded from the file", title_justify="left")
@@ -95,7 +95,7 @@ def table(exported: Exported) -> Table:
     return whole
 
 
-def figures(exported: Exported) -> dict[str, Any]:
+def figures(exported: ExportedBitstream) -> dict[str, Any]:
     """The same for a script, with the bytes of every part."""
     written = exported.written
     return {

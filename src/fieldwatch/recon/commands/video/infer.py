@@ -26,8 +26,8 @@ from fieldwatch.files import output_path
 from fieldwatch.pipeline import Device, plain_values
 from fieldwatch.recon.data import read_picture, write_video
 from fieldwatch.recon.pipelines.video import (
-    Found,
     Playback,
+    SearchResult,
     encode_image,
     encode_text,
     open_run,
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
     result = None
     if query is not None:
         with counting_frames(console, "embedding", player.geometry.frames) as on_frame:
-            result = search_clip(player, query, top_k=chosen.top_k, drawn=on_frame)
+            result = search_clip(player, query, top_k=chosen.top_k, on_frame=on_frame)
         title = search_title(chosen)
         files["search"] = write_sheet(player, result, output_path(folder, f"search_{slug(title)}.png"), title)
         if not chosen.json:
@@ -194,7 +194,7 @@ def slug(title: str) -> str:
     return re.sub(r"\W+", "_", title.lower()).strip("_")[:60] or "query"
 
 
-def print_search(console: Console, result: Found, title: str) -> None:
+def print_search(console: Console, result: SearchResult, title: str) -> None:
     """Show the ranking, and how it agrees with the ranking by the true frames."""
     table = Table(title=f"patches {title}", title_justify="left")
     for column in ("rank", "similarity", "frame", "row", "column", "set"):
@@ -215,7 +215,7 @@ def print_search(console: Console, result: Found, title: str) -> None:
     console.print(f"  rank correlation {agreement.spearman:.3f}; best less median similarity: {margins}")
 
 
-def search_json(result: Found) -> dict[str, Any]:
+def search_json(result: SearchResult) -> dict[str, Any]:
     """A search's result for a script."""
     agreement = result.agreement
     return {

@@ -6,8 +6,8 @@ from rich.table import Table
 
 from fieldwatch.pipeline import Job
 from fieldwatch.recon.pipelines.video import (
-    Scene,
     VideoConfig,
+    VideoScene,
     prepare_scene,
     total_steps,
     train_video,
@@ -46,7 +46,7 @@ def prepare(config: VideoConfig) -> Job:
     )
 
 
-def headline(config: VideoConfig, scene: Scene) -> str:
+def headline(config: VideoConfig, scene: VideoScene) -> str:
     """What will be trained on what."""
     split, clip = scene.split, scene.clip
     return (
@@ -55,7 +55,7 @@ def headline(config: VideoConfig, scene: Scene) -> str:
     )
 
 
-def shown_values(scene: Scene) -> dict[str, str]:
+def shown_values(scene: VideoScene) -> dict[str, str]:
     """What the progress bar shows; the held-out quality beside that of the mean of both neighbours."""
     blend = scene.references.get("Reference/val_neighbour_average")
     held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")

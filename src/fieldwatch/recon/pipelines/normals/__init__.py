@@ -7,7 +7,7 @@ from fieldwatch.pipeline import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.algorithm import train_normals
     from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-    from fieldwatch.recon.pipelines.normals.evaluate import Evaluation, aligned, evaluate_surface, pose_errors
+    from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation, align_mesh, evaluate_surface, pose_errors
     from fieldwatch.recon.pipelines.normals.pictures import (
         depth_colours,
         normal_colours,
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.registration import Registration, RegistrationOptions, register_view
     from fieldwatch.recon.pipelines.normals.registration_files import completed_set, read_view, write_registration
     from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
-    from fieldwatch.recon.pipelines.normals.scene import Scene
+    from fieldwatch.recon.pipelines.normals.scene import NormalsScene
     from fieldwatch.recon.pipelines.normals.start import prepare_scene
-    from fieldwatch.recon.pipelines.normals.stored import StoredRun, model_from, open_run, stored_config
+    from fieldwatch.recon.pipelines.normals.stored import StoredNormalsRun, model_from, open_run, stored_config
     from fieldwatch.recon.pipelines.normals.surface import MOST_NODES, surface_mesh
     from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-    from fieldwatch.recon.pipelines.normals.view_errors import Sight
-    from fieldwatch.recon.pipelines.normals.views import Seen, look
+    from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
+    from fieldwatch.recon.pipelines.normals.views import RenderedSurface, render_view
     from fieldwatch.recon.pipelines.normals.world import camera_in_world, mesh_in_world, pose_in_world
 
 __all__ = [
@@ -33,20 +33,19 @@ __all__ = [
     "NORMALS_METRICS",
     "NORMALS_RULES",
     "PRESETS",
-    "Evaluation",
     "NormalsConfig",
+    "NormalsEvaluation",
+    "NormalsScene",
     "Registration",
     "RegistrationOptions",
-    "Scene",
-    "Seen",
-    "Sight",
-    "StoredRun",
-    "aligned",
+    "RenderedSurface",
+    "StoredNormalsRun",
+    "ViewComparison",
+    "align_mesh",
     "camera_in_world",
     "completed_set",
     "depth_colours",
     "evaluate_surface",
-    "look",
     "mesh_in_world",
     "model_from",
     "normal_colours",
@@ -56,6 +55,7 @@ __all__ = [
     "prepare_scene",
     "read_view",
     "register_view",
+    "render_view",
     "save_cut_out",
     "save_picture",
     "sheet_of",
@@ -70,19 +70,19 @@ __getattr__ = lazy_names(
     {
         "algorithm": ("train_normals",),
         "config": ("NormalsConfig",),
-        "evaluate": ("Evaluation", "aligned", "evaluate_surface", "pose_errors"),
+        "evaluate": ("NormalsEvaluation", "align_mesh", "evaluate_surface", "pose_errors"),
         "pictures": ("depth_colours", "normal_colours", "save_cut_out", "save_picture", "sheet_of"),
         "presets": ("PRESETS",),
         "registration": ("Registration", "RegistrationOptions", "register_view"),
         "registration_files": ("completed_set", "read_view", "write_registration"),
         "rules": ("NORMALS_RULES",),
-        "scene": ("Scene",),
+        "scene": ("NormalsScene",),
         "start": ("prepare_scene",),
-        "stored": ("StoredRun", "model_from", "open_run", "stored_config"),
+        "stored": ("StoredNormalsRun", "model_from", "open_run", "stored_config"),
         "surface": ("MOST_NODES", "surface_mesh"),
         "tags": ("NORMALS_METRICS",),
-        "view_errors": ("Sight",),
-        "views": ("Seen", "look"),
+        "view_errors": ("ViewComparison",),
+        "views": ("RenderedSurface", "render_view"),
         "world": ("camera_in_world", "mesh_in_world", "pose_in_world"),
     },
 )

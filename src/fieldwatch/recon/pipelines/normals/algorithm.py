@@ -11,10 +11,11 @@ from fieldwatch import MicroBatches, Run
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import eikonal_error
+from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-from fieldwatch.recon.pipelines.normals.evaluate import Evaluation
-from fieldwatch.recon.pipelines.normals.learning import Learning
+from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
 from fieldwatch.recon.pipelines.normals.objective import mask_term, normal_term, staged_terms
 from fieldwatch.recon.pipelines.normals.planned_evaluations import PlannedEvaluations
@@ -23,7 +24,7 @@ from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
 from fieldwatch.recon.pipelines.normals.rays import Rays
 from fieldwatch.recon.pipelines.normals.recovery import Recovery
 from fieldwatch.recon.pipelines.normals.rendering import render
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.shared_rays import split_for
 from fieldwatch.recon.pipelines.normals.start import start_run
 from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput, RayStatistics, record_statistics
@@ -31,11 +32,11 @@ from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms
 
 PRODUCTS = "products"
 """Folder, in the run folder, of what a finished run gives to others."""
-RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
-"""Items of checkpoints of earlier versions, and their names now."""
 
 
-def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
+def train_normals(
+    config: NormalsConfig, scene: NormalsScene, folder: Path, **how: Unpack[RunChoices]
+) -> Outcome[NormalsEvaluation]:
     """Train a surface on normal maps, in a run folder; a run found there is continued.
 
     Raises:
@@ -43,9 +44,9 @@ def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpa
         Interrupted: a signal came; the step was finished and saved.
     """
     torch.manual_seed(config.seed)
-    plan = scene.plan
+    plan = scene.schedule
     model = first_model(config, scene)
-    learning = Learning(config, model, plan)
+    learning = NormalsOptimizers(config, model, plan)
     source = RaySource(scene.pixels, config.rays, patch=config.rendering.patch, seed=config.seed)
     budget = RayBudget(config.rays)
     view_terms = ViewTerms(scene.pixels, config.terms)
@@ -58,10 +59,10 @@ def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpa
         """PMNI's staged terms: what rays see of the field, blended as in NeuS, against the normal maps of the views."""
         weights = plan.weights(run.step_index)  # by the stages; a term without a weight is not computed
         march = plan.march_step(run.step_index)
-        most = budget.most_of(micro_batches.count)
+        most = budget.max_samples_of(micro_batches.count)
         with run.span("render"):
             rendered = render(model, rays, march, config.rendering, most)
-            batch = rays.batch.first(rendered.kept)  # those within the bound on samples
+            batch = rays.batch.first(rendered.ray_count)  # those within the bound on samples
         with run.span("loss"):
             terms = staged_terms(
                 weights,
@@ -112,14 +113,14 @@ def train_normals(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpa
     return Outcome.of(run, evaluations.newest, products)
 
 
-def view_names(scene: Scene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
+def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
     """Return the names of the views that rays were drawn from, in the order they are rendered."""
     views = dict.fromkeys(view for batch in batches for view in batch.views.tolist())
     return tuple(scene.maps.names[scene.train[view]] for view in views)
 
 
 def make_products(
-    run: Run, config: NormalsConfig, scene: Scene, model: NormalsModel, evaluation: Evaluation | None
+    run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, evaluation: NormalsEvaluation | None
 ) -> Mapping[str, Path]:
     """Write what a finished run gives to others; a signal is noticed between its parts."""
     return write_products(
@@ -129,5 +130,5 @@ def make_products(
         output_path(run.folder, PRODUCTS),
         evaluation=evaluation,
         seconds=config.turntable,
-        between=partial(run.stop_point, "the products"),
+        stop_point=partial(run.stop_point, "the products"),
     )

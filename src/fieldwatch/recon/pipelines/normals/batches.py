@@ -55,7 +55,7 @@ class RayBatch:
 
     def first(self, rays: int) -> "RayBatch":
         """Return the first rays."""
-        return self.at(slice(rays))
+        return self.select(slice(rays))
 
     def split(self, count: int) -> "list[RayBatch]":
         """Cut the rays into micro-batches: by views, while there are enough of them, else every view's patches in turn.
@@ -70,12 +70,12 @@ class RayBatch:
         views = [torch.nonzero(self.view == view)[:, 0] for view in self.views.tolist()]
         if count <= len(views):
             ends = [len(views) * piece // count for piece in range(count + 1)]
-            return [self.at(torch.cat(views[first:last])) for first, last in pairwise(ends)]
+            return [self.select(torch.cat(views[first:last])) for first, last in pairwise(ends)]
         each = -(-count // len(views))
         patches = [rows.view(-1, self.patch**2) for rows in views]
-        return [self.at(rows[piece::each].reshape(-1)) for rows in patches for piece in range(min(each, len(rows)))]
+        return [self.select(rows[piece::each].reshape(-1)) for rows in patches for piece in range(min(each, len(rows)))]
 
-    def at(self, rows: slice | Int64[Tensor, " n"]) -> "RayBatch":
+    def select(self, rows: slice | Int64[Tensor, " n"]) -> "RayBatch":
         """Return some rays; whole patches, if the batch comes in patches."""
         columns = ("view", "pixel", "directions", "normals", "mask", "known", "distance", "weights")
         return RayBatch(**{name: getattr(self, name)[rows] for name in columns}, patch=self.patch)
@@ -128,7 +128,7 @@ class RaySource:
         self._generator = torch.Generator(device=pixels.mask.device).manual_seed(seed)
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
             raise InputError(f"--patch is {patch} pixels each way, which some view is not: choose a smaller one")
-        self._offsets = self._around()
+        self._offsets = self._patch_offsets()
 
     def draw(self, rays: int) -> list[RayBatch]:
         """Draw the rays of a step; one batch for each group of views whose graph is alive at a time.
@@ -142,7 +142,7 @@ class RaySource:
         order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:wanted]
         each = patches_of_view(options, wanted, self._patch, rays)
         groups = order.sort().values.split(options.views_per_graph)
-        return [self._gathered([self._of_view(view, each) for view in group.tolist()]) for group in groups]
+        return [self._gathered([self._draw_from_view(view, each) for view in group.tolist()]) for group in groups]
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
         """Draw shifts of samples, in steps."""
@@ -160,18 +160,18 @@ class RaySource:
         """Take over the generator's state of a checkpoint."""
         self._generator.set_state(state["generator"])
 
-    def _of_view(self, view: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw_from_view(self, view: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels, their view and their weights: `count` patches, from each region its share."""
         regions = self._pixels.regions[view]
         shares = self._shares(regions)
         area = sum(map(len, regions))
-        parts: list[tuple[Tensor, Tensor]] = []
+        drawn_regions: list[tuple[Tensor, Tensor]] = []
         for region, share, drawn in zip(regions, shares, self._counts(shares, count), strict=True):
             if drawn:
-                at = torch.randint(len(region), (drawn,), generator=self._generator, device=region.device)
+                rows = torch.randint(len(region), (drawn,), generator=self._generator, device=region.device)
                 weight = len(region) / area / share
-                parts.append((region[at], torch.full((drawn,), weight, device=region.device)))
-        pixel, weight = (torch.cat(column) for column in zip(*parts, strict=True))
+                drawn_regions.append((region[rows], torch.full((drawn,), weight, device=region.device)))
+        pixel, weight = (torch.cat(column) for column in zip(*drawn_regions, strict=True))
         if self._patch > 1:
             pixel = self._patches(view, pixel)
             weight = weight.repeat_interleave(self._patch**2)
@@ -188,10 +188,10 @@ class RaySource:
         """Share of the rays for each region; that of an empty one goes to the others."""
         outside = 1 - self._options.inside
         wanted = [self._options.inside, NEAR_SHARE * outside, (1 - NEAR_SHARE) * outside]
-        kept = [share if len(region) else 0.0 for share, region in zip(wanted, regions, strict=True)]
-        return [share / sum(kept) for share in kept]
+        nonempty = [share if len(region) else 0.0 for share, region in zip(wanted, regions, strict=True)]
+        return [share / sum(nonempty) for share in nonempty]
 
-    def _around(self) -> Int64[Tensor, "patch 2"]:
+    def _patch_offsets(self) -> Int64[Tensor, "patch 2"]:
         reach = torch.arange(self._patch, device=self._pixels.mask.device) - self._patch // 2
         return torch.stack(torch.meshgrid(reach, reach, indexing="ij"), -1).view(-1, 2)
 
@@ -206,18 +206,18 @@ class RaySource:
         columns = column[:, None] + self._offsets[:, 1]
         return (rows * width + columns).view(-1)
 
-    def _gathered(self, parts: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
-        pixel, view, weights = (torch.cat(column) for column in zip(*parts, strict=True))
-        known = self._pixels
-        at = known.offsets[view] + pixel
+    def _gathered(self, views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
+        pixel, view, weights = (torch.cat(column) for column in zip(*views, strict=True))
+        pixels = self._pixels
+        rows = pixels.offsets[view] + pixel
         return RayBatch(
             view=view,
             pixel=pixel,
-            directions=known.directions(view, pixel),
-            normals=known.normals[at],
-            mask=known.mask[at],
-            known=known.known[at],
-            distance=known.distance[at],
+            directions=pixels.directions(view, pixel),
+            normals=pixels.normals[rows],
+            mask=pixels.mask[rows],
+            known=pixels.known[rows],
+            distance=pixels.distance[rows],
             weights=weights,
             patch=self._patch,
         )

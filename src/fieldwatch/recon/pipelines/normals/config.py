@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
-from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, Stage, read_stages, refuse_disorder
+from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, TrainingStage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
 """Where poses come from: the data, the data with noise on them, or a ring around the object that knows none of them."""
@@ -210,7 +210,7 @@ class PoseOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateOptions:
+class NormalsRateOptions:
     """How fast each kind of parameter learns: Adam, a linear warm-up, a cosine to ``last_share`` (NeuS, PMNI).
 
     Attributes:
@@ -358,7 +358,7 @@ class NormalsConfig:
     rendering: RenderOptions = field(default_factory=RenderOptions)
     rays: RayOptions = field(default_factory=RayOptions)
     poses: PoseOptions = field(default_factory=PoseOptions)
-    rates: RateOptions = field(default_factory=RateOptions)
+    rates: NormalsRateOptions = field(default_factory=NormalsRateOptions)
     terms: TermOptions = field(default_factory=TermOptions)
     recovery: RecoveryOptions = field(default_factory=RecoveryOptions)
     mesh_resolution: int = 256
@@ -386,10 +386,10 @@ class NormalsConfig:
             (*NOT_NEGATIVE, ("checkpoint_interval", "turntable")),
             (*NOT_NEGATIVE, ("threads", "seed")),
         )
-        refuse_disorder(self.schedule, self.nominal)
+        refuse_disorder(self.parsed_stages, self.nominal)
 
     @property
-    def schedule(self) -> tuple[Stage, ...]:
+    def parsed_stages(self) -> tuple[TrainingStage, ...]:
         """The stages, read."""
         return read_stages(self.stages)
 

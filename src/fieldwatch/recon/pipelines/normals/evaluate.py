@@ -20,10 +20,16 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import strip_of
 from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.surface import BLOCK, Surface, find_surface
-from fieldwatch.recon.pipelines.normals.view_errors import Sight, Split, ViewError, between, spread
-from fieldwatch.recon.pipelines.normals.views import RAYS, look
+from fieldwatch.recon.pipelines.normals.view_errors import (
+    Split,
+    ViewComparison,
+    ViewError,
+    angle_statistics,
+    angles_between,
+)
+from fieldwatch.recon.pipelines.normals.views import RAYS, render_view
 from fieldwatch.recon.render import Chunks
 
 WORST = 180.0
@@ -40,7 +46,7 @@ TILE = 176
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation:
+class NormalsEvaluation:
     """What an evaluation found.
 
     Attributes:
@@ -68,15 +74,15 @@ class Evaluation:
 @torch.no_grad()
 def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways to spare time
     model: NormalsModel,
-    scene: Scene,
+    scene: NormalsScene,
     config: NormalsConfig,
     *,
     resolution: int | None = None,
     step: float | None = None,
-    shown: Callable[[Sight], object] | None = None,
-    between: Callable[[], object] = lambda: None,
-    parts: MicroBatches | None = None,
-) -> Evaluation:
+    on_view: Callable[[ViewComparison], object] | None = None,
+    stop_point: Callable[[], object] = lambda: None,
+    micro_batches: MicroBatches | None = None,
+) -> NormalsEvaluation:
     """Render and measure every view, and the mesh. Nothing of the training moves, nothing random is drawn.
 
     Views that were held out are looked at from the data's pose, brought into the frame of the learned ones.
@@ -87,9 +93,9 @@ def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways 
         config: settings.
         resolution: nodes of the mesh along a side; None takes the config's, 0 makes no mesh.
         step: distance between samples; None takes the last of the training.
-        shown: given every view as it is measured, so that pictures need no second rendering.
-        between: called before each view and each block of the mesh; it may raise, to give up.
-        parts: in how many parts rays are looked along, points evaluated and blocks made; None is one.
+        on_view: given every view as it is measured, so that pictures need no second rendering.
+        stop_point: called before each view and each block of the mesh; it may raise, to give up.
+        micro_batches: in how many parts rays are looked along, points evaluated and blocks made; None is one.
 
     Raises:
         MeshError: the field is not finite somewhere.
@@ -97,46 +103,48 @@ def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways 
         MemoryError: even few points at a time do not fit.
     """
     began = time.perf_counter()
-    parts = parts or MicroBatches()
-    chunks = Chunks(parts.chunk(config.rendering.chunk, least=LEAST))
-    rays = parts.chunk(RAYS, least=LEAST)
+    micro_batches = micro_batches or MicroBatches()
+    chunks = Chunks(micro_batches.chunk(config.rendering.chunk, least=LEAST))
+    rays = micro_batches.chunk(RAYS, least=LEAST)
     step = config.rendering.last_step if step is None else step
     poses = pose_errors(model, scene)
-    pool = _Pool(poses, scene)
+    error_pool = _ErrorPool(poses, scene)
     strips: list[np.ndarray] = []
     for number, split, camera in _cameras(model, scene, poses):
-        between()
-        seen = look(model, camera, config.rendering, step, chunks=chunks, rays=rays)
-        sight = Sight.of(number, scene.maps.views[number], seen, split)
-        pool.add(sight)
-        strips.append(strip_of(sight, TILE))
-        if shown is not None:
-            shown(sight)
-    metrics = pool.metrics() | ({} if poses is None else poses.metrics)
-    nodes = config.mesh_resolution if resolution is None else resolution
-    block = parts.chunk(BLOCK, least=LEAST_BLOCK)
-    surface = find_surface(model, nodes, chunks=chunks, block=block, between=between) if nodes else None
-    against = None if surface is None else against_truth(surface, scene, poses)
-    metrics |= mesh_metrics(surface, against)
+        stop_point()
+        rendered = render_view(model, camera, config.rendering, step, chunks=chunks, rays=rays)
+        comparison = ViewComparison.of(number, scene.maps.views[number], rendered, split)
+        error_pool.add(comparison)
+        strips.append(strip_of(comparison, TILE))
+        if on_view is not None:
+            on_view(comparison)
+    metrics = error_pool.metrics() | ({} if poses is None else poses.metrics)
+    mesh_nodes = config.mesh_resolution if resolution is None else resolution
+    block = micro_batches.chunk(BLOCK, least=LEAST_BLOCK)
+    surface = find_surface(model, mesh_nodes, chunks=chunks, block=block, stop_point=stop_point) if mesh_nodes else None
+    mesh_evaluation = None if surface is None else against_truth(surface, scene, poses)
+    metrics |= mesh_metrics(surface, mesh_evaluation)
     metrics |= {"Eval/chunk_shrinks": chunks.shrinks, "Eval/seconds": time.perf_counter() - began}
-    return Evaluation(
-        rows=tuple(pool.rows),
+    return NormalsEvaluation(
+        rows=tuple(error_pool.rows),
         metrics=metrics,
         poses=poses,
         surface=surface,
-        against_truth=against,
+        against_truth=mesh_evaluation,
         strips=tuple(strips),
     )
 
 
-def pose_errors(model: NormalsModel, scene: Scene) -> PoseErrors | None:
+def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:
     """Return how far the poses of the training views are from the data's; None where they are the data's own."""
     known = torch.stack([scene.maps.views[i].camera.world_from_camera.double().cpu() for i in scene.train])
-    own = torch.allclose(model.poses.start.cpu(), known.float(), atol=SAME) and not model.poses.learned()
-    return None if own else PoseErrors.of(model.poses(), known)
+    unchanged = (
+        torch.allclose(model.poses.start.cpu(), known.float(), atol=SAME) and not model.poses.learned_parameters()
+    )
+    return None if unchanged else PoseErrors.of(model.poses(), known)
 
 
-def against_truth(surface: Surface, scene: Scene, poses: PoseErrors | None) -> MeshEvaluation | None:
+def against_truth(surface: Surface, scene: NormalsScene, poses: PoseErrors | None) -> MeshEvaluation | None:
     """Compare a mesh with the true one, in the frame of the scene's sphere, lengths in its units.
 
     Learned poses leave a similarity open: the mesh is moved by the one that brings the cameras onto the data's.
@@ -146,10 +154,10 @@ def against_truth(surface: Surface, scene: Scene, poses: PoseErrors | None) -> M
     """
     if scene.truth is None or surface.empty:
         return None
-    return evaluate_mesh(aligned(surface.mesh, poses), scene.truth, samples=SAMPLES)
+    return evaluate_mesh(align_mesh(surface.mesh, poses), scene.truth, samples=SAMPLES)
 
 
-def aligned(mesh: Triangles, poses: PoseErrors | None) -> Triangles:
+def align_mesh(mesh: Triangles, poses: PoseErrors | None) -> Triangles:
     """Return a mesh in the frame of the data's cameras."""
     if poses is None:
         return mesh
@@ -161,24 +169,24 @@ def mesh_metrics(surface: Surface | None, against: MeshEvaluation | None) -> dic
     if surface is None:
         return {}
     mesh = surface.mesh
-    found: dict[str, float] = {
+    metrics: dict[str, float] = {
         "Eval/mesh_vertices": len(mesh.vertices),
         "Eval/mesh_faces": len(mesh.faces),
         "Eval/mesh_pieces_removed": surface.removed,
         "Eval/watertight": float(mesh.closed and mesh.consistently_wound),
     }
     if against is not None:
-        found |= {
+        metrics |= {
             "Eval/chamfer_percent": against.chamfer_percent,
             "Eval/accuracy_percent": 100 * against.accuracy / against.diameter,
             "Eval/completeness_percent": 100 * against.completeness / against.diameter,
             "Eval/f_score": against.scores[0].f_score,
             "Eval/mesh_normal_consistency": against.normal_consistency,
         }
-    return found
+    return metrics
 
 
-def _cameras(model: NormalsModel, scene: Scene, poses: PoseErrors | None) -> Iterable[tuple[int, Split, Camera]]:
+def _cameras(model: NormalsModel, scene: NormalsScene, poses: PoseErrors | None) -> Iterable[tuple[int, Split, Camera]]:
     """Yield every view that is measured, and where it is looked at from."""
     for number, pose in zip(scene.train, model.poses().double().cpu(), strict=True):
         yield number, "train", scene.camera(number, pose)
@@ -191,7 +199,7 @@ def _cameras(model: NormalsModel, scene: Scene, poses: PoseErrors | None) -> Ite
         )
 
 
-class _Pool:
+class _ErrorPool:
     """Gathers what is measured of views; means are over all pixels of all views, as SuperNormal has it.
 
     Args:
@@ -199,34 +207,36 @@ class _Pool:
         scene: the views.
     """
 
-    def __init__(self, poses: PoseErrors | None, scene: Scene) -> None:
+    def __init__(self, poses: PoseErrors | None, scene: NormalsScene) -> None:
         self.rows: list[ViewError] = []
         self._poses = poses
         self._scene = scene
         self._angles: dict[str, list[Tensor]] = {"train": [], "held_out": [], "world": []}
 
-    def add(self, sight: Sight) -> None:
+    def add(self, comparison: ViewComparison) -> None:
         """Take in a view."""
-        self.rows.append(sight.error)
-        both = sight.angles.isfinite()
-        self._angles[sight.error.split].append(sight.angles[both])
+        self.rows.append(comparison.error)
+        both = comparison.angles.isfinite()
+        self._angles[comparison.error.split].append(comparison.angles[both])
         if self._poses is not None:
-            turn = self._poses.alignment.rotation.to(sight.seen.normals)
-            self._angles["world"].append(between(sight.seen.normals[both] @ turn.T, sight.view.world_normals()[both]))
+            rotation = self._poses.alignment.rotation.to(comparison.rendered.normals)
+            self._angles["world"].append(
+                angles_between(comparison.rendered.normals[both] @ rotation.T, comparison.view.world_normals()[both])
+            )
 
     def metrics(self) -> dict[str, float]:
         """Return the tags of all views."""
-        found = self._of("train", "")
+        metrics = self._of("train", "")
         if self._scene.test:
-            found |= self._of("held_out", "_held_out")
-        world = spread(_all(self._angles["world"]))
+            metrics |= self._of("held_out", "_held_out")
+        world = angle_statistics(_all(self._angles["world"]))
         if world:
-            found["Eval/mae_world"] = world["mae"]
-        return found | self._depth()
+            metrics["Eval/mae_world"] = world["mae"]
+        return metrics | self._depth()
 
     def _of(self, split: Split, ending: str) -> dict[str, float]:
         names = {"mae": "mae", "median": "median_error", "below_5": "below_5", "below_11_25": "below_11_25"}
-        angles = spread(_all(self._angles[split]))
+        angles = angle_statistics(_all(self._angles[split]))
         rows = [row for row in self.rows if row.split == split]
         return {f"Eval/{names[key]}{ending}": value for key, value in angles.items()} | {
             f"Eval/missed{ending}": float(np.mean([row.missed for row in rows])),

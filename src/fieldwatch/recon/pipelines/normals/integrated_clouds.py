@@ -14,7 +14,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.losses import depth_scale
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
-from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered
+from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 
 SOLID = 0.5
@@ -60,9 +60,9 @@ class IntegratedClouds:
             )
         self._pixels = pixels
         self._share = share
-        self._made: dict[int, _Cloud | None] = {}
+        self._clouds: dict[int, _Cloud | None] = {}
 
-    def nearest(self, view: int, places: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n 3"], Bool[Tensor, " n"]]:
+    def nearest(self, view: int, positions: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n 3"], Bool[Tensor, " n"]]:
         """Return the nearest point of a view's cloud to each place, and whether it lies inside of the cloud.
 
         A nearest point at the edge of the cloud is no match: the place may well lie beside what the view sees (Turk &
@@ -70,19 +70,19 @@ class IntegratedClouds:
 
         Args:
             view: whose cloud.
-            places: in the axes of its camera, in the scale of its integrated depth. No gradient.
+            positions: in the axes of its camera, in the scale of its integrated depth. No gradient.
         """
         cloud = self._cloud(view)
-        if cloud is None or not len(places):
-            return torch.zeros_like(places), torch.zeros_like(places[:, 0], dtype=torch.bool)
-        found = cloud.tree.query(places.detach().double().numpy(force=True))[1]
-        rows = torch.from_numpy(np.asarray(found, dtype=np.int64)).to(places.device)
+        if cloud is None or not len(positions):
+            return torch.zeros_like(positions), torch.zeros_like(positions[:, 0], dtype=torch.bool)
+        neighbours = cloud.tree.query(positions.detach().double().numpy(force=True))[1]
+        rows = torch.from_numpy(np.asarray(neighbours, dtype=np.int64)).to(positions.device)
         return cloud.points[rows], cloud.inner[rows]
 
     def _cloud(self, view: int) -> _Cloud | None:
-        if view not in self._made:
-            self._made[view] = self._make(view)
-        return self._made[view]
+        if view not in self._clouds:
+            self._clouds[view] = self._make(view)
+        return self._clouds[view]
 
     def _make(self, view: int) -> _Cloud | None:
         """Take all points at the edge, and of the others every so many-th; None where the view has no depth."""
@@ -92,15 +92,15 @@ class IntegratedClouds:
         known = (distance > 0).view(height, width).numpy(force=True)
         inner = np.asarray(ndimage.binary_erosion(known, np.ones((3, 3), dtype=bool)), dtype=np.bool_)
         inside, edge = (np.flatnonzero(part) for part in (inner, known & ~inner))
-        kept = inside[np.unique((np.arange(int(len(inside) * self._share)) / self._share).astype(np.int64))]
-        rows = torch.from_numpy(np.concatenate([kept, edge])).to(distance.device)
+        thinned = inside[np.unique((np.arange(int(len(inside) * self._share)) / self._share).astype(np.int64))]
+        rows = torch.from_numpy(np.concatenate([thinned, edge])).to(distance.device)
         if not len(rows):
             return None
         points = distance[rows, None] * pixels.directions(torch.full_like(rows, view), rows)
         return _Cloud(
             tree=KDTree(points.double().numpy(force=True)),
             points=points,
-            inner=torch.arange(len(rows), device=rows.device) < len(kept),
+            inner=torch.arange(len(rows), device=rows.device) < len(thinned),
         )
 
 
@@ -122,12 +122,12 @@ class ViewScales:
         self.values: Float[Tensor, " views"] = torch.zeros(views, device=device)
 
     @torch.no_grad()
-    def observe(self, batch: RayBatch, rendered: Rendered | Distances) -> None:
+    def observe(self, batch: RayBatch, rendered: RenderedRays | RenderedDistances) -> None:
         """Take in what a batch says about its views; a factor that is not above 0 says nothing."""
-        shown = rendered.distance / rendered.opacity.clamp_min(SOLID)
+        rendered_distance = rendered.distance / rendered.opacity.clamp_min(SOLID)
         counted = batch.mask & (batch.distance > 0) & (rendered.opacity > SOLID)
         for view in batch.views.tolist():
-            new = depth_scale(batch.distance, shown, counted & (batch.view == view))
+            new = depth_scale(batch.distance, rendered_distance, counted & (batch.view == view))
             old = self.values[view]
             mixed = torch.where(old > 0, MOMENTUM * old + (1 - MOMENTUM) * new, new)
             self.values[view] = torch.where(new > 0, mixed, old)

@@ -4,14 +4,14 @@ from torch.optim import Adam, Optimizer
 
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 TABLE_BETAS = (0.9, 0.99)
 TABLE_EPS = 1e-15
 """Adam's settings for the hash table: most rows have no gradient at most steps (Mueller 2022, section 4)."""
 
 
-class Learning:
+class NormalsOptimizers:
     """The optimizers of a run and their rates; and what else of the model follows the schedule.
 
     Args:
@@ -23,29 +23,29 @@ class Learning:
         factor: of all rates, beside the schedule's; a rollback halves it.
     """
 
-    def __init__(self, config: NormalsConfig, model: NormalsModel, plan: Plan) -> None:
+    def __init__(self, config: NormalsConfig, model: NormalsModel, plan: NormalsSchedule) -> None:
         self._config = config
         self._model = model
         self._plan = plan
-        self.factor = 1.0
+        self.rate_factor = 1.0
         rates = config.rates
         groups = model.groups()
         network = [*groups["network"], *groups.get("deviation", [])]
         table = {"params": groups["table"], "betas": TABLE_BETAS, "eps": TABLE_EPS, "name": "table"}
         self._base = [rates.lr_table or rates.lr, rates.lr]
         self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
-        learned = model.poses.learned()
+        learned = model.poses.learned_parameters()
         self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
 
     def prepare(self, step: int) -> None:
         """Set rates, levels of the encoding and the scheduled sharpness for a step."""
         plan = self._plan
-        factor = self.factor * plan.rate_factor(step)
+        factor = self.rate_factor * plan.rate_factor(step)
         for group, base in zip(self.field.param_groups, self._base, strict=True):
             group["lr"] = factor * base
         if self.poses is not None:
             self.poses.param_groups[0]["lr"] = factor * plan.pose_rate(step)
-            self._model.poses.hold(still=not plan.learns_poses(step))
+            self._model.poses.freeze(frozen=not plan.learns_poses(step))
         self._model.sdf.activate(plan.levels(step))
         if self._config.rendering.sharpness == "scheduled":
             self._model.set_sharpness(plan.sharpness(step))
@@ -66,5 +66,5 @@ class Learning:
 
     def optimizers(self) -> dict[str, Optimizer]:
         """Return all of them under the names that checkpoints have."""
-        found = {"field_optimizer": self.field, "pose_optimizer": self.poses}
-        return {name: one for name, one in found.items() if one is not None}
+        optimizers = {"field_optimizer": self.field, "pose_optimizer": self.poses}
+        return {name: optimizer for name, optimizer in optimizers.items() if optimizer is not None}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.poses import Poses
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.render import Cells, Deviation, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
 
 
@@ -70,11 +70,11 @@ class NormalsModel(nn.Module):
         groups: dict[str, Any] = {"table": [self.sdf.encoding.table], "network": network}
         if self.deviation.parameter.requires_grad:
             groups["deviation"] = [self.deviation.parameter]
-        if self.poses.learned():
-            groups["poses"] = self.poses.learned()
+        if self.poses.learned_parameters():
+            groups["poses"] = self.poses.learned_parameters()
         return groups
 
 
-def first_model(config: NormalsConfig, scene: Scene) -> NormalsModel:
+def first_model(config: NormalsConfig, scene: NormalsScene) -> NormalsModel:
     """Make the model that the first step trains: a sphere, and poses where they start."""
-    return NormalsModel(config, scene.start[list(scene.train)]).to(scene.device)
+    return NormalsModel(config, scene.starting_poses[list(scene.train)]).to(scene.device)

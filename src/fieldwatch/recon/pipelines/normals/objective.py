@@ -10,9 +10,9 @@ from fieldwatch import Terms
 from fieldwatch.recon.losses import depth_scale_error, mask_error, normal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
-from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered
+from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 
-SEEN = 0.05
+LEAST_OPACITY = 0.05
 """Opacity below which a ray has no direction of its own yet: the mask term has to raise it first."""
 
 
@@ -27,7 +27,7 @@ def staged_terms(weights: Mapping[str, float], **values: Callable[[], Float[Tens
 
 
 def normal_term(
-    batch: RayBatch, rendered: Rendered, poses: Float[Tensor, "views 4 4"], options: TermOptions
+    batch: RayBatch, rendered: RenderedRays, poses: Float[Tensor, "views 4 4"], options: TermOptions
 ) -> Float[Tensor, ""]:
     """Return the difference between rendered and observed normals, turned into the frame of the scene.
 
@@ -39,19 +39,19 @@ def normal_term(
     """
     observed = torch.einsum("nij,nj->ni", poses.index_select(0, batch.view)[:, :3, :3], batch.normals)
     normals = rendered.normal
-    counted = _counted(batch.known, rendered, options)
+    counted = _with_direction(batch.known, rendered, options)
     if options.rendered_normals == "direction":
-        normals = normals / rendered.opacity.clamp_min(SEEN)[:, None]
+        normals = normals / rendered.opacity.clamp_min(LEAST_OPACITY)[:, None]
     return normal_error(normals, observed, counted, norm=options.normal_norm)
 
 
-def mask_term(batch: RayBatch, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
+def mask_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
     """Return the cross-entropy between opacity and silhouette; balanced, a mean over the whole picture."""
     return mask_error(rendered.opacity, batch.mask, batch.weights if options.balanced else None)
 
 
 def ray_amounts(
-    names: Collection[str], batch: RayBatch, rendered: Rendered, options: TermOptions
+    names: Collection[str], batch: RayBatch, rendered: RenderedRays, options: TermOptions
 ) -> dict[str, Tensor | int]:
     """Return how much each of these terms is a mean over: its weight in a mean with the terms of other rays.
 
@@ -63,7 +63,7 @@ def ray_amounts(
     """
     amounts: dict[str, Tensor | int] = {}
     if "normal" in names:
-        amounts["normal"] = _counted(batch.known, rendered, options).sum()
+        amounts["normal"] = _with_direction(batch.known, rendered, options).sum()
     if "mask" in names:
         amounts["mask"] = batch.weights.sum() if options.balanced else len(batch)
     if "eikonal" in names:
@@ -71,14 +71,14 @@ def ray_amounts(
     return amounts
 
 
-def _counted(
-    which: Bool[Tensor, " rays"], rendered: Rendered | Distances, options: TermOptions
+def _with_direction(
+    which: Bool[Tensor, " rays"], rendered: RenderedRays | RenderedDistances, options: TermOptions
 ) -> Bool[Tensor, " rays"]:
     """Of some rays those that have a direction of their own."""
-    return which & (rendered.opacity > SEEN) if options.rendered_normals == "direction" else which
+    return which & (rendered.opacity > LEAST_OPACITY) if options.rendered_normals == "direction" else which
 
 
-def depth_term(batch: RayBatch, rendered: Rendered | Distances, options: TermOptions) -> Float[Tensor, ""]:
+def depth_term(batch: RayBatch, rendered: RenderedRays | RenderedDistances, options: TermOptions) -> Float[Tensor, ""]:
     """Return the difference from the integrated depth after one scale per view, as a mean over the views.
 
     Args:
@@ -87,8 +87,10 @@ def depth_term(batch: RayBatch, rendered: Rendered | Distances, options: TermOpt
         options: how the term is formed.
     """
     distance = rendered.distance
-    counted = _counted(batch.mask & (batch.distance > 0), rendered, options)
+    counted = _with_direction(batch.mask & (batch.distance > 0), rendered, options)
     if options.rendered_normals == "direction":
-        distance = distance / rendered.opacity.clamp_min(SEEN)
-    own = [batch.view == view for view in batch.views.tolist()]
-    return torch.stack([depth_scale_error(batch.distance, distance, counted & one) for one in own]).mean()
+        distance = distance / rendered.opacity.clamp_min(LEAST_OPACITY)
+    rays_of_views = [batch.view == view for view in batch.views.tolist()]
+    return torch.stack(
+        [depth_scale_error(batch.distance, distance, counted & rays_of_view) for rays_of_view in rays_of_views]
+    ).mean()

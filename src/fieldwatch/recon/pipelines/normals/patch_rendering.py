@@ -105,7 +105,7 @@ class Patches:
 
 
 @torch.no_grad()
-def seen_patches(
+def visible_patch_samples(
     field: DistanceField, patches: Patches, samples: PackedSamples, sharpness: float, options: RenderOptions
 ) -> PackedSamples:
     """Leave out samples that no light reaches on any pixel of their patch; nothing is trained for it.
@@ -131,7 +131,7 @@ def seen_patches(
     reaching = torch.empty_like(alpha).view(-1)
     reaching[order] = transmittance(alpha.view(-1)[order], pixel, len(patches.rays))
     lit = (reaching.view_as(alpha) >= options.unseen) & (alpha >= options.alpha_threshold)
-    return samples.chosen(lit.any(-1))
+    return samples.selected(lit.any(-1))
 
 
 def blend_patches(
@@ -165,8 +165,8 @@ def blend_patches(
     order, pixel = _by_pixel(samples, area)
     alpha = section_alpha(start, end, model.deviation())
     normals = gradients.view(-1, 3)
-    seen_by = composite(alpha[order], pixel, rays, middles[order], normals[order])
-    return seen_by.opacity, seen_by.values[0], seen_by.depth, normals
+    composited = composite(alpha[order], pixel, rays, middles[order], normals[order])
+    return composited.opacity, composited.values[0], composited.depth, normals
 
 
 def pixel_samples(patches: Patches, samples: PackedSamples) -> PackedSamples:
@@ -178,11 +178,11 @@ def pixel_samples(patches: Patches, samples: PackedSamples) -> PackedSamples:
 
 def _whole(patches: Patches, samples: PackedSamples) -> PackedSamples:
     """Keep the samples whose both ends are in the field's box on all pixels of the patch."""
-    kept = torch.ones(len(samples), dtype=torch.bool, device=samples.ray_index.device)
+    inside = torch.ones(len(samples), dtype=torch.bool, device=samples.ray_index.device)
     for distances in (samples.t_start, samples.t_end):
         points = patches.points(patches.on_planes(distances, samples.ray_index), samples.ray_index)
-        kept &= (points.abs() <= 1).flatten(1).all(-1)
-    return samples if bool(kept.all()) else samples.chosen(kept)
+        inside &= (points.abs() <= 1).flatten(1).all(-1)
+    return samples if bool(inside.all()) else samples.selected(inside)
 
 
 def _by_pixel(samples: PackedSamples, area: int) -> tuple[Tensor, Tensor]:
@@ -209,7 +209,7 @@ def _middle_gradients(
     if not points.requires_grad:
         return gradients
     slope = gradients.detach().mean((1, 2), keepdim=True)
-    motion = [(slope * (place - place.detach())).sum(-1) for place in ends[2:]]
+    motion = [(slope * (point - point.detach())).sum(-1) for point in ends[2:]]
     return gradients - _both_ways(motion[0], motion[1], *ends[2:])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.files import whole_file
 from fieldwatch.recon.mesh import error_ramp
-from fieldwatch.recon.pipelines.normals.view_errors import Sight
+from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
 
 FULL_SCALE = 20.0
 """Degrees that have the top colour; the same everywhere, so that pictures compare (SuperNormal's error maps)."""
@@ -37,8 +37,8 @@ def normal_colours(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray
     Args:
         normals: in OpenCV camera axes; a zero vector becomes grey (128).
     """
-    shown = normals.detach().cpu() * torch.tensor([128.0, -128.0, -128.0]) + 128
-    return shown.round().clamp(0, 255).byte().numpy()
+    coded = normals.detach().cpu() * torch.tensor([128.0, -128.0, -128.0]) + 128
+    return coded.round().clamp(0, 255).byte().numpy()
 
 
 def depth_colours(
@@ -56,14 +56,14 @@ def depth_colours(
     return picture
 
 
-def error_colours(sight: Sight) -> UInt8[np.ndarray, "height width 3"]:
+def error_colours(comparison: ViewComparison) -> UInt8[np.ndarray, "height width 3"]:
     """Colour angles up to 20 degrees; pink is missed, light grey is seen beside the mask, dark is neither."""
-    picture = np.full((*sight.view.size, 3), _PAPER, np.uint8)
-    mask = sight.view.mask.numpy()
-    seen = sight.seen.mask.numpy()
-    picture[seen & ~mask] = _EXTRA
-    picture[mask & ~seen] = _MISSED
-    angles = sight.angles.numpy()
+    picture = np.full((*comparison.view.size, 3), _PAPER, np.uint8)
+    mask = comparison.view.mask.numpy()
+    rendered_mask = comparison.rendered.mask.numpy()
+    picture[rendered_mask & ~mask] = _EXTRA
+    picture[mask & ~rendered_mask] = _MISSED
+    angles = comparison.angles.numpy()
     known = np.isfinite(angles)
     picture[known] = error_ramp(angles[known].astype(np.float64) / FULL_SCALE)
     return picture
@@ -97,28 +97,28 @@ def _save(path: Path, image: Image.Image) -> Path:
     return path
 
 
-def strip_of(sight: Sight, size: int) -> UInt8[np.ndarray, "rows columns 3"]:
+def strip_of(comparison: ViewComparison, size: int) -> UInt8[np.ndarray, "rows columns 3"]:
     """Draw a view: observed normals, rendered ones, the angle between them; cut to the object.
 
     Args:
-        sight: what was measured.
+        comparison: what was measured.
         size: pixels of each of the three, each way; smaller views are enlarged.
     """
-    seen = sight.seen.mask
-    view = sight.view
+    rendered_mask = comparison.rendered.mask
+    view = comparison.view
     panels = [
         _on_paper(normal_colours(view.normals), view.valid),
-        _on_paper(normal_colours(sight.seen.camera_normals), seen),
-        error_colours(sight),
+        _on_paper(normal_colours(comparison.rendered.camera_normals), rendered_mask),
+        error_colours(comparison),
     ]
-    box = _around((view.mask | seen).numpy())
+    box = _around((view.mask | rendered_mask).numpy())
     canvas = Image.new("RGB", (3 * size + 2 * _GAP, _LINE + size), _PAPER)
     for place, panel in enumerate(panels):
         canvas.paste(_cut(panel, box, size), (place * (size + _GAP), _LINE))
-    error = sight.error
+    error = comparison.error
     mean = "nothing seen" if error.mae is None else f"{error.mae:.2f}°"
-    held = "" if error.split == "train" else "  held out"
-    _write(canvas, (2, 3), f"{error.name}{held}", size, _INK)
+    suffix = "" if error.split == "train" else "  held out"
+    _write(canvas, (2, 3), f"{error.name}{suffix}", size, _INK)
     _write(canvas, (2 * (size + _GAP) + 2, 3), f"{mean}   missed {100 * error.missed:.1f} %", size, _INK)
     return np.asarray(canvas)
 
@@ -136,9 +136,9 @@ def sheet_of(strips: Sequence[UInt8[np.ndarray, "height width 3"]]) -> UInt8[np.
     rows = -(-len(strips) // columns)
     across = columns * (width + 3 * _GAP) + _GAP
     canvas = Image.new("RGB", (across, rows * (height + _GAP) + _GAP + 2 * _LINE), _PAPER)
-    for number, one in enumerate(strips):
+    for number, strip in enumerate(strips):
         corner = (2 * _GAP + number % columns * (width + 3 * _GAP), _GAP + number // columns * (height + _GAP))
-        canvas.paste(Image.fromarray(one), corner)
+        canvas.paste(Image.fromarray(strip), corner)
     _legend(canvas, (2 * _GAP, canvas.height - _LINE - _GAP))
     return np.asarray(canvas)
 

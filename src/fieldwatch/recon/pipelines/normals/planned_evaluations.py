@@ -13,7 +13,13 @@ from fieldwatch import MicroBatches, Run, Step
 from fieldwatch.files import output_names, output_path
 from fieldwatch.recon.mesh import write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-from fieldwatch.recon.pipelines.normals.evaluate import LEAST, LEAST_BLOCK, Evaluation, evaluate_surface, pose_errors
+from fieldwatch.recon.pipelines.normals.evaluate import (
+    LEAST,
+    LEAST_BLOCK,
+    NormalsEvaluation,
+    evaluate_surface,
+    pose_errors,
+)
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import (
     depth_colours,
@@ -22,20 +28,20 @@ from fieldwatch.recon.pipelines.normals.pictures import (
     save_cut_out,
     sheet_of,
 )
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.surface import BLOCK, Surface, find_surface
 from fieldwatch.recon.pipelines.normals.timeline import add_poses, pose_file
-from fieldwatch.recon.pipelines.normals.view_errors import Sight
+from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
 from fieldwatch.recon.render import Chunks
 
 MESHES = "meshes_validation"
 NORMALS = "normals"
 DEPTHS = "depths"
 """Folders in the run folder."""
-SHOWN = 4
+PICTURED_VIEWS = 4
 """Training views whose pictures are written, evenly spaced; one held-out view joins them."""
 
-MOST = 64
+MOST_MICRO_BATCHES = 64
 """Micro-batches in which views are rendered and meshes made, at most: 1,024 rays and points at a time."""
 
 
@@ -57,13 +63,13 @@ class PlannedEvaluations:
         micro_batches: in how many views are rendered and meshes made; track them.
     """
 
-    def __init__(self, config: NormalsConfig, scene: Scene, model: NormalsModel) -> None:
+    def __init__(self, config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> None:
         self._config = config
         self._scene = scene
         self._model = model
-        self.newest: Evaluation | None = None
+        self.newest: NormalsEvaluation | None = None
         self.failures = 0
-        self.micro_batches = MicroBatches("evaluation", most=MOST)
+        self.micro_batches = MicroBatches("evaluation", most=MOST_MICRO_BATCHES)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds: the count of failures."""
@@ -81,14 +87,14 @@ class PlannedEvaluations:
 
     def due(self, done: int) -> bool:
         """Whether any evaluation is due after this number of steps."""
-        plan = self._scene.plan
+        plan = self._scene.schedule
         config = self._config
         wanted = (config.evaluate_at, config.mesh_at, config.poses_at)
         return done == plan.total or any(plan.due(every, done) for every in wanted)
 
     def evaluate(self, run: Run, step: Step) -> None:
         """Evaluate what is due after a step; after the last one, everything is."""
-        plan = self._scene.plan
+        plan = self._scene.schedule
         config = self._config
         done = step.index + 1
         last = done == plan.total
@@ -108,44 +114,46 @@ class PlannedEvaluations:
             run.record({"Eval/failures": self.failures}, position=done)
 
     def _iteration(self, done: int) -> int:
-        return round(self._scene.plan.iteration(done))
+        return round(self._scene.schedule.iteration(done))
 
     def _evaluate(self, run: Run, done: int, *, meshes: bool) -> None:
         iteration = self._iteration(done)
-        shown = self._shown()
+        pictured = self._pictured_views()
         names = output_names(self._scene.maps.names)
         self.newest = None
-        work = partial(
+        evaluation_call = partial(
             evaluate_surface,
             self._model,
             self._scene,
             self._config,
             resolution=None if meshes else 0,
-            step=self._scene.plan.march_step(done),
-            between=partial(run.stop_point, "an evaluation"),
-            shown=lambda sight: (
-                write_pictures(run.folder, iteration, sight, names[sight.number]) if sight.number in shown else None
+            step=self._scene.schedule.march_step(done),
+            stop_point=partial(run.stop_point, "an evaluation"),
+            on_view=lambda comparison: (
+                write_pictures(run.folder, iteration, comparison, names[comparison.number])
+                if comparison.number in pictured
+                else None
             ),
-            parts=self.micro_batches,
+            micro_batches=self.micro_batches,
         )
-        self.newest = found = run.retry(work, self.micro_batches)
-        run.record(found.metrics, position=done)
-        run.image("Eval/normals", sheet_of(found.strips), done)
-        run.save_after_step({"mae": found.score})
-        if found.surface is not None:
-            self._mesh(run, done, found.surface)
+        self.newest = evaluation = run.retry(evaluation_call, self.micro_batches)
+        run.record(evaluation.metrics, position=done)
+        run.image("Eval/normals", sheet_of(evaluation.strips), done)
+        run.save_after_step({"mae": evaluation.score})
+        if evaluation.surface is not None:
+            self._mesh(run, done, evaluation.surface)
 
-    def _shown(self) -> set[int]:
+    def _pictured_views(self) -> set[int]:
         train = self._scene.train
-        count = min(SHOWN, len(self._scene.train))
+        count = min(PICTURED_VIEWS, len(self._scene.train))
         return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
 
     def _surface(self, run: Run) -> Surface:
         block = self.micro_batches.chunk(BLOCK, least=LEAST_BLOCK)
-        between = partial(run.stop_point, "a validation mesh")
+        stop_point = partial(run.stop_point, "a validation mesh")
         chunks = Chunks(self.micro_batches.chunk(self._model.grid.config.chunk, least=LEAST))
         nodes = self._config.mesh_resolution
-        return find_surface(self._model, nodes, chunks=chunks, block=block, between=between)
+        return find_surface(self._model, nodes, chunks=chunks, block=block, stop_point=stop_point)
 
     def _mesh(self, run: Run, done: int, surface: Surface) -> None:
         if surface.empty:
@@ -174,7 +182,7 @@ class PlannedEvaluations:
         self.failures += evaluation.failed
 
 
-def write_pictures(folder: Path, iteration: int, sight: Sight, name: str) -> dict[str, Path]:
+def write_pictures(folder: Path, iteration: int, comparison: ViewComparison, name: str) -> dict[str, Path]:
     """Write what a view shows, clean outside of its silhouette.
 
     `normals/%08d_0_NAME.png` has normals as 128 n + 128 in OpenGL axes, `depths/%08d_0_NAME.png` colours, light near
@@ -184,20 +192,20 @@ def write_pictures(folder: Path, iteration: int, sight: Sight, name: str) -> dic
     Args:
         folder: of the run.
         iteration: nominal.
-        sight: the view.
+        comparison: the view.
         name: of its files, see `output_names`.
 
     Raises:
         OSError: a file cannot be written.
     """
-    seen = sight.seen
+    rendered = comparison.rendered
     stem = f"{iteration:08d}_0_{name}"
-    depth = np.where(seen.mask.numpy(), seen.depth.numpy(), np.float32(np.nan))
-    normals = normal_colours(seen.camera_normals)
+    depth = np.where(rendered.mask.numpy(), rendered.depth.numpy(), np.float32(np.nan))
+    normals = normal_colours(rendered.camera_normals)
     return {
-        "normals": save_cut_out(output_path(folder, NORMALS, f"{stem}.png"), normals, seen.mask),
+        "normals": save_cut_out(output_path(folder, NORMALS, f"{stem}.png"), normals, rendered.mask),
         "depth": save_cut_out(
-            output_path(folder, DEPTHS, f"{stem}.png"), depth_colours(seen.depth, seen.mask), seen.mask
+            output_path(folder, DEPTHS, f"{stem}.png"), depth_colours(rendered.depth, rendered.mask), rendered.mask
         ),
         "depth_values": save_array(output_path(folder, DEPTHS, f"{stem}.npy"), depth),
     }

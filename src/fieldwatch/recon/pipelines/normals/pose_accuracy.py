@@ -42,7 +42,7 @@ class PoseErrors:
         aligned = alignment.apply_to_pose(poses)
         return cls(
             alignment=alignment,
-            rotations=turns(aligned[:, :3, :3], known[:, :3, :3]),
+            rotations=rotation_angles(aligned[:, :3, :3], known[:, :3, :3]),
             positions=(aligned[:, :3, 3] - known[:, :3, 3]).norm(dim=1),
         )
 
@@ -57,7 +57,7 @@ class PoseErrors:
         }
 
 
-def turns(one: Float[Tensor, "n 3 3"], other: Float[Tensor, "n 3 3"]) -> Float[Tensor, " n"]:
+def rotation_angles(first: Float[Tensor, "n 3 3"], second: Float[Tensor, "n 3 3"]) -> Float[Tensor, " n"]:
     """Return the angles between rotations, degrees: |A - B|^2 = 8 sin^2(angle / 2), exact for small ones, too."""
-    gap = torch.linalg.matrix_norm(one - other)
-    return torch.rad2deg(2 * torch.asin((gap / math.sqrt(8)).clamp_max(1)))
+    distance = torch.linalg.matrix_norm(first - second)
+    return torch.rad2deg(2 * torch.asin((distance / math.sqrt(8)).clamp_max(1)))

@@ -48,15 +48,15 @@ class Poses(nn.Module):
             start = start[views]
         return rigid(exponential(r), t) @ start
 
-    def learned(self) -> list[nn.Parameter]:
+    def learned_parameters(self) -> list[nn.Parameter]:
         """Parameters that are learned."""
         wanted = ((self._options.learn_rotation, self.rotations), (self._options.learn_translation, self.translations))
         return [parameter for learned, parameter in wanted if learned]
 
-    def hold(self, *, still: bool) -> None:
+    def freeze(self, *, frozen: bool) -> None:
         """Let poses stay where they are for now, or learn on; held, they have no gradient that nobody asked for."""
-        for parameter in self.learned():
-            parameter.requires_grad_(not still)
+        for parameter in self.learned_parameters():
+            parameter.requires_grad_(not frozen)
 
     @torch.no_grad()
     def changes(self) -> Float[Tensor, "2"]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fieldwatch.recon.pipelines.normals.config import (
     FieldOptions,
     NormalsConfig,
+    NormalsRateOptions,
     PoseOptions,
-    RateOptions,
     RayOptions,
     RenderOptions,
     TermOptions,
@@ -45,7 +45,7 @@ def _sharpening(*, last_sharpness: float, last_step: float) -> RenderOptions:
 
 FEW_VIEWS = RayOptions(rays=768, sample_budget=12_000, views_per_step=4, views_per_graph=4)
 """While the surface is blurred rays need many samples, and there are few of them; later on the other way around."""
-QUICK = RateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
+QUICK = NormalsRateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
 
 
 def default() -> NormalsConfig:

@@ -15,11 +15,11 @@ from fieldwatch.files import output_path, spreadsheet_cell, whole_file
 from fieldwatch.recon.data import write_video
 from fieldwatch.recon.mesh import MeshRenderer, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-from fieldwatch.recon.pipelines.normals.evaluate import Evaluation, aligned, evaluate_surface
+from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation, align_mesh, evaluate_surface
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import save_array, save_picture, sheet_of
 from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.world import pose_in_world
 
 RATE = 24.0
@@ -32,13 +32,13 @@ ERROR_SCALE = 0.005
 
 def write_products(  # noqa: PLR0913  the trained thing, where to, what is known about it, and the film
     config: NormalsConfig,
-    scene: Scene,
+    scene: NormalsScene,
     model: NormalsModel,
     folder: Path,
     *,
-    evaluation: Evaluation | None = None,
+    evaluation: NormalsEvaluation | None = None,
     seconds: float = 4.0,
-    between: Callable[[], object] = lambda: None,
+    stop_point: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Path]:
     """Write everything that a finished run gives to others; return the paths by what they are.
 
@@ -57,34 +57,34 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
         folder: where to; made if missing, files of the same names are replaced.
         evaluation: of this model with its mesh; made here, if None or without a mesh.
         seconds: of film; 0 makes none.
-        between: called between parts of the work; it may raise, to give up.
+        stop_point: called between parts of the work; it may raise, to give up.
 
     Raises:
         OSError: a file cannot be written.
         MeshError: the field is not finite somewhere.
     """
     if evaluation is None or evaluation.surface is None:
-        evaluation = evaluate_surface(model, scene, config, between=between)
-    made = {
+        evaluation = evaluate_surface(model, scene, config, stop_point=stop_point)
+    paths = {
         "normals": save_picture(output_path(folder, "normals.png"), sheet_of(evaluation.strips)),
         **_write_poses(scene, model.poses().detach().double().cpu(), evaluation.poses, folder),
         **_write_figures(evaluation, folder),
     }
     surface = evaluation.surface
     if surface is None or surface.empty:
-        return made
-    between()
+        return paths
+    stop_point()
     mesh = surface.in_world(scene)
     frames = round(seconds * RATE)
-    made |= _write_meshes(scene, evaluation, mesh, folder)
+    paths |= _write_meshes(scene, evaluation, mesh, folder)
     if frames:
-        made["turntable"] = write_film(
-            mesh, output_path(folder, "turntable.mp4"), frames, upwards(scene), between=between
+        paths["turntable"] = write_film(
+            mesh, output_path(folder, "turntable.mp4"), frames, upwards(scene), stop_point=stop_point
         )
-    return made
+    return paths
 
 
-def upwards(scene: Scene) -> tuple[float, float, float]:
+def upwards(scene: NormalsScene) -> tuple[float, float, float]:
     """Return the mean of the cameras' own upward directions, or z where they cancel."""
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in scene.maps.cameras]).mean(0)
     x, y, z = up.tolist() if float(up.norm()) > 1e-3 else (0.0, 0.0, 1.0)
@@ -97,50 +97,55 @@ def write_film(
     frames: int,
     up: tuple[float, float, float],
     *,
-    between: Callable[[], object] = lambda: None,
+    stop_point: Callable[[], object] = lambda: None,
 ) -> Path:
-    """Write a film around a mesh, as clay; `between` is called before each frame, and may raise, to give up."""
+    """Write a film around a mesh, as clay; `stop_point` is called before each frame, and may raise, to give up."""
     cameras = turntable_cameras(mesh, frames, SIZE, up=up)
     renderer = MeshRenderer(mesh)
 
-    def drawn() -> Iterator[UInt8[Tensor, "3 height width"]]:
+    def rendered_frames() -> Iterator[UInt8[Tensor, "3 height width"]]:
         for camera in cameras:
-            between()
+            stop_point()
             yield torch.from_numpy(renderer.render(camera, shading="clay")).permute(2, 0, 1)
 
-    return write_video(path, drawn(), rate=RATE)
+    return write_video(path, rendered_frames(), rate=RATE)
 
 
-def _write_meshes(scene: Scene, evaluation: Evaluation, mesh: Triangles, folder: Path) -> dict[str, Path]:
+def _write_meshes(scene: NormalsScene, evaluation: NormalsEvaluation, mesh: Triangles, folder: Path) -> dict[str, Path]:
     up = upwards(scene)
-    made = {
+    paths = {
         "mesh": write_mesh(output_path(folder, "mesh.ply"), mesh),
         "mesh_glb": write_mesh(output_path(folder, "mesh.glb"), mesh),
         "still": save_picture(output_path(folder, "mesh.png"), mesh_still(mesh, size=SIZE, up=up)),
     }
-    against = evaluation.against_truth
+    mesh_evaluation = evaluation.against_truth
     surface = evaluation.surface
-    if against is not None and surface is not None:
-        errors = against.vertex_errors / against.diameter / ERROR_SCALE
-        coloured = error_coloured(aligned(surface.mesh, evaluation.poses), errors, 1.0)
-        made["mesh_error"] = save_picture(output_path(folder, "mesh_error.png"), mesh_still(coloured, size=SIZE, up=up))
-    return made
+    if mesh_evaluation is not None and surface is not None:
+        errors = mesh_evaluation.vertex_errors / mesh_evaluation.diameter / ERROR_SCALE
+        coloured = error_coloured(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
+        paths["mesh_error"] = save_picture(
+            output_path(folder, "mesh_error.png"), mesh_still(coloured, size=SIZE, up=up)
+        )
+    return paths
 
 
 def _write_poses(
-    scene: Scene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
+    scene: NormalsScene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
 ) -> dict[str, Path]:
     """Write poses as an array, and as a table with everything that another tool needs."""
     world = pose_in_world(poses, scene)
     views: list[dict[str, Any]] = []
-    for place, number in enumerate(scene.train):
+    for row_index, number in enumerate(scene.train):
         camera = scene.maps.views[number].camera
         row: dict[str, Any] = {
             name: getattr(camera, name) for name in ("name", "width", "height", "fx", "fy", "cx", "cy")
         }
-        row |= {"unit_from_camera": poses[place].tolist(), "world_from_camera": world[place].tolist()}
+        row |= {"unit_from_camera": poses[row_index].tolist(), "world_from_camera": world[row_index].tolist()}
         if errors is not None:
-            row |= {"rotation_error": float(errors.rotations[place]), "position_error": float(errors.positions[place])}
+            row |= {
+                "rotation_error": float(errors.rotations[row_index]),
+                "position_error": float(errors.positions[row_index]),
+            }
         views.append(row)
     table: dict[str, Any] = {
         "axes": "OpenCV: x right, y down, z forward",
@@ -160,7 +165,7 @@ def _write_poses(
     }
 
 
-def _write_figures(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
+def _write_figures(evaluation: NormalsEvaluation, folder: Path) -> dict[str, Path]:
     rows = [row.row() for row in evaluation.rows]
     stream = StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")

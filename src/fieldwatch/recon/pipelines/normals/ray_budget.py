@@ -40,13 +40,13 @@ class RayBudget:
         return self._options.rays if self._budget is None else self._budget.rays
 
     @property
-    def most(self) -> int:
+    def max_samples(self) -> int:
         """Samples of a batch at most; rays whose samples would exceed it are left out."""
         return max(OVER * (self._options.sample_budget or BUDGET), LEAST_BOUND)
 
-    def most_of(self, micro_batches: int) -> int:
+    def max_samples_of(self, micro_batches: int) -> int:
         """Samples of a micro-batch at most, where each batch is cut into several: less memory with a full grid, too."""
-        return max(self.most // micro_batches, LEAST_BOUND)
+        return max(self.max_samples // micro_batches, LEAST_BOUND)
 
     def observe(self, rays: int, samples: int) -> None:
         """Take in what a step had, over all its batches: rays that were drawn, and samples that were blended."""

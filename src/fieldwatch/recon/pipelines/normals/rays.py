@@ -10,7 +10,7 @@ from fieldwatch import Terms
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import TermOptions
 from fieldwatch.recon.pipelines.normals.objective import depth_term
-from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered
+from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput
 from fieldwatch.recon.render import PackedSamples
 
@@ -40,19 +40,19 @@ class Rays:
         """Draw places within parts of the first rays."""
         return self._source.noise(rays, columns)
 
-    def bounded(self, samples: PackedSamples, most: int) -> PackedSamples:  # noqa: ARG002  several ranks need it
+    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:  # noqa: ARG002  several ranks need it
         """Return the samples as they are: the march has bounded those of one process already."""
         return samples
 
-    def rendered_by_all(self, rendered: Rendered) -> tuple[RayBatch, Rendered | Distances]:
+    def rendered_by_all(self, rendered: RenderedRays) -> tuple[RayBatch, RenderedRays | RenderedDistances]:
         """Return the rays that all ranks rendered, and what they see."""
-        return self.batch.first(rendered.kept), rendered
+        return self.batch.first(rendered.ray_count), rendered
 
-    def depth_term(self, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
+    def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
         """Return the depth term, whose scales are those of whole views."""
         return depth_term(*self.rendered_by_all(rendered), options)
 
-    def output(self, terms: Terms, rendered: Rendered, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  likewise
+    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  likewise
         """Return what the objective gives for these rays.
 
         Args:
@@ -62,7 +62,7 @@ class Rays:
         """
         return NormalsStepOutput(
             terms=terms,
-            rays=rendered.kept,
+            rays=rendered.ray_count,
             samples=len(rendered.samples),
             filled=rendered.filled,
             starved=rendered.starved,

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from fieldwatch import Diverged, Run, Step
 from fieldwatch.recon.pipelines.normals.config import RecoveryOptions
-from fieldwatch.recon.pipelines.normals.learning import Learning
-from fieldwatch.recon.pipelines.normals.loss_watch import LossWatch
+from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
+from fieldwatch.recon.pipelines.normals.loss_monitor import LossMonitor
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.render import Cells, CollapseWatch
+from fieldwatch.recon.render import Cells, CollapseDetector
 
-LOOK_EVERY = 5
+JUDGE_EVERY = 5
 """Steps between looks at losses and refusals: a streak of refusals is answered before the run's limit of ten."""
 REFUSED = 5
 """Refused updates in a row that are more than a bad batch."""
@@ -30,7 +30,7 @@ SURFACE = 0.5
 """Occupancy that every cell with a part of the surface reaches at least."""
 
 
-class Saw(NamedTuple):
+class FieldStatistics(NamedTuple):
     """A field at a lattice of points: its range and mean, and the share of points inside."""
 
     lowest: float
@@ -61,23 +61,25 @@ class Recovery:
         good_every: steps between good states.
     """
 
-    def __init__(self, options: RecoveryOptions, model: NormalsModel, learning: Learning, good_every: int) -> None:
+    def __init__(
+        self, options: RecoveryOptions, model: NormalsModel, learning: NormalsOptimizers, good_every: int
+    ) -> None:
         self._options = options
         self._model = model
         self._learning = learning
         self._good_every = max(good_every, 1)
-        self._starved = CollapseWatch(options.collapse_share, options.collapse_patience)
-        self._losses = LossWatch(JUMP)
+        self._starved = CollapseDetector(options.collapse_share, options.collapse_patience)
+        self._losses = LossMonitor(JUMP)
         self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
-        self._good = self._taken()
+        self._good = self._snapshot()
         self._good_step = 0
-        self._calm = 0
-        self._since = 0
-        self._told = False
-        self._served = False
+        self._calm_steps = 0
+        self._counts_from = 0
+        self._saturation_reported = False
+        self._had_samples = False
         self._occupied = 1.0
         self._lost = ""
-        self._tries = {"rebuilds": 0, "rollbacks": 0}
+        self._attempts = {"rebuilds": 0, "rollbacks": 0}
         self.total = {"rebuilds": 0, "rollbacks": 0}
 
     def after_update(self, run: Run, step: Step, *, starved: float) -> None:
@@ -94,26 +96,26 @@ class Recovery:
         grid = self._model.grid
         self._losses.observe(*_losses_of(step))
         if step.index % grid.config.every == 0:
-            self._look_at_grid(run, step.index)
-        if step.every(LOOK_EVERY):
-            self._losses.look()
-        starving = self._starved.observe(starved) and self._served
+            self._check_grid(run, step.index)
+        if step.every(JUDGE_EVERY):
+            self._losses.judge()
+        starving = self._starved.observe(starved) and self._had_samples
         troubled = self._starved.bad_steps or self._losses.high or self._losses.refused or self._lost
-        self._calm = 0 if troubled or starving else self._calm + 1
-        self._served |= self._calm >= self._options.collapse_patience
+        self._calm_steps = 0 if troubled or starving else self._calm_steps + 1
+        self._had_samples |= self._calm_steps >= self._options.collapse_patience
         self._answer(run, step.index, starving=f"{starved:.0%} of the rays in the mask had no samples" * starving)
         if self._is_good(step.index):
-            self._good = self._taken()
+            self._good = self._snapshot()
             self._good_step = step.index + 1
-            self._since = step.index + 1
-            self._tries = dict.fromkeys(self._tries, 0)
-            self._learning.factor = min(2 * self._learning.factor, 1.0)
+            self._counts_from = step.index + 1
+            self._attempts = dict.fromkeys(self._attempts, 0)
+            self._learning.rate_factor = min(2 * self._learning.rate_factor, 1.0)
         self._record(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return counts, the factor of the rates and the good state itself, for a checkpoint."""
-        counts = {"good_step": self._good_step, "calm": self._calm, "since": self._since}
-        flags = {"told": self._told, "served": self._served}
+        counts = {"good_step": self._good_step, "calm": self._calm_steps, "since": self._counts_from}
+        flags = {"told": self._saturation_reported, "served": self._had_samples}
         return {
             "starved": self._starved.state_dict(),
             "losses": self._losses.state_dict(),
@@ -121,9 +123,9 @@ class Recovery:
             "counts": counts,
             "flags": flags,
             "grid": {"occupied": self._occupied, "lost": self._lost},
-            "tries": dict(self._tries),
+            "tries": dict(self._attempts),
             "total": dict(self.total),
-            "factor": self._learning.factor,
+            "factor": self._learning.rate_factor,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -132,22 +134,24 @@ class Recovery:
         self._losses.load_state_dict(state["losses"])
         self._good = _copied(state["good"])
         counts = state["counts"]
-        self._good_step, self._calm, self._since = (int(counts[name]) for name in ("good_step", "calm", "since"))
-        self._told, self._served = (bool(state["flags"][name]) for name in ("told", "served"))
+        self._good_step, self._calm_steps, self._counts_from = (
+            int(counts[name]) for name in ("good_step", "calm", "since")
+        )
+        self._saturation_reported, self._had_samples = (bool(state["flags"][name]) for name in ("told", "served"))
         self._occupied = float(state["grid"]["occupied"])
         self._lost = str(state["grid"]["lost"])
-        self._tries = dict(state["tries"])
+        self._attempts = dict(state["tries"])
         self.total = dict(state["total"])
-        self._learning.factor = float(state["factor"])
+        self._learning.rate_factor = float(state["factor"])
 
     def _answer(self, run: Run, index: int, *, starving: str) -> None:
-        cause = self._cannot_go_on()
+        cause = self._cause_for_rollback()
         if cause:
             self._roll_back(run, index, cause)
         elif starving or self._lost:
             self._rebuild(run, index, starving or self._lost)
 
-    def _cannot_go_on(self) -> str:
+    def _cause_for_rollback(self) -> str:
         """What a new grid does not mend."""
         losses = self._losses
         if losses.refused >= REFUSED:
@@ -158,60 +162,60 @@ class Recovery:
 
     def _rebuild(self, run: Run, index: int, cause: str) -> None:
         """Make the grid anew; go back where that was done often enough, or the field itself has no surface."""
-        if self._tries["rebuilds"] >= self._options.rebuilds:
+        if self._attempts["rebuilds"] >= self._options.rebuilds:
             self._roll_back(run, index, cause)
             return
         before = self._occupied
-        self._make_grid_anew()
+        self._rebuild_from_field()
         self._count("rebuilds", index)
         run.event("grid_rebuilt", cause=cause, before=before, after=self._occupied, mended=not self._lost)
         if self._lost:
             self._roll_back(run, index, self._lost)
 
     def _roll_back(self, run: Run, index: int, cause: str) -> None:
-        if self._tries["rollbacks"] >= self._options.rollbacks:
+        if self._attempts["rollbacks"] >= self._options.rollbacks:
             raise Diverged(self._diagnosis(run, index, cause), index)
-        self._put_back()
-        self._learning.factor *= 0.5
-        self._make_grid_anew()
+        self._restore()
+        self._learning.rate_factor *= 0.5
+        self._rebuild_from_field()
         self._count("rollbacks", index)
-        facts = {"from": index + 1, "to": self._good_step, "rate_factor": self._learning.factor}
+        facts = {"from": index + 1, "to": self._good_step, "rate_factor": self._learning.rate_factor}
         run.event("rolled_back", cause=cause, **facts)
 
     def _count(self, what: str, index: int) -> None:
-        self._tries[what] += 1
+        self._attempts[what] += 1
         self.total[what] += 1
-        self._calm = 0
-        self._since = index + 1
-        self._losses.settle()
+        self._calm_steps = 0
+        self._counts_from = index + 1
+        self._losses.reset()
         self._starved.bad_steps = 0
 
     def _is_good(self, index: int) -> bool:
         """Whether the state after this step is one to go back to: due, calm for long, and finite."""
-        due = index + 1 - self._since >= self._good_every and self._calm >= self._options.collapse_patience
+        due = index + 1 - self._counts_from >= self._good_every and self._calm_steps >= self._options.collapse_patience
         return due and _finite(self._model)
 
-    def _taken(self) -> dict[str, Any]:
-        optimizers = {name: one.state_dict() for name, one in self._learning.optimizers().items()}
+    def _snapshot(self) -> dict[str, Any]:
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self._learning.optimizers().items()}
         return _copied({"model": self._model.state_dict(), "optimizers": optimizers})
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         good = _copied(self._good)  # an optimizer goes on writing into the tensors that it is given
         self._model.load_state_dict(good["model"])
         for name, optimizer in self._learning.optimizers().items():
             optimizer.load_state_dict(good["optimizers"][name])
 
-    def _make_grid_anew(self) -> None:
+    def _rebuild_from_field(self) -> None:
         model = self._model
         model.grid.rebuild(model.sdf, model.sharpness)
         self._read_grid()
 
-    def _look_at_grid(self, run: Run, index: int) -> None:
+    def _check_grid(self, run: Run, index: int) -> None:
         """After an update of the grid: does it still hold a surface, and does it still leave anything out."""
         self._read_grid()
         settled = index >= self._model.grid.config.warmup
-        if settled and self._occupied > self._options.saturated_share and not self._told:
-            self._told = True
+        if settled and self._occupied > self._options.saturated_share and not self._saturation_reported:
+            self._saturation_reported = True
             run.event("grid_saturated", occupied=self._occupied, bound=self._options.saturated_share)
 
     def _read_grid(self) -> None:
@@ -228,27 +232,28 @@ class Recovery:
         numbers = {
             "Recovery/rebuilds": self.total["rebuilds"],
             "Recovery/rollbacks": self.total["rollbacks"],
-            "Recovery/rate_factor": self._learning.factor,
+            "Recovery/rate_factor": self._learning.rate_factor,
         }
         if step.every(FIELD_EVERY):
-            saw = look_at_field(self._model)
+            statistics = field_statistics(self._model)
             numbers |= {
-                "Statistics/sdf_min": saw.lowest,
-                "Statistics/sdf_max": saw.highest,
-                "Statistics/sdf_mean": saw.mean,
+                "Statistics/sdf_min": statistics.lowest,
+                "Statistics/sdf_max": statistics.highest,
+                "Statistics/sdf_mean": statistics.mean,
             }
         step.record(numbers)
 
     def _diagnosis(self, run: Run, index: int, cause: str) -> str:
         model = self._model
         total = self.total
-        saw = look_at_field(self._model)
+        statistics = field_statistics(self._model)
         last = max(run.checkpoints.steps(), default=0)
         return (
-            f"step {index}: {cause}. Seen: {_meaning(saw)}; f from {saw.lowest:.3g} to {saw.highest:.3g} in the box, "
-            f"{saw.inside:.1%} of it inside, {self._occupied:.1%} of the grid occupied, s = "
-            f"{model.sharpness:.4g}. Tried: {total['rebuilds']} new grids, {total['rollbacks']} times back to "
-            f"the last good state (after {self._good_step} steps), the rates now at {self._learning.factor:g} of the "
+            f"step {index}: {cause}. Seen: {_meaning(statistics)}; f from {statistics.lowest:.3g} to "
+            f"{statistics.highest:.3g} in the box, {statistics.inside:.1%} of it inside, "
+            f"{self._occupied:.1%} of the grid occupied, s = {model.sharpness:.4g}. Tried: "
+            f"{total['rebuilds']} new grids, {total['rollbacks']} times back to the last good state (after "
+            f"{self._good_step} steps), the rates now at {self._learning.rate_factor:g} of the "
             "schedule's. To do: check masks and cameras (`fieldwatch doctor --data`), then train with a lower --lr, "
             "more weight of the mask in the first stages, or poses that are learned later; the last checkpoint is at "
             f"step {last} (`fieldwatch resume {run.folder}`)"
@@ -256,21 +261,21 @@ class Recovery:
 
 
 @torch.no_grad()
-def look_at_field(model: NormalsModel) -> Saw:
+def field_statistics(model: NormalsModel) -> FieldStatistics:
     """Return what the field is at a lattice of points in its box."""
     box = model.grid.config.cells
     lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
     values = model.sdf(lattice.centres(torch.arange(lattice.count, device=model.grid.values.device)))
     inside = (values < 0).to(values.dtype).mean()
-    return Saw(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
+    return FieldStatistics(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
 
 
-def _meaning(saw: Saw) -> str:
-    if not saw.lowest <= saw.highest:
+def _meaning(statistics: FieldStatistics) -> str:
+    if not statistics.lowest <= statistics.highest:
         return "the field is not finite"
-    if saw.lowest > 0:
+    if statistics.lowest > 0:
         return "the field is positive everywhere, the surface is gone"
-    if saw.highest < 0:
+    if statistics.highest < 0:
         return "the field is negative everywhere, it has turned inside out"
     return "the field has a surface, but not where the rays look for it"
 
@@ -297,7 +302,7 @@ def _within_the_sphere(cells: Cells, device: torch.device) -> Bool[Tensor, " cel
 
 
 def _finite(model: NormalsModel) -> bool:
-    return bool(torch.stack([torch.isfinite(one).all() for one in model.parameters()]).all())
+    return bool(torch.stack([torch.isfinite(parameter).all() for parameter in model.parameters()]).all())
 
 
 def _copied(tree: Any) -> Any:

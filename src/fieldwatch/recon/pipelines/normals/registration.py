@@ -18,12 +18,12 @@ from fieldwatch.recon.data import NormalView, scaled_normal_view
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.config import RenderOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.registration_refine import refined
-from fieldwatch.recon.pipelines.normals.registration_search import Candidate, find_poses, rotation_between
+from fieldwatch.recon.pipelines.normals.registration_refine import refine_pose
+from fieldwatch.recon.pipelines.normals.registration_search import PoseCandidate, find_poses, rotation_between
 from fieldwatch.recon.pipelines.normals.registration_shape import Shape, filled
-from fieldwatch.recon.pipelines.normals.scene import Scene
-from fieldwatch.recon.pipelines.normals.view_errors import Sight
-from fieldwatch.recon.pipelines.normals.views import look
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
+from fieldwatch.recon.pipelines.normals.view_errors import ViewComparison
+from fieldwatch.recon.pipelines.normals.views import render_view
 from fieldwatch.recon.pipelines.normals.world import pose_in_world
 
 _SPREAD = 2.0
@@ -84,63 +84,65 @@ class Registration:
     """Where a view was taken from.
 
     Attributes:
-        sight: what was observed, what the surface shows from there, and the angle between them, on the host.
+        comparison: what was observed, what the surface shows from there, and the angle between them, on the host.
         best: the pose that was found, in the frame of the scene's sphere, and its score.
-        rival: the best pose that is another one (by `distinct` degrees or more); None where all that were tried came to
-            the same place.
+        runner_up: the best pose that is another one (by `distinct` degrees or more); None where all that were tried
+            came to the same place.
         options: how it was looked for.
     """
 
-    sight: Sight
-    best: Candidate
-    rival: Candidate | None
+    comparison: ViewComparison
+    best: PoseCandidate
+    runner_up: PoseCandidate | None
     options: RegistrationOptions
 
     @property
     def camera(self) -> Camera:
         """The camera, in the frame of the scene's sphere."""
-        return self.sight.view.camera
+        return self.comparison.view.camera
 
     @property
     def fits(self) -> bool:
         """Whether the surface explains the view: otherwise it shows another object, or the lens is wrong."""
-        error = self.sight.error
+        error = self.comparison.error
         limits = self.options
         return error.mae is not None and error.mae <= limits.most_error and self.iou >= limits.least_iou
 
     @property
     def ambiguous(self) -> bool:
         """Whether another pose explains the view nearly as well: within a degree and a tenth."""
-        return self.rival is not None and self.rival.score - self.best.score < 1 + 0.1 * self.best.score
+        return self.runner_up is not None and self.runner_up.score - self.best.score < 1 + 0.1 * self.best.score
 
     @property
     def iou(self) -> float:
         """IoU of the silhouettes; pixels in holes of the mask do not count, they may be tunnels or damages."""
-        mask = self.sight.view.mask
-        seen = self.sight.seen.mask
-        whole = filled(mask)
-        counts = mask | ~whole
-        return float((whole & seen & counts).sum() / ((whole | seen) & counts).sum().clamp_min(1))
+        mask = self.comparison.view.mask
+        rendered_mask = self.comparison.rendered.mask
+        filled_mask = filled(mask)
+        counts = mask | ~filled_mask
+        return float(
+            (filled_mask & rendered_mask & counts).sum() / ((filled_mask | rendered_mask) & counts).sum().clamp_min(1)
+        )
 
     @property
     def completed(self) -> Float32[Tensor, "height width 3"]:
         """Normals in OpenCV camera axes: observed where there is one, else what the surface shows, else 0."""
-        view = self.sight.view
-        return torch.where(view.valid[..., None], view.normals, self.sight.seen.camera_normals.float())
+        view = self.comparison.view
+        return torch.where(view.valid[..., None], view.normals, self.comparison.rendered.camera_normals.float())
 
     @property
     def added(self) -> Bool[Tensor, "height width"]:
         """Pixels that `completed` has from the surface."""
-        return self.sight.seen.mask & ~self.sight.view.valid
+        return self.comparison.rendered.mask & ~self.comparison.view.valid
 
-    def world_from_camera(self, scene: Scene) -> Float64[Tensor, "4 4"]:
+    def world_from_camera(self, scene: NormalsScene) -> Float64[Tensor, "4 4"]:
         """Return the pose in the world of the run's meshes."""
         return pose_in_world(self.best.pose, scene)
 
     def figures(self) -> dict[str, Any]:
         """Return what tells how good the fit is, as plain values for a file."""
-        error = self.sight.error
-        rival = self.rival
+        error = self.comparison.error
+        rival = self.runner_up
         return {
             "mae": error.mae,
             "median": error.median,
@@ -189,7 +191,7 @@ def register_view(
     options = options or RegistrationOptions()
     _refuse_empty(view)
     shape = Shape(model, options.cells)
-    found = find_poses(
+    candidates = find_poses(
         shape,
         view,
         directions=options.directions,
@@ -198,44 +200,50 @@ def register_view(
         wanted=options.candidates,
         distinct=_SPREAD * options.distinct,
     )
-    if not found:
+    if not candidates:
         raise InputError(
             f"view {view.name!r}: the surface is not seen from any direction through this lens: check fx, fy, cx, cy"
         )
-    ranked = _refined(shape, view, found, options)
+    ranked = _refined(shape, view, candidates, options)
     best = ranked[0]
     others = (other for other in ranked[1:] if rotation_between(other.pose, best.pose) >= options.distinct)
-    placed = replace(view, camera=replace(view.camera, world_from_camera=best.pose))
-    seen = look(model, placed.camera, rendering, rendering.last_step)
+    placed_view = replace(view, camera=replace(view.camera, world_from_camera=best.pose))
+    rendered = render_view(model, placed_view.camera, rendering, rendering.last_step)
     return Registration(
-        sight=Sight.of(-1, placed, seen, "held_out"), best=best, rival=next(others, None), options=options
+        comparison=ViewComparison.of(-1, placed_view, rendered, "held_out"),
+        best=best,
+        runner_up=next(others, None),
+        options=options,
     )
 
 
 def _refined(
-    shape: Shape, view: NormalView, found: Sequence[Candidate], options: RegistrationOptions
-) -> list[Candidate]:
+    shape: Shape, view: NormalView, candidates: Sequence[PoseCandidate], options: RegistrationOptions
+) -> list[PoseCandidate]:
     """Make poses exact, first all in a small picture; return those that came to different places, the best first."""
     small, large = (_within(view, side) for side in (options.coarse, options.fine))
-    rough = sorted((refined(shape, small, one.pose, options.steps) for one in found), key=lambda one: one.score)
-    places = list[Candidate]()
+    rough = sorted(
+        (refine_pose(shape, small, candidate.pose, options.steps) for candidate in candidates),
+        key=lambda candidate: candidate.score,
+    )
+    distinct_poses = list[PoseCandidate]()
     for start in rough:
-        if len(places) == options.finalists:
+        if len(distinct_poses) == options.finalists:
             break
-        if _near(start, places, options.distinct) is not None:
+        if _near(start, distinct_poses, options.distinct) is not None:
             continue
-        end = refined(shape, large, start.pose, options.steps)
-        same = _near(end, places, options.distinct)
+        end = refine_pose(shape, large, start.pose, options.steps)
+        same = _near(end, distinct_poses, options.distinct)
         if same is None:
-            places.append(end)
-        elif end.score < places[same].score:
-            places[same] = end
-    return sorted(places, key=lambda one: one.score)
+            distinct_poses.append(end)
+        elif end.score < distinct_poses[same].score:
+            distinct_poses[same] = end
+    return sorted(distinct_poses, key=lambda candidate: candidate.score)
 
 
-def _near(one: Candidate, places: Sequence[Candidate], distinct: float) -> int | None:
+def _near(candidate: PoseCandidate, distinct_poses: Sequence[PoseCandidate], distinct: float) -> int | None:
     """Return the number of the first place that is no other than this one."""
-    near = (i for i, other in enumerate(places) if rotation_between(one.pose, other.pose) < distinct)
+    near = (i for i, other in enumerate(distinct_poses) if rotation_between(candidate.pose, other.pose) < distinct)
     return next(near, None)
 
 

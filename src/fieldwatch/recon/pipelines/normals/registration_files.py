@@ -27,7 +27,7 @@ from fieldwatch.recon.pipelines.normals.pictures import (
 )
 from fieldwatch.recon.pipelines.normals.registration import Registration
 from fieldwatch.recon.pipelines.normals.registration_shape import filled
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 
 Axes = Literal["opengl", "opencv", "auto"]
 
@@ -70,7 +70,9 @@ def read_view(
     return replace(view, normals=torch.where(normals == 0, normals, normals * torch.tensor([1.0, -1.0, -1.0])))
 
 
-def write_registration(found: Registration, scene: Scene, folder: Path, about: Mapping[str, Any]) -> dict[str, Path]:
+def write_registration(
+    registration: Registration, scene: NormalsScene, folder: Path, about: Mapping[str, Any]
+) -> dict[str, Path]:
     """Write what was found; return the paths by what they are.
 
     `pose.json` has the pose in the frame of the scene's sphere (`unit_from_camera`) and in the world of the run's
@@ -82,7 +84,7 @@ def write_registration(found: Registration, scene: Scene, folder: Path, about: M
     with the border of the observed silhouette.
 
     Args:
-        found: of a view.
+        registration: of a view.
         scene: says where the world is.
         folder: where to; made if missing.
         about: what else the report is to say.
@@ -90,43 +92,49 @@ def write_registration(found: Registration, scene: Scene, folder: Path, about: M
     Raises:
         OSError: a file cannot be written.
     """
-    sight = found.sight
-    camera = found.camera
-    world = found.world_from_camera(scene)
+    comparison = registration.comparison
+    camera = registration.camera
+    world = registration.world_from_camera(scene)
     scale = scene.maps.scale
-    seen = sight.seen.mask
-    depth = np.where(seen.numpy(), scale * sight.seen.depth.numpy(), np.float32(np.nan)).astype(np.float32)
+    rendered_mask = comparison.rendered.mask
+    depth = np.where(rendered_mask.numpy(), scale * comparison.rendered.depth.numpy(), np.float32(np.nan)).astype(
+        np.float32
+    )
     table: dict[str, Any] = {
         **about,
         "axes": "OpenCV: x right, y down, z forward",
         **{name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")},
-        "unit_from_camera": found.best.pose.tolist(),
+        "unit_from_camera": registration.best.pose.tolist(),
         "world_from_camera": world.tolist(),
         "world_from_unit": scene.maps.world_from_unit.tolist(),
-        "fit": found.figures(),
+        "fit": registration.figures(),
     }
     with whole_file(output_path(folder, "pose.json")) as draft:
         draft.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
     return {
         "pose": output_path(folder, "pose.json"),
-        "pose_unit": save_array(output_path(folder, "pose.npy"), found.best.pose.numpy()),
+        "pose_unit": save_array(output_path(folder, "pose.npy"), registration.best.pose.numpy()),
         "pose_world": save_array(output_path(folder, "pose_world.npy"), world.numpy()),
         "depth": save_array(output_path(folder, "depth.npy"), depth),
-        "depth_picture": save_cut_out(output_path(folder, "depth.png"), depth_colours(sight.seen.depth, seen), seen),
-        "completed": write_normal_maps(completed_set(found, scene), output_path(folder, "completed")),
-        "normals": save_picture(output_path(folder, "normals.png"), _side_by_side(found)),
-        "overlay": save_picture(output_path(folder, "overlay.png"), _overlay(found)),
+        "depth_picture": save_cut_out(
+            output_path(folder, "depth.png"), depth_colours(comparison.rendered.depth, rendered_mask), rendered_mask
+        ),
+        "completed": write_normal_maps(completed_set(registration, scene), output_path(folder, "completed")),
+        "normals": save_picture(output_path(folder, "normals.png"), _side_by_side(registration)),
+        "overlay": save_picture(output_path(folder, "overlay.png"), _overlay(registration)),
     }
 
 
-def completed_set(found: Registration, scene: Scene) -> NormalSet:
+def completed_set(registration: Registration, scene: NormalsScene) -> NormalSet:
     """Return the completed view as a data set of one view, placed where it was found."""
-    view = found.sight.view
-    seen = found.sight.seen
-    depth = torch.where(seen.mask, seen.depth, torch.zeros(())).float()
-    normals: Float32[Tensor, "height width 3"] = found.completed
-    whole = replace(view, normals=normals, mask=view.mask | seen.mask, depth=depth)
-    return NormalSet(views=(whole,), world_from_unit=scene.maps.world_from_unit, source=f"completed {view.name}")
+    view = registration.comparison.view
+    rendered = registration.comparison.rendered
+    depth = torch.where(rendered.mask, rendered.depth, torch.zeros(())).float()
+    normals: Float32[Tensor, "height width 3"] = registration.completed
+    completed_view = replace(view, normals=normals, mask=view.mask | rendered.mask, depth=depth)
+    return NormalSet(
+        views=(completed_view,), world_from_unit=scene.maps.world_from_unit, source=f"completed {view.name}"
+    )
 
 
 def _fitted(lens: Camera | tuple[float, float, float, float] | None, image: Path, size: tuple[int, int]) -> Camera:
@@ -167,17 +175,21 @@ def _recognised(view: NormalView, image: Path) -> Literal["opengl", "opencv"]:
     return "opengl" if towards > 0.5 else "opencv"
 
 
-def _side_by_side(found: Registration) -> UInt8[np.ndarray, "height width 3"]:
-    sight = found.sight
-    panels = [sight.view.normals * sight.view.valid[..., None], sight.seen.camera_normals, found.completed]
-    gap = np.full((sight.view.size[0], _GAP, 3), 255, np.uint8)
+def _side_by_side(registration: Registration) -> UInt8[np.ndarray, "height width 3"]:
+    comparison = registration.comparison
+    panels = [
+        comparison.view.normals * comparison.view.valid[..., None],
+        comparison.rendered.camera_normals,
+        registration.completed,
+    ]
+    gap = np.full((comparison.view.size[0], _GAP, 3), 255, np.uint8)
     first, second, third = (normal_colours(panel) for panel in panels)
     return np.concatenate([first, gap, second, gap, third], 1)
 
 
-def _overlay(found: Registration) -> UInt8[np.ndarray, "height width 3"]:
-    picture = error_colours(found.sight)
-    picture[_outline(filled(found.sight.view.mask)).numpy()] = _BORDER
+def _overlay(registration: Registration) -> UInt8[np.ndarray, "height width 3"]:
+    picture = error_colours(registration.comparison)
+    picture[_outline(filled(registration.comparison.view.mask)).numpy()] = _BORDER
     return picture
 
 

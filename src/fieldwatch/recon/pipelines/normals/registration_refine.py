@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, rigid
-from fieldwatch.recon.pipelines.normals.registration_search import APART, Candidate
-from fieldwatch.recon.pipelines.normals.registration_shape import Shape, Sighted, filled, pixel_numbers, unit
-from fieldwatch.recon.pipelines.normals.view_errors import between
+from fieldwatch.recon.pipelines.normals.registration_search import APART, PoseCandidate
+from fieldwatch.recon.pipelines.normals.registration_shape import RasterizedMesh, Shape, filled, pixel_numbers, unit
+from fieldwatch.recon.pipelines.normals.view_errors import angles_between
 
 PIXELS = 2500
 BORDER = 300
@@ -37,7 +37,7 @@ _EDGE = 1.0  # of the box, about the origin, in which the surface may be
 Normal = tuple[Float64[Tensor, "6 6"], Float64[Tensor, "6"]]
 
 
-def refined(shape: Shape, view: NormalView, start: Float64[Tensor, "4 4"], steps: int) -> Candidate:
+def refine_pose(shape: Shape, view: NormalView, start: Float64[Tensor, "4 4"], steps: int) -> PoseCandidate:
     """Improve a pose.
 
     Args:
@@ -80,18 +80,18 @@ class _Fit:
         self._normals = view.normals.double()
         self._rays = unit(self._camera.directions())
         self._border = _border_rays(self._whole, view)
-        self._last: tuple[Tensor, Sighted] | None = None
+        self._last: tuple[Tensor, RasterizedMesh] | None = None
 
-    def score(self, pose: Float64[Tensor, "4 4"]) -> Candidate:
+    def score(self, pose: Float64[Tensor, "4 4"]) -> PoseCandidate:
         """Say how well a pose explains the picture."""
-        seen = self._seen(pose)
-        whole = filled(seen.mask)
-        both = seen.mask & self._known
-        angles = between(seen.normals[both] @ pose[:3, :3], self._normals[both])
-        one = (self._whole ^ whole) & self._counts
-        union = (self._whole | whole) & self._counts
-        total = float(angles.sum()) + APART * int(one.sum())
-        return Candidate(pose=pose, score=total / max(int(union.sum()), 1))
+        rasterized = self._seen(pose)
+        filled_mask = filled(rasterized.mask)
+        both = rasterized.mask & self._known
+        angles = angles_between(rasterized.normals[both] @ pose[:3, :3], self._normals[both])
+        only_one = (self._whole ^ filled_mask) & self._counts
+        union = (self._whole | filled_mask) & self._counts
+        summed_error = float(angles.sum()) + APART * int(only_one.sum())
+        return PoseCandidate(pose=pose, score=summed_error / max(int(union.sum()), 1))
 
     def step(self, pose: Float64[Tensor, "4 4"]) -> Float64[Tensor, "6"]:
         """Return the change [r, t] that Gauss and Newton propose, no longer than can be trusted."""
@@ -100,36 +100,36 @@ class _Fit:
         change = -torch.linalg.solve(matrix + torch.diag(_DAMPING * scale + 1e-9 * scale.max()), right)
         return change * min(1.0, _FARTHEST / max(float(change[:3].norm()), float(change[3:].norm()), 1e-12))
 
-    def _seen(self, pose: Float64[Tensor, "4 4"]) -> Sighted:
+    def _seen(self, pose: Float64[Tensor, "4 4"]) -> RasterizedMesh:
         if self._last is None or self._last[0] is not pose:
             camera = self._camera
             lens = {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
-            self._last = pose, self._shape.seen(type(camera)(name=camera.name, **lens, world_from_camera=pose))
+            self._last = pose, self._shape.rasterize(type(camera)(name=camera.name, **lens, world_from_camera=pose))
         return self._last[1]
 
     def _of_normals(self, pose: Float64[Tensor, "4 4"]) -> Normal:
         """Normal equations of the pixels that both show."""
-        seen = self._seen(pose)
+        rasterized = self._seen(pose)
         rotation = pose[:3, :3]
-        at = pixel_numbers(seen.mask & self._known, PIXELS)
-        if not len(at):
+        pixels = pixel_numbers(rasterized.mask & self._known, PIXELS)
+        if not len(pixels):
             return _nothing()
-        rays = self._rays.view(-1, 3)[at]
+        rays = self._rays.view(-1, 3)[pixels]
         along = rays @ rotation.T
-        depth = seen.depth.view(-1)[at]
-        points, normals = self._shape.met(pose[:3, 3].expand_as(along), along, depth / rays[:, 2])
+        depth = rasterized.depth.view(-1)[pixels]
+        points, normals = self._shape.intersect(pose[:3, 3].expand_as(along), along, depth / rays[:, 2])
         facing = -(normals * along).sum(1)
-        residual = normals @ rotation - self._normals.view(-1, 3)[at]
+        residual = normals @ rotation - self._normals.view(-1, 3)[pixels]
         slide = self._curvature(points, normals, depth / self._camera.fx)
         turning = slide.norm(dim=(1, 2)) * depth
         # P: what of a motion is left when the point goes along its ray back to the surface
         slide = slide + (slide @ along[..., None]) * (normals / facing.clamp_min(_GRAZING)[:, None])[:, None]
-        turned = torch.cat([_cross(normals) - slide @ _cross(points), slide], 2)
-        jacobian = rotation.T @ turned
-        sure = (facing > _GRAZING).double() * (facing / 0.3).clamp(0, 1)
+        motion_of_normal = torch.cat([_cross(normals) - slide @ _cross(points), slide], 2)
+        jacobian = rotation.T @ motion_of_normal
+        weights = (facing > _GRAZING).double() * (facing / 0.3).clamp(0, 1)
         # beside a crease the difference across it would hold the pose where it is: such pixels hardly count
-        sure /= (1 + (turning / (_CREASE * turning.median().clamp_min(1e-9))).square()).square()
-        return _equations(jacobian, residual, sure, _SURE[0])
+        weights /= (1 + (turning / (_CREASE * turning.median().clamp_min(1e-9))).square()).square()
+        return _equations(jacobian, residual, weights, _SURE[0])
 
     def _curvature(
         self, points: Float64[Tensor, "n 3"], normals: Float64[Tensor, "n 3"], reach: Float64[Tensor, " n"]
@@ -140,7 +140,7 @@ class _Fit:
         slopes = torch.zeros(len(points), 3, 3, dtype=torch.float64)
         for side in (first, torch.linalg.cross(normals, first)):
             step = reach[:, None] * side
-            ends = [unit(self._shape.slopes(points + sign * step)[1]) for sign in (1, -1)]
+            ends = [unit(self._shape.values_and_gradients(points + sign * step)[1]) for sign in (1, -1)]
             slopes += ((ends[0] - ends[1]) / (2 * reach[:, None]))[..., None] * side[:, None]
         return slopes
 
@@ -152,7 +152,7 @@ class _Fit:
         origin = pose[:3, 3]
         middle = -(along @ origin)
         points = self._nearest(origin, along, middle)
-        values, slopes = self._shape.slopes(points)
+        values, slopes = self._shape.values_and_gradients(points)
         steep = slopes.norm(dim=1).clamp_min(1e-3)
         depth = ((points - origin) @ pose[:3, 2]).clamp_min(1e-3)
         pixels = self._camera.fx / depth
@@ -165,17 +165,17 @@ class _Fit:
         self, origin: Float64[Tensor, "3"], along: Float64[Tensor, "n 3"], middle: Float64[Tensor, " n"]
     ) -> Float64[Tensor, "n 3"]:
         """Return the points of rays at which the field is least."""
-        places = middle
+        distances = middle
         reach = _EDGE
         count = _ALONG
         for _ in range(3):
-            tried = places[:, None] + torch.linspace(-reach, reach, count, dtype=torch.float64)
-            points = origin + tried[..., None] * along[:, None]
-            least = self._shape.values(points.view(-1, 3)).view(tried.shape).argmin(1)
-            places = tried.gather(1, least[:, None])[:, 0]
+            candidates = distances[:, None] + torch.linspace(-reach, reach, count, dtype=torch.float64)
+            points = origin + candidates[..., None] * along[:, None]
+            least = self._shape.values(points.view(-1, 3)).view(candidates.shape).argmin(1)
+            distances = candidates.gather(1, least[:, None])[:, 0]
             reach = 2 * reach / (count - 1)
             count = _CLOSER
-        return origin + places[:, None] * along
+        return origin + distances[:, None] * along
 
 
 def _border_rays(whole: Bool[Tensor, "height width"], view: NormalView) -> Float64[Tensor, "n 3"]:
@@ -185,18 +185,18 @@ def _border_rays(whole: Bool[Tensor, "height width"], view: NormalView) -> Float
     across = torch.nonzero(whole[:, 1:] ^ whole[:, :-1]).double()
     rows = torch.cat([down[:, 0] + 1, across[:, 0] + 0.5])
     columns = torch.cat([down[:, 1] + 0.5, across[:, 1] + 1])
-    places = [(columns - camera.cx) / camera.fx, (rows - camera.cy) / camera.fy, torch.ones_like(rows)]
-    return unit(torch.stack(places, 1))[:: max(math.ceil(len(rows) / BORDER), 1)]
+    directions = [(columns - camera.cx) / camera.fx, (rows - camera.cy) / camera.fy, torch.ones_like(rows)]
+    return unit(torch.stack(directions, 1))[:: max(math.ceil(len(rows) / BORDER), 1)]
 
 
 def _equations(
-    jacobian: Float64[Tensor, "n k 6"], residual: Float64[Tensor, "n k"], sure: Float64[Tensor, " n"], least: float
+    jacobian: Float64[Tensor, "n k 6"], residual: Float64[Tensor, "n k"], weights: Float64[Tensor, " n"], least: float
 ) -> Normal:
     """Normal equations, each residual over the spread of all, far ones counted less (Geman and McClure 1985)."""
     size = residual.norm(dim=1)
     spread = max(float(size.median()), least)
-    weight = sure / (1 + (size / (3 * spread)).square()).square() / spread**2
-    weighted = jacobian * weight[:, None, None]
+    robust_weights = weights / (1 + (size / (3 * spread)).square()).square() / spread**2
+    weighted = jacobian * robust_weights[:, None, None]
     return torch.einsum("nki,nkj->ij", weighted, jacobian), torch.einsum("nki,nk->i", weighted, residual)
 
 

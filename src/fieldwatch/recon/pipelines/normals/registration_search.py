@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fieldwatch.recon.data import NormalView, scaled_normal_view
 from fieldwatch.recon.geometry import Camera, exponential, look_at, rigid
-from fieldwatch.recon.pipelines.normals.pose_accuracy import turns
+from fieldwatch.recon.pipelines.normals.pose_accuracy import rotation_angles
 from fieldwatch.recon.pipelines.normals.registration_shape import Shape, filled, moments
 
 APART = 90.0
@@ -25,7 +25,7 @@ _RANKED = 1000  # poses among which distinct ones are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Candidate:
+class PoseCandidate:
     """A pose, and how well it explains the view.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Turned:
 
 def find_poses(  # noqa: PLR0913  what is looked for where, and how finely
     shape: Shape, view: NormalView, *, directions: int, rolls: int, window: int, wanted: int, distinct: float
-) -> list[Candidate]:
+) -> list[PoseCandidate]:
     """Compare a view with the surface from all sides; return the best poses that are apart, the best first.
 
     Args:
@@ -81,10 +81,10 @@ def find_poses(  # noqa: PLR0913  what is looked for where, and how finely
         placed = _placed(shape, direction, turned)
         if placed is None:
             continue
-        camera, found = placed
-        scores.append(found)
-        back = turned.camera_from_window.mT
-        poses.append(rigid(camera.world_from_camera[:3, :3] @ back, camera.position.expand(rolls, 3)))
+        camera, scores_of_rolls = placed
+        scores.append(scores_of_rolls)
+        window_from_camera = turned.camera_from_window.mT
+        poses.append(rigid(camera.world_from_camera[:3, :3] @ window_from_camera, camera.position.expand(rolls, 3)))
     if not poses:
         return []
     return _distinct(torch.cat(poses), torch.cat(scores), wanted, distinct)
@@ -92,7 +92,7 @@ def find_poses(  # noqa: PLR0913  what is looked for where, and how finely
 
 def rotation_between(one: Float64[Tensor, "4 4"], other: Float64[Tensor, "4 4"]) -> float:
     """Return the angle between the rotations of two poses, degrees."""
-    return float(turns(one[None, :3, :3], other[None, :3, :3])[0])
+    return float(rotation_angles(one[None, :3, :3], other[None, :3, :3])[0])
 
 
 def _spread(count: int) -> Float64[Tensor, "count 3"]:
@@ -106,9 +106,9 @@ def _spread(count: int) -> Float64[Tensor, "count 3"]:
 
 def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
     """Look at the observed picture through windows."""
-    whole = filled(view.mask)
-    middle, solid_angle = moments(whole, view.camera)
-    directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[whole], dim=-1)
+    filled_mask = filled(view.mask)
+    middle, solid_angle = moments(filled_mask, view.camera)
+    directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[filled_mask], dim=-1)
     reach = min(float((directions @ middle).clamp(-1, 1).acos().max()), _WIDEST / _ROOM)
     focal = 0.5 * window / math.tan(_ROOM * reach)
     # the surface at hand serves as a first guess of how far the camera is
@@ -118,18 +118,18 @@ def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
     angles = torch.arange(rolls, dtype=torch.float64) * 2 * math.pi / rolls
     rotations = towards(middle) @ exponential(angles[:, None] * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
     factor = min(1.0, focal / max(view.camera.fx, view.camera.fy))
-    small = scaled_normal_view(replace(view, mask=whole), factor)
-    holes = scaled_normal_view(replace(view, mask=whole & ~view.mask, depth=None), factor).mask
+    small = scaled_normal_view(replace(view, mask=filled_mask), factor)
+    holes = scaled_normal_view(replace(view, mask=filled_mask & ~view.mask, depth=None), factor).mask
     rays = camera.directions().view(-1, 3) @ rotations.mT
-    at, inside = _pixels(rays, small.camera)
-    normals = small.normals.view(-1, 3)[at].double() @ rotations
-    mask = small.mask.view(-1)[at] & inside
-    hidden = holes.view(-1)[at] & inside
+    pixels, inside = _pixels(rays, small.camera)
+    normals = small.normals.view(-1, 3)[pixels].double() @ rotations
+    mask = small.mask.view(-1)[pixels] & inside
+    hidden = holes.view(-1)[pixels] & inside
     return _Turned(
         camera=camera,
         camera_from_window=rotations,
         normals=normals.float(),
-        known=small.known.view(-1)[at] & mask & ~hidden,
+        known=small.known.view(-1)[pixels] & mask & ~hidden,
         mask=mask,
         counts=~hidden & inside,
         solid_angle=solid_angle,
@@ -161,17 +161,19 @@ def _placed(
 ) -> tuple[Camera, Float64[Tensor, " rolls"]] | None:
     """Place the camera in a direction so that the silhouettes' middles and sizes agree; compare with all rolls."""
     distance = float(turned.camera.position.norm())
-    place = shape.centre + distance * direction
-    camera = replace(turned.camera, world_from_camera=look_at(place.tolist(), shape.centre.tolist()))
+    position = shape.centre + distance * direction
+    camera = replace(turned.camera, world_from_camera=look_at(position.tolist(), shape.centre.tolist()))
     scores: Tensor | None = None
-    for drawn in range(2):
-        seen = shape.seen(camera)
-        whole = filled(seen.mask)
-        if not bool(whole.any()):
+    for iteration in range(2):
+        rasterized = shape.rasterize(camera)
+        filled_mask = filled(rasterized.mask)
+        if not bool(filled_mask.any()):
             return None
-        if drawn:
-            scores = _scores(seen.normals @ camera.world_from_camera[:3, :3], seen.mask, whole, turned)
-        middle, size = moments(whole, camera)
+        if iteration:
+            scores = _scores(
+                rasterized.normals @ camera.world_from_camera[:3, :3], rasterized.mask, filled_mask, turned
+            )
+        middle, size = moments(filled_mask, camera)
         distance *= math.sqrt(size / turned.solid_angle)
         rotation = camera.world_from_camera[:3, :3] @ towards(middle)
         pose = rigid(rotation, shape.centre + distance * direction)
@@ -185,25 +187,25 @@ def _scores(
     whole: Bool[Tensor, "height width"],
     turned: _Turned,
 ) -> Float64[Tensor, " rolls"]:
-    drawn = normals.view(-1, 3).float()
-    shown = mask.view(-1)
-    closed = whole.view(-1)
-    angles = torch.rad2deg((turned.normals * drawn).sum(-1).clamp(-1, 1).acos())
-    both = turned.known & shown & turned.counts
-    one = (turned.mask ^ closed) & turned.counts
-    union = (turned.mask | closed) & turned.counts
-    total = torch.where(both, angles, 0).sum(1) + APART * one.sum(1)
+    rendered_normals = normals.view(-1, 3).float()
+    rendered_mask = mask.view(-1)
+    filled_mask = whole.view(-1)
+    angles = torch.rad2deg((turned.normals * rendered_normals).sum(-1).clamp(-1, 1).acos())
+    both = turned.known & rendered_mask & turned.counts
+    only_one = (turned.mask ^ filled_mask) & turned.counts
+    union = (turned.mask | filled_mask) & turned.counts
+    total = torch.where(both, angles, 0).sum(1) + APART * only_one.sum(1)
     return (total / union.sum(1).clamp_min(1)).double()
 
 
 def _distinct(
     poses: Float64[Tensor, "n 4 4"], scores: Float64[Tensor, " n"], wanted: int, distinct: float
-) -> list[Candidate]:
-    chosen: list[Candidate] = []
+) -> list[PoseCandidate]:
+    chosen: list[PoseCandidate] = []
     for number in scores.argsort()[:_RANKED].tolist():
         pose = poses[number]
         if all(rotation_between(pose, other.pose) >= distinct for other in chosen):
-            chosen.append(Candidate(pose=pose, score=float(scores[number])))
+            chosen.append(PoseCandidate(pose=pose, score=float(scores[number])))
         if len(chosen) == wanted:
             break
     return chosen

@@ -11,7 +11,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.surface import find_surface
-from fieldwatch.recon.render import Chunks, View, cast_triangles, evaluate_in_chunks, slopes_in_chunks
+from fieldwatch.recon.render import Chunks, View, cast_triangles, evaluate_in_chunks, gradients_in_chunks
 
 NEAR = 1e-3
 """Of the scene's sphere: nothing in front of it is seen."""
@@ -20,7 +20,7 @@ _SHORT = 1e-9  # a gradient this short has no direction
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sighted:
+class RasterizedMesh:
     """What a camera sees of the mesh.
 
     Attributes:
@@ -68,18 +68,20 @@ class Shape:
         high = self.vertices.amax(0)
         self.centre = (low + high) / 2
         self.radius = float((self.vertices - self.centre).norm(dim=1).max())
-        self._normals = unit(self.slopes(self.vertices)[1])
+        self._normals = unit(self.values_and_gradients(self.vertices)[1])
 
     def values(self, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, " n"]:
         """Return the field at points; those around its box are held to its sides."""
         return evaluate_in_chunks(self._model.sdf, self._placed(points), self._chunks).double().cpu()
 
-    def slopes(self, points: Float64[Tensor, "n 3"]) -> tuple[Float64[Tensor, " n"], Float64[Tensor, "n 3"]]:
+    def values_and_gradients(
+        self, points: Float64[Tensor, "n 3"]
+    ) -> tuple[Float64[Tensor, " n"], Float64[Tensor, "n 3"]]:
         """Return the field and its gradients at points."""
-        values, slopes = slopes_in_chunks(self._model.sdf.with_gradient, self._placed(points), self._chunks)
+        values, slopes = gradients_in_chunks(self._model.sdf.with_gradient, self._placed(points), self._chunks)
         return values.detach().double().cpu(), slopes.detach().double().cpu()
 
-    def seen(self, camera: Camera) -> Sighted:
+    def rasterize(self, camera: Camera) -> RasterizedMesh:
         """Look at the mesh."""
         names = ("fx", "fy", "cx", "cy", "width", "height")
         pose = camera.camera_from_world.double()
@@ -89,9 +91,9 @@ class Shape:
         normals = torch.zeros(*mask.shape, 3, dtype=torch.float64)
         corners = self._normals[self.faces[hits.faces[mask]]]
         normals[mask] = unit((hits.barycentrics[mask].double()[..., None] * corners).sum(1))
-        return Sighted(mask=mask, depth=hits.depth.double(), normals=normals)
+        return RasterizedMesh(mask=mask, depth=hits.depth.double(), normals=normals)
 
-    def met(
+    def intersect(
         self, origins: Float64[Tensor, "n 3"], along: Float64[Tensor, "n 3"], start: Float64[Tensor, " n"]
     ) -> tuple[Float64[Tensor, "n 3"], Float64[Tensor, "n 3"]]:
         """Go along rays from the mesh to the surface of the field (Newton); return points and unit normals there.
@@ -103,13 +105,13 @@ class Shape:
         """
         distance = start.clone()
         for _ in range(_NEWTON):
-            values, slopes = self.slopes(origins + distance[:, None] * along)
+            values, slopes = self.values_and_gradients(origins + distance[:, None] * along)
             falling = (slopes * along).sum(1)
             # grazing rays would run away: no step is longer than the field says the surface can be off, doubled
             safe = torch.where(falling.abs() < 0.25, 0.25 * torch.where(falling > 0, 1.0, -1.0).to(falling), falling)
             distance = distance - (values / safe).clamp(-0.05, 0.05)
         points = origins + distance[:, None] * along
-        return points, unit(self.slopes(points)[1])
+        return points, unit(self.values_and_gradients(points)[1])
 
     def _placed(self, points: Float64[Tensor, "n 3"]) -> Tensor:
         return points.clamp(-1, 1).float().to(self._model.grid.occupied.device)

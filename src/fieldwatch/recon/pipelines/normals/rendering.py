@@ -10,7 +10,12 @@ from torch import Tensor
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import RenderOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.patch_rendering import Patches, blend_patches, pixel_samples, seen_patches
+from fieldwatch.recon.pipelines.normals.patch_rendering import (
+    Patches,
+    blend_patches,
+    pixel_samples,
+    visible_patch_samples,
+)
 from fieldwatch.recon.render import (
     BoundedRays,
     DistanceField,
@@ -19,14 +24,14 @@ from fieldwatch.recon.render import (
     fill_empty,
     gradient_fd,
     points_along,
-    section_light,
+    section_opacities,
 )
 
 STRIDE = 0.75
 """Length of a stride through the grid, in edges of its cells; it must not exceed one, or a cell is stepped over."""
 SLOPE = 1.5
 """How fast the field may change at most where strides are left out: faster than a distance, training is not over."""
-BLUR = 8.0
+VISIBLE_RANGE = 8.0
 """Distance from the surface, in units of 1 / s, beyond which it is not seen: S(-8) = 0.03 % of a ray's opacity."""
 RADIUS = 0.995
 """Of the sphere that bounds rays: inside the box of the field, whatever rounding and finite differences add."""
@@ -49,13 +54,13 @@ class RaysToRender(Protocol):
         """Return places within parts of the first rays."""
         ...
 
-    def bounded(self, samples: PackedSamples, most: int) -> PackedSamples:
+    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
         """Leave out the rays from the first on that would exceed a number of samples, counted over all ranks."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rendered:
+class RenderedRays:
     """What rays saw, and how that came about.
 
     Attributes:
@@ -66,7 +71,7 @@ class Rendered:
         samples: all that were looked at.
         filled: rays that the grid gave no samples and that got stratified ones.
         starved: share of the rays in the mask that the grid gave no samples.
-        kept: rays; fewer than were asked for if the samples of all were too many.
+        ray_count: rays; fewer than were asked for if the samples of all were too many.
     """
 
     opacity: Float[Tensor, " rays"]
@@ -76,11 +81,11 @@ class Rendered:
     samples: PackedSamples
     filled: int
     starved: float
-    kept: int
+    ray_count: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Distances:
+class RenderedDistances:
     """What rays saw of distances.
 
     Attributes:
@@ -92,20 +97,20 @@ class Distances:
     distance: Float[Tensor, " rays"]
 
 
-def rays_of(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
+def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
     """Return the rays of a batch, in the frame of the scene's sphere; gradients flow to the poses.
 
     Args:
         batch: rays in camera axes.
         poses: `world_from_camera` of all views that the batch's numbers mean.
     """
-    own = poses.index_select(0, batch.view)
-    directions = torch.einsum("nij,nj->ni", own[:, :3, :3], batch.directions)
-    return BoundedRays.in_sphere(own[:, :3, 3], directions, RADIUS)
+    pose_of_ray = poses.index_select(0, batch.view)
+    directions = torch.einsum("nij,nj->ni", pose_of_ray[:, :3, :3], batch.directions)
+    return BoundedRays.in_sphere(pose_of_ray[:, :3, 3], directions, RADIUS)
 
 
 @torch.no_grad()
-def samples_of(  # noqa: PLR0913  a model, its rays, and how they are looked along
+def march_samples(  # noqa: PLR0913  a model, its rays, and how they are looked along
     model: NormalsModel,
     rays: BoundedRays,
     step: float,
@@ -127,33 +132,33 @@ def samples_of(  # noqa: PLR0913  a model, its rays, and how they are looked alo
         most: strides, in steps, at most; rays from the first on that would exceed it are left out.
         shared: bounds the samples of all ranks, where others render other rays; None bounds these only.
     """
-    parts = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
-    bound = None if most is None else max(most // parts, 1)
-    strides = model.grid.march(rays, step * parts, jitter=jitter, most=bound)
+    steps_per_stride = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
+    bound = None if most is None else max(most // steps_per_stride, 1)
+    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
     if shared is not None and bound is not None:
-        strides = shared.bounded(strides, bound)
+        strides = shared.limited(strides, bound)
     far = rays.far if most is None else rays.far[: strides.n_rays]
-    strides = strides.before(far)
-    if parts == 1 or not len(strides):
+    strides = strides.clipped(far)
+    if steps_per_stride == 1 or not len(strides):
         return strides
     values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
-    reach = SLOPE * 0.5 * step * parts + BLUR / model.deviation()
-    return strides.chosen(values.abs() <= reach).split(parts)
+    reach = SLOPE * 0.5 * step * steps_per_stride + VISIBLE_RANGE / model.deviation()
+    return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
 
 
 @torch.no_grad()
-def seen(
+def visible_samples(
     field: DistanceField, rays: BoundedRays, samples: PackedSamples, sharpness: float, options: RenderOptions
 ) -> PackedSamples:
     """Leave out samples that no light reaches, and those below the threshold of opacity; nothing is trained for it."""
     if not len(samples) or (options.unseen == 0 and options.alpha_threshold == 0):
         return samples
     ends = samples.sections()
-    light = section_light(field(points_along(rays, ends.distances, ends.ray_index)), sharpness, samples, ends)
-    return samples.chosen((light.reaching >= options.unseen) & (light.alpha >= options.alpha_threshold))
+    light = section_opacities(field(points_along(rays, ends.distances, ends.ray_index)), sharpness, samples, ends)
+    return samples.selected((light.transmittance >= options.unseen) & (light.alpha >= options.alpha_threshold))
 
 
-def blend(
+def blend_samples(
     model: NormalsModel, rays: BoundedRays, samples: PackedSamples, options: RenderOptions
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"], Float[Tensor, "ends 3"]]:
     """Blend samples to opacity, normal and distance; also return the gradients at the ends of the samples.
@@ -167,55 +172,59 @@ def blend(
         gradients = gradient_fd(model.sdf, points, options.finite_step)
     else:
         values, gradients = model.sdf.with_gradient(points)
-    seen_by = composite_sections(values, model.deviation(), samples, ends, gradients)
-    return seen_by.opacity, seen_by.values[0], seen_by.depth, gradients
+    composited = composite_sections(values, model.deviation(), samples, ends, gradients)
+    return composited.opacity, composited.values[0], composited.depth, gradients
 
 
 def render(
-    model: NormalsModel, marched: RaysToRender, step: float, options: RenderOptions, most: int | None = None
-) -> Rendered:
+    model: NormalsModel, rays_to_render: RaysToRender, step: float, options: RenderOptions, most: int | None = None
+) -> RenderedRays:
     """March rays through the occupancy grid and blend the samples of the field, for training.
 
     Args:
         model: what is rendered, from its poses.
-        marched: the rays, and the random numbers that place their samples.
+        rays_to_render: the rays, and the random numbers that place their samples.
         step: distance between samples.
         options: how.
         most: samples at most, of all ranks; rays whose samples would exceed it are left out.
     """
-    batch = marched.batch
+    batch = rays_to_render.batch
     poses = model.poses()
-    rays = rays_of(batch, poses)
+    rays = rays_in_scene(batch, poses)
     mask = batch.mask
     patches = Patches.of(rays, batch, poses) if options.gradient_method == "dfd" else None
-    area = 1
+    pixels_per_ray = 1
     if patches is not None:  # a patch goes where its central ray goes, and is in the mask where any of its pixels is
         rays = patches.central
-        area = patches.area
+        pixels_per_ray = patches.area
         mask = mask.view(-1, patches.area).any(1)
-    most = None if most is None else most // area
-    found = samples_of(model, rays, step, jitter=marched.jitter(len(rays)), most=most, shared=marched)
-    kept = found.n_rays
+    most = None if most is None else most // pixels_per_ray
+    samples_found = march_samples(
+        model, rays, step, jitter=rays_to_render.jitter(len(rays)), most=most, shared=rays_to_render
+    )
+    kept = samples_found.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
-    starved = _share((found.counts == 0) & mask, mask)
+    starved = _share((samples_found.counts == 0) & mask, mask)
     filled = 0
     if options.empty_samples:
-        lost = replace(rays, far=torch.where(mask, rays.far, rays.near))  # rays beside the object are rightly empty
-        noise = marched.noise(kept, options.empty_samples + 1)
-        filling = fill_empty(found, lost, options.empty_samples, noise=noise)
-        found = filling.samples
-        filled = filling.filled * area
+        starving_rays = replace(
+            rays, far=torch.where(mask, rays.far, rays.near)
+        )  # rays beside the object are rightly empty
+        noise = rays_to_render.noise(kept, options.empty_samples + 1)
+        filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
+        samples_found = filled_samples.samples
+        filled = filled_samples.filled * pixels_per_ray
     sharpness = model.sharpness
     if patches is None:
-        samples = seen(model.sdf, rays, found, sharpness, options)
-        opacity, normal, distance, gradients = blend(model, rays, samples, options)
+        samples = visible_samples(model.sdf, rays, samples_found, sharpness, options)
+        opacity, normal, distance, gradients = blend_samples(model, rays, samples, options)
     else:
         patches = patches.first(kept)
-        samples = seen_patches(model.sdf, patches, found, sharpness, options)
+        samples = visible_patch_samples(model.sdf, patches, samples_found, sharpness, options)
         opacity, normal, distance, gradients = blend_patches(model, patches, samples)
         samples = pixel_samples(patches, samples)
-    return Rendered(
+    return RenderedRays(
         opacity=opacity,
         normal=normal,
         distance=distance,
@@ -223,7 +232,7 @@ def render(
         samples=samples,
         filled=filled,
         starved=starved,
-        kept=kept * area,
+        ray_count=kept * pixels_per_ray,
     )
 
 

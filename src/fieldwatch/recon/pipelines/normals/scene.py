@@ -13,14 +13,14 @@ from torch import Tensor
 from fieldwatch.recon.data import NormalSet, NormalView
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import Triangles
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 BAND = 0.04
 """Width of the band around a silhouette from which most rays outside of the mask are drawn, shares of the picture."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scene:
+class NormalsScene:
     """Normal maps of one object, ready to be trained on.
 
     Attributes:
@@ -28,8 +28,8 @@ class Scene:
         train: numbers of the views that are trained on.
         test: numbers of those that are held out.
         device: where training happens.
-        plan: what happens at which step.
-        start: `world_from_camera` of every view at the start, in the frame of the unit sphere, float64.
+        schedule: what happens at which step.
+        starting_poses: `world_from_camera` of every view at the start, in the frame of the unit sphere, float64.
         read_truth: makes or reads the true surface, in the frame of the unit sphere; None where nobody knows it.
         notes: what was done on the way, for people.
     """
@@ -38,8 +38,8 @@ class Scene:
     train: tuple[int, ...]
     test: tuple[int, ...]
     device: torch.device
-    plan: Plan
-    start: Float[Tensor, "views 4 4"]
+    schedule: NormalsSchedule
+    starting_poses: Float[Tensor, "views 4 4"]
     read_truth: Callable[[], Triangles] | None = None
     notes: tuple[str, ...] = ()
 
@@ -51,13 +51,13 @@ class Scene:
     @cached_property
     def digest(self) -> str:
         """What tells these maps, masks and cameras from others."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for view in self.maps.views:
-            found.update(f"{view.name} {view.size} {view.camera.K.tolist()}".encode())
+            digest.update(f"{view.name} {view.size} {view.camera.K.tolist()}".encode())
             parts = (view.normals, view.mask, view.camera.world_from_camera, view.depth)
             for part in (part for part in parts if part is not None):
-                found.update(part.detach().cpu().contiguous().numpy().tobytes())
-        return found.hexdigest()[:16]
+                digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     @cached_property
     def pixels(self) -> "Pixels":
@@ -135,8 +135,8 @@ class Pixels:
         width = self.widths[view]
         x = pixel % width + 0.5
         y = pixel // width + 0.5
-        places = torch.stack([(x - cx) / fx, (y - cy) / fy, torch.ones_like(fx)], -1)
-        return places / places.norm(dim=-1, keepdim=True)
+        directions = torch.stack([(x - cx) / fx, (y - cy) / fy, torch.ones_like(fx)], -1)
+        return directions / directions.norm(dim=-1, keepdim=True)
 
 
 def _distance(view: NormalView) -> Float[Tensor, "h w"]:

@@ -7,12 +7,12 @@ from functools import cached_property
 
 from fieldwatch import Phase, Window
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
-from fieldwatch.recon.pipelines.normals.stages import TERMS, Stage, weights_at
+from fieldwatch.recon.pipelines.normals.stages import TERMS, TrainingStage, weights_at
 from fieldwatch.recon.render import geometric_step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class NormalsSchedule:
     """The steps of one run. All that changes with the step is a function of it: nothing has to be remembered.
 
     Attributes:
@@ -22,8 +22,8 @@ class Plan:
     config: NormalsConfig
 
     @cached_property
-    def _stages(self) -> tuple[Stage, ...]:
-        return self.config.schedule
+    def _stages(self) -> tuple[TrainingStage, ...]:
+        return self.config.parsed_stages
 
     @property
     def total(self) -> int:
@@ -53,12 +53,12 @@ class Plan:
 
     def _borders(self) -> list[int]:
         """Steps around the ends of stages and ramps: between two of them no weight begins or ceases to be 0."""
-        found: set[int] = set()
+        steps: set[int] = set()
         ends = [*(stage.start for stage in self._stages[1:]), self.config.nominal]
         for stage, end in zip(self._stages, ends, strict=True):
             for iteration in (stage.start, stage.start + stage.ramp, end):
-                found |= {self.step_of(iteration) + offset for offset in (-1, 0, 1)}
-        return sorted(step for step in found if 0 <= step < self.total)
+                steps |= {self.step_of(iteration) + offset for offset in (-1, 0, 1)}
+        return sorted(step for step in steps if 0 <= step < self.total)
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -20,8 +20,8 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig, TermOptions
 from fieldwatch.recon.pipelines.normals.objective import ray_amounts
 from fieldwatch.recon.pipelines.normals.rank_exchange import RankExchange
 from fieldwatch.recon.pipelines.normals.rays import Rays, RaySplit
-from fieldwatch.recon.pipelines.normals.rendering import Distances, Rendered
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput
 from fieldwatch.recon.render import PackedSamples
 
@@ -49,30 +49,30 @@ class SharedRays(Rays):
         kept: how many rays of all ranks, the first ones, are rendered.
     """
 
-    def __init__(self, whole: RayBatch, source: RaySource, exchange: RankExchange, *, in_patches: bool) -> None:
+    def __init__(self, all_rays: RayBatch, source: RaySource, exchange: RankExchange, *, in_patches: bool) -> None:
         ranks = exchange.ranks
-        area = whole.patch**2
-        patches = torch.arange(len(whole) // area, device=whole.view.device)[ranks.rank :: ranks.world]
+        area = all_rays.patch**2
+        local_patches = torch.arange(len(all_rays) // area, device=all_rays.view.device)[ranks.rank :: ranks.world]
         self._exchange = exchange
         self._world = ranks.world
-        self._rows = (patches[:, None] * area + torch.arange(area, device=whole.view.device)).view(-1)
+        self._rows = (local_patches[:, None] * area + torch.arange(area, device=all_rays.view.device)).view(-1)
         self._in_patches = in_patches
-        self._marched = patches if in_patches else self._rows
+        self._marched = local_patches if in_patches else self._rows
         self._area = area if in_patches else 1
-        self._rendered_by_all: tuple[RayBatch, Distances] | None = None
-        self.whole = whole
-        self.kept = len(whole)
-        super().__init__(whole.at(self._rows), source)
+        self._rendered_by_all: tuple[RayBatch, RenderedDistances] | None = None
+        self.all_rays = all_rays
+        self.ray_count = len(all_rays)
+        super().__init__(all_rays.select(self._rows), source)
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
         """Return shifts of the samples of the first own rays, in steps."""
-        return self._source.jitter(len(self.whole) // self._area)[self._marched[:rays]]
+        return self._source.jitter(len(self.all_rays) // self._area)[self._marched[:rays]]
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
         """Return places within parts of the first own rays."""
-        return self._source.noise(self.kept // self._area, columns)[self._marched[:rays]]
+        return self._source.noise(self.ray_count // self._area, columns)[self._marched[:rays]]
 
-    def bounded(self, samples: PackedSamples, most: int) -> PackedSamples:
+    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
         """Leave out the rays from the first on that would exceed a number of samples, counted over all ranks.
 
         Args:
@@ -81,30 +81,33 @@ class SharedRays(Rays):
         """
         counts = torch.full_like(self._marched, most + 1)
         counts[: samples.n_rays] = samples.counts
-        of_all = counts.new_zeros(len(self.whole) // self._area, dtype=torch.float64)
-        of_all[self._marched] = counts.to(of_all)
-        kept = int((self._exchange.sum(of_all).cumsum(0) <= most).sum())
-        self.kept = kept * self._area
-        own = int((self._marched < kept).sum())
-        last = int((samples.ray_index < own).sum())
+        counts_of_all = counts.new_zeros(len(self.all_rays) // self._area, dtype=torch.float64)
+        counts_of_all[self._marched] = counts.to(counts_of_all)
+        ray_count = int((self._exchange.sum(counts_of_all).cumsum(0) <= most).sum())
+        self.ray_count = ray_count * self._area
+        local_rays = int((self._marched < ray_count).sum())
+        local_samples = int((samples.ray_index < local_rays).sum())
         return PackedSamples(
-            t_start=samples.t_start[:last], t_end=samples.t_end[:last], ray_index=samples.ray_index[:last], n_rays=own
+            t_start=samples.t_start[:local_samples],
+            t_end=samples.t_end[:local_samples],
+            ray_index=samples.ray_index[:local_samples],
+            n_rays=local_rays,
         )
 
-    def rendered_by_all(self, rendered: Rendered) -> tuple[RayBatch, Distances]:
+    def rendered_by_all(self, rendered: RenderedRays) -> tuple[RayBatch, RenderedDistances]:
         """Return the rays that all ranks rendered, and what they see; ranks meet at the first call."""
         if self._rendered_by_all is None:
             columns = self._placed(torch.stack([rendered.opacity, rendered.distance], 1))
-            seen = Distances(opacity=columns[:, 0], distance=columns[:, 1])
-            self._rendered_by_all = self.whole.first(self.kept), seen
+            distances = RenderedDistances(opacity=columns[:, 0], distance=columns[:, 1])
+            self._rendered_by_all = self.all_rays.first(self.ray_count), distances
         return self._rendered_by_all
 
-    def depth_term(self, rendered: Rendered, options: TermOptions) -> Float[Tensor, ""]:
+    def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
         """Return the depth term of all ranks' rays; the mean over ranks of its gradients is the gradient of one."""
         error = super().depth_term(rendered, options)
         return error.detach() + self._world * (error - error.detach())
 
-    def output(self, terms: Terms, rendered: Rendered, options: TermOptions) -> NormalsStepOutput:
+    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:
         """Return what the objective gives: terms whose mean over the ranks is the term of all rays; ranks meet.
 
         Args:
@@ -112,21 +115,23 @@ class SharedRays(Rays):
             rendered: what the own rays see.
             options: how the terms were formed.
         """
-        seen = self.batch.first(rendered.kept)
+        local_batch = self.batch.first(rendered.ray_count)
         names = [name for name in terms if name != "depth"]
-        amounts = self.amounts | ray_amounts(names, seen, rendered, options)
-        mask = seen.mask.view(-1, seen.patch**2).any(1) if self._in_patches else seen.mask
+        amounts = self.amounts | ray_amounts(names, local_batch, rendered, options)
+        mask = local_batch.mask.view(-1, local_batch.patch**2).any(1) if self._in_patches else local_batch.mask
         aimed = int(mask.sum())
         counts = [len(rendered.samples), rendered.filled, round(rendered.starved * aimed), aimed]
         device = rendered.opacity.device
         numbers = [*counts, *(amounts[name] for name in names)]
-        own = torch.stack([torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers])
-        of_all = self._exchange.sum(own)
-        samples, filled, starved, aimed_of_all = map(int, of_all[: len(counts)].tolist())
-        own_amounts = own[len(counts) :]
-        all_amounts = of_all[len(counts) :]
+        local_numbers = torch.stack([torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers])
+        summed_numbers = self._exchange.sum(local_numbers)
+        samples, filled, starved, aimed_of_all = map(int, summed_numbers[: len(counts)].tolist())
+        local_amounts = local_numbers[len(counts) :]
+        summed_amounts = summed_numbers[len(counts) :]
         # the ranks' values are averaged by `Step.update`: hence times the number of ranks
-        shares = (self._world * own_amounts / torch.where(all_amounts > 0, all_amounts, 1)).to(rendered.opacity.dtype)
+        shares = (self._world * local_amounts / torch.where(summed_amounts > 0, summed_amounts, 1)).to(
+            rendered.opacity.dtype
+        )
         share_of = dict(zip(names, shares, strict=True))
         weighed = {
             name: (weight, value * share_of[name] if name in share_of else value)
@@ -134,7 +139,7 @@ class SharedRays(Rays):
         }
         return NormalsStepOutput(
             terms=Terms(**weighed),
-            rays=self.kept,
+            rays=self.ray_count,
             samples=samples,
             filled=filled,
             starved=starved / max(aimed_of_all, 1),
@@ -144,10 +149,10 @@ class SharedRays(Rays):
         """Return what all ranks have of their kept rays, in the order of the whole; gradients flow to the own part."""
         rows = self._rows[: len(columns)]
         count = columns.shape[1]
-        of_all = columns.new_zeros(self.kept, count, dtype=torch.float64)
-        of_all[rows] = columns.detach().to(of_all)
-        found = self._exchange.sum(of_all.view(-1)).view(self.kept, count).to(columns.dtype)
-        return found.index_copy(0, rows, columns)
+        columns_of_all = columns.new_zeros(self.ray_count, count, dtype=torch.float64)
+        columns_of_all[rows] = columns.detach().to(columns_of_all)
+        gathered = self._exchange.sum(columns_of_all.view(-1)).view(self.ray_count, count).to(columns.dtype)
+        return gathered.index_copy(0, rows, columns)
 
 
 class SharedRaySplit(RaySplit):
@@ -186,7 +191,7 @@ class SharedRaySplit(RaySplit):
         self._exchange.repeat()
 
 
-def split_for(ranks: Ranks, config: NormalsConfig, scene: Scene, source: RaySource) -> RaySplit:
+def split_for(ranks: Ranks, config: NormalsConfig, scene: NormalsScene, source: RaySource) -> RaySplit:
     """Return what cuts the rays of a step into micro-batches and, with several ranks, each of these among them."""
     if ranks.alone:
         return RaySplit(source)

@@ -13,7 +13,7 @@ TERMS = ("normal", "depth", "mask", "eikonal", "point_cloud", "surface", "consis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class TrainingStage:
     """Weights from one nominal iteration on; 0 leaves a term out, and nothing for it is computed.
 
     Attributes:
@@ -53,7 +53,7 @@ PAPER_STAGES = (
 _FORM = re.compile(r"(?P<name>[\w-]+)@(?P<start>\d+)(?:\+(?P<ramp>\d+))?(?P<weights>(?:\s+\w+=\S+)*)\s*")
 
 
-def read_stages(texts: Sequence[str]) -> tuple[Stage, ...]:
+def read_stages(texts: Sequence[str]) -> tuple[TrainingStage, ...]:
     """Read stages from their texts, such as ``normals@2500+2500 normal=1 mask=5 eikonal=1``.
 
     Raises:
@@ -62,7 +62,7 @@ def read_stages(texts: Sequence[str]) -> tuple[Stage, ...]:
     return tuple(map(_read, texts))
 
 
-def _read(text: str) -> Stage:
+def _read(text: str) -> TrainingStage:
     found = _FORM.fullmatch(text.strip())
     pairs = [pair.split("=", 1) for pair in found["weights"].split()] if found else []
     unknown = sorted({term for term, _ in pairs} - set(TERMS))
@@ -75,10 +75,10 @@ def _read(text: str) -> Stage:
         weights = {term: float(weight) for term, weight in pairs}
     except ValueError as error:
         raise InputError(f"stage {text!r} has a weight that is no number ({error}): write normal=1.0") from error
-    return Stage(name=found["name"], start=int(found["start"]), ramp=int(found["ramp"] or 0), **weights)
+    return TrainingStage(name=found["name"], start=int(found["start"]), ramp=int(found["ramp"] or 0), **weights)
 
 
-def weights_at(stages: Sequence[Stage], iteration: float) -> dict[str, float]:
+def weights_at(stages: Sequence[TrainingStage], iteration: float) -> dict[str, float]:
     """Return the weight of every term that counts at a nominal iteration."""
     last = max((i for i, stage in enumerate(stages) if stage.start <= iteration), default=0)
     now = stages[last]
@@ -92,7 +92,7 @@ def _mixed(before: float, now: float, share: float) -> float:
     return now if before == now else before + share * (now - before)
 
 
-def refuse_disorder(stages: Sequence[Stage], nominal: int) -> None:
+def refuse_disorder(stages: Sequence[TrainingStage], nominal: int) -> None:
     """Refuse stages that no training can follow.
 
     Raises:

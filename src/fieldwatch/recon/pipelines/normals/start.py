@@ -28,8 +28,8 @@ from fieldwatch.recon.pipelines.normals.layout import NORMALS_LAYOUT
 from fieldwatch.recon.pipelines.normals.poses import starting_poses
 from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
 from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
-from fieldwatch.recon.pipelines.normals.scene import Scene
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.recon.render import native_available
 
@@ -41,25 +41,25 @@ NEED_DEPTH = ("depth", "point_cloud", "surface")
 """Terms that look at the integrated depth."""
 
 
-def prepare_scene(config: NormalsConfig) -> Scene:
+def prepare_scene(config: NormalsConfig) -> NormalsScene:
     """Read maps and cameras, and place the cameras; all that can be wrong with the input shows here.
 
     Raises:
         ValueError, OSError: what came, what was wanted, what to do.
     """
     device = choose_device(config.device)
-    plan = Plan(config=config)
+    plan = NormalsSchedule(config=config)
     maps = _maps(config)
     train, test = _split(len(maps), config.held_out)
     refuse_few_rays(config, len(train), Ranks.of_process())
     maps, notes = _with_depth(maps, plan)
-    return Scene(
+    return NormalsScene(
         maps=maps,
         train=train,
         test=test,
         device=device,
-        plan=plan,
-        start=starting_poses(maps.views, config.poses, config.seed),
+        schedule=plan,
+        starting_poses=starting_poses(maps.views, config.poses, config.seed),
         read_truth=_truth(config, maps),
         notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(device)),
     )
@@ -87,7 +87,7 @@ def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
         )
 
 
-def start_run(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Run:
+def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy.
 
     Raises:
@@ -99,7 +99,7 @@ def start_run(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[R
             f"{folder} was trained on other maps than those of {scene.maps.source or config.name} (normals, masks or "
             "cameras have changed since): bring back what it began with, or train in another folder with --out"
         )
-    plan = scene.plan
+    plan = scene.schedule
     every = config.checkpoint_interval
     options = run_options(
         how,
@@ -119,7 +119,7 @@ def start_run(config: NormalsConfig, scene: Scene, folder: Path, **how: Unpack[R
     return Run(folder, config=config, **options)
 
 
-def about(config: NormalsConfig, scene: Scene) -> Mapping[str, Any]:
+def about(config: NormalsConfig, scene: NormalsScene) -> Mapping[str, Any]:
     """What `run.json` says of the scene."""
     names = scene.maps.names
     return {
@@ -156,7 +156,7 @@ def _within(view: NormalView, longer_side: int) -> NormalView:
     return view if factor >= 1 else scaled_normal_view(view, factor)
 
 
-def _with_depth(maps: NormalSet, plan: Plan) -> tuple[NormalSet, list[str]]:
+def _with_depth(maps: NormalSet, plan: NormalsSchedule) -> tuple[NormalSet, list[str]]:
     """Integrate the normals of views without depth, if a term wants it."""
     lacking = [view.name for view in maps.views if view.depth is None]
     if not lacking or not any(term in plan.windows for term in NEED_DEPTH):

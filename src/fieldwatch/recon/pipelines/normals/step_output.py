@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fieldwatch import Step, StepOutput
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.schedule import Plan
+from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 POSES_EVERY = 10
 """Steps between two records of how far the poses have moved."""
@@ -55,7 +55,7 @@ class RayStatistics:
         )
 
 
-def record_statistics(step: Step, plan: Plan, model: NormalsModel, rays: RayStatistics) -> None:
+def record_statistics(step: Step, plan: NormalsSchedule, model: NormalsModel, rays: RayStatistics) -> None:
     """Record the rays of a step, the occupancy grid, the sharpness, and now and then how far poses have moved."""
     step.record(
         {
@@ -68,6 +68,6 @@ def record_statistics(step: Step, plan: Plan, model: NormalsModel, rays: RayStat
             "Statistics/s": model.deviation.value,
         }
     )
-    if model.poses.learned() and step.every(POSES_EVERY):
+    if model.poses.learned_parameters() and step.every(POSES_EVERY):
         rotation, position = model.poses.changes().unbind()
         step.record({"Statistics/pose_change_rotation": rotation, "Statistics/pose_change_position": position})

@@ -9,12 +9,12 @@ from fieldwatch import Checkpoints, Retention
 from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, config_of_run, load_item
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.start import prepare_scene
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StoredRun:
+class StoredNormalsRun:
     """A normals run, ready to be looked at.
 
     Attributes:
@@ -27,7 +27,7 @@ class StoredRun:
 
     folder: Path
     config: NormalsConfig
-    scene: Scene
+    scene: NormalsScene
     model: NormalsModel
     step: int
 
@@ -41,7 +41,9 @@ def stored_config(folder: Path) -> NormalsConfig:
     return config_of_run(folder, "normals", NormalsConfig)
 
 
-def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(
+    folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None
+) -> StoredNormalsRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -67,10 +69,10 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
             f"{saved.path} does not hold the surface of {folder / 'run.json'} ({error}): restore the one or the other, "
             "or the maps that the run began with"
         ) from error
-    return StoredRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
+    return StoredNormalsRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
 
 
-def model_from(items: Mapping[str, Any], config: NormalsConfig, scene: Scene) -> NormalsModel:
+def model_from(items: Mapping[str, Any], config: NormalsConfig, scene: NormalsScene) -> NormalsModel:
     """Make the model that a checkpoint's items hold, on the scene's device.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.mesh import Triangles, implicit_surface
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.pipelines.normals.scene import Scene
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.world import mesh_in_world
 from fieldwatch.recon.render import Chunks, evaluate_in_chunks
 
@@ -36,26 +36,26 @@ class Surface:
         removed: other pieces (floaters, walls of hollows) that were left out.
         removed_share: of the area of all pieces.
         cells: along a side of the field's box.
-        asked: share of the nodes at which the field was evaluated.
+        evaluated_share: share of the nodes at which the field was evaluated.
     """
 
     mesh: Triangles
     removed: int
     removed_share: float
     cells: int
-    asked: float
+    evaluated_share: float
 
     @property
     def empty(self) -> bool:
         """Whether the field is nowhere 0."""
         return not len(self.mesh.faces)
 
-    def in_world(self, scene: Scene) -> Triangles:
+    def in_world(self, scene: NormalsScene) -> Triangles:
         """Return the mesh in the world that `NormalSet.world_from_unit` leads to."""
         return mesh_in_world(self.mesh, scene)
 
 
-def surface_mesh(model: NormalsModel, scene: Scene, resolution: int, *, world: bool = True) -> Triangles:
+def surface_mesh(model: NormalsModel, scene: NormalsScene, resolution: int, *, world: bool = True) -> Triangles:
     """Return the mesh of a trained field; without faces where the field is nowhere 0.
 
     Args:
@@ -68,8 +68,8 @@ def surface_mesh(model: NormalsModel, scene: Scene, resolution: int, *, world: b
         ValueError: another number of nodes.
         MeshError: the field is not finite somewhere.
     """
-    found = find_surface(model, resolution)
-    return found.in_world(scene) if world else found.mesh
+    surface = find_surface(model, resolution)
+    return surface.in_world(scene) if world else surface.mesh
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def find_surface(
     *,
     chunks: Chunks | None = None,
     block: int = BLOCK,
-    between: Callable[[], object] = lambda: None,
+    stop_point: Callable[[], object] = lambda: None,
 ) -> Surface:
     """Find the surface of a field in its box, and keep the largest piece, by area.
 
@@ -93,7 +93,7 @@ def find_surface(
         resolution: nodes along a side of the field's box, 2 to 512; n nodes are n - 1 cells of 2 / (n - 1) units.
         chunks: how many points at a time.
         block: cells along a side of the blocks that the mesh is made in, one after the other.
-        between: called before each block; it may raise, to give up.
+        stop_point: called before each block; it may raise, to give up.
 
     Raises:
         InputError: another number of nodes.
@@ -103,10 +103,10 @@ def find_surface(
     if not 2 <= resolution <= MOST_NODES:
         raise InputError(f"a mesh of {resolution} nodes along each side: wanted 2 to {MOST_NODES} (--mesh-resolution)")
     cells = resolution - 1
-    field = _Sampled(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks, between)
-    whole = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=block)
-    mesh, removed, share = _largest(whole)
-    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, asked=field.asked)
+    field = _BlockSampler(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks, stop_point)
+    mesh_of_field = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=block)
+    mesh, removed, share = _largest(mesh_of_field)
+    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, evaluated_share=field.asked)
 
 
 def _largest(mesh: Triangles) -> tuple[Triangles, int, float]:
@@ -115,12 +115,12 @@ def _largest(mesh: Triangles) -> tuple[Triangles, int, float]:
         return mesh, 0, 0.0
     areas = np.bincount(mesh.pieces, mesh.areas)
     first = int(areas.argmax())
-    kept = mesh.chosen(mesh.pieces == first) if len(areas) > 1 else mesh
-    kept = kept.turned() if kept.signed_volume < 0 else kept
-    return kept, len(areas) - 1, float(1 - areas[first] / areas.sum()) if areas.sum() > 0 else 0.0
+    largest = mesh.chosen(mesh.pieces == first) if len(areas) > 1 else mesh
+    largest = largest.turned() if largest.signed_volume < 0 else largest
+    return largest, len(areas) - 1, float(1 - areas[first] / areas.sum()) if areas.sum() > 0 else 0.0
 
 
-class _Sampled:
+class _BlockSampler:
     """A field at the nodes of blocks; where it is far from 0, some value of the same sign instead.
 
     Args:
@@ -165,13 +165,13 @@ class _Sampled:
 
     def _values(self, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
         self.evaluated += len(points)
-        held = torch.from_numpy(points.clip(_LOW, _HIGH)).float().to(self._device)
-        return evaluate_in_chunks(self._model.sdf, held, self._chunks).double().cpu().numpy()
+        clipped = torch.from_numpy(points.clip(_LOW, _HIGH)).float().to(self._device)
+        return evaluate_in_chunks(self._model.sdf, clipped, self._chunks).double().cpu().numpy()
 
     def _slope(self) -> float:
         """Steepest slope between neighbours on a lattice of 32^3 nodes, with a margin."""
         line = torch.linspace(_LOW, _HIGH, 32)
         nodes = torch.stack(torch.meshgrid(line, line, line, indexing="ij"), -1).view(-1, 3).to(self._device)
         values: Tensor = evaluate_in_chunks(self._model.sdf, nodes, self._chunks).view(32, 32, 32)
-        between = [values.diff(dim=axis).abs().amax() for axis in range(3)]
-        return max(_ROOM, _MARGIN * float(torch.stack(between).max()) / float(line[1] - line[0]))
+        differences = [values.diff(dim=axis).abs().amax() for axis in range(3)]
+        return max(_ROOM, _MARGIN * float(torch.stack(differences).max()) / float(line[1] - line[0]))

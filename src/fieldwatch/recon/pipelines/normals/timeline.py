@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch import InputError
 from fieldwatch.files import output_path, read_npy, whole_file
-from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, turns
+from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, rotation_angles
 
 FOLDER = "poses"
 TIMELINE = "timeline.json"
@@ -94,7 +94,7 @@ def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare wi
     np.save(stream, poses.numpy())
     with whole_file(pose_file(folder, iteration)) as draft:
         draft.write_bytes(stream.getvalue())
-    table: dict[str, Any] = {"views": names, "entries": [asdict(one) for one in (*entries, entry)]}
+    table: dict[str, Any] = {"views": names, "entries": [asdict(item) for item in (*entries, entry)]}
     with whole_file(output_path(folder, FOLDER, TIMELINE)) as draft:
         draft.write_bytes(orjson.dumps(table, option=orjson.OPT_INDENT_2) + b"\n")
     return entry
@@ -116,5 +116,5 @@ def read_timeline(folder: Path) -> tuple[PoseEntry, ...]:
 
 
 def _moved(poses: Float[Tensor, "views 4 4"], before: Float[Tensor, "views 4 4"]) -> tuple[float, float]:
-    angle = turns(poses[:, :3, :3], before[:, :3, :3]).mean()
+    angle = rotation_angles(poses[:, :3, :3], before[:, :3, :3]).mean()
     return float(angle), float((poses[:, :3, 3] - before[:, :3, 3]).norm(dim=1).mean())

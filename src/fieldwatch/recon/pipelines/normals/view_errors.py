@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.recon.data import NormalView
-from fieldwatch.recon.pipelines.normals.views import Seen
+from fieldwatch.recon.pipelines.normals.views import RenderedSurface
 
 Split = Literal["train", "held_out"]
 NEAR = 5.0
@@ -52,57 +52,57 @@ class ViewError:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sight:
+class ViewComparison:
     """One view as the model sees it, beside what was observed; all on the host.
 
     Attributes:
         number: of the view in the scene.
         view: what was observed.
-        seen: what the model shows from where it takes the camera to be.
+        rendered: what the model shows from where it takes the camera to be.
         angles: between the two normals, degrees; NaN where one is missing.
         error: the figures.
     """
 
     number: int
     view: NormalView
-    seen: Seen
+    rendered: RenderedSurface
     angles: Float[Tensor, "height width"]
     error: ViewError
 
     @classmethod
-    def of(cls, number: int, view: NormalView, seen: Seen, split: Split) -> "Sight":
+    def of(cls, number: int, view: NormalView, rendered: RenderedSurface, split: Split) -> "ViewComparison":
         """Measure a view.
 
         Args:
             number: of the view in the scene.
             view: what was observed.
-            seen: what the model shows, on any device.
+            rendered: what the model shows, on any device.
             split: whether the view was trained on.
         """
         names = ("opacity", "normals", "camera_normals", "distance", "depth")
-        seen = Seen(**{name: getattr(seen, name).cpu() for name in names})
-        both = view.valid & seen.mask
+        rendered = RenderedSurface(**{name: getattr(rendered, name).cpu() for name in names})
+        both = view.valid & rendered.mask
         angles = torch.full(view.size, torch.nan)
-        angles[both] = between(seen.camera_normals[both], view.normals[both])
-        found = angles[both]
+        angles[both] = angles_between(rendered.camera_normals[both], view.normals[both])
+        angles_of_both = angles[both]
         error = ViewError(
             name=view.name,
             split=split,
-            **_spread(found),
-            missed=_share(view.mask & ~seen.mask, view.mask),
-            iou=_share(view.mask & seen.mask, view.mask | seen.mask),
-            depth_error=_depth_error(view, seen),
-            pixels=len(found),
+            **_spread(angles_of_both),
+            missed=_share(view.mask & ~rendered.mask, view.mask),
+            iou=_share(view.mask & rendered.mask, view.mask | rendered.mask),
+            depth_error=_depth_error(view, rendered),
+            pixels=len(angles_of_both),
         )
-        return cls(number=number, view=view, seen=seen, angles=angles, error=error)
+        return cls(number=number, view=view, rendered=rendered, angles=angles, error=error)
 
 
-def between(one: Float[Tensor, "n 3"], other: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
+def angles_between(first: Float[Tensor, "n 3"], second: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
     """Return the angles between unit vectors, degrees: acos of their product, without its rounding near 0."""
-    return torch.rad2deg(2 * torch.asin((0.5 * (one - other).norm(dim=-1)).clamp_max(1)))
+    return torch.rad2deg(2 * torch.asin((0.5 * (first - second).norm(dim=-1)).clamp_max(1)))
 
 
-def spread(angles: Float[Tensor, " n"]) -> dict[str, float]:
+def angle_statistics(angles: Float[Tensor, " n"]) -> dict[str, float]:
     """Return mean, median and shares of angles, degrees; nothing for none."""
     if not len(angles):
         return {}
@@ -115,7 +115,7 @@ def spread(angles: Float[Tensor, " n"]) -> dict[str, float]:
 
 
 def _spread(angles: Tensor) -> dict[str, Any]:
-    return dict.fromkeys(("mae", "median", "below_5", "below_11_25")) | spread(angles)
+    return dict.fromkeys(("mae", "median", "below_5", "below_11_25")) | angle_statistics(angles)
 
 
 def _share(part: Tensor, whole: Tensor) -> float:
@@ -123,12 +123,12 @@ def _share(part: Tensor, whole: Tensor) -> float:
     return float(part.sum() / whole.sum().clamp_min(1))
 
 
-def _depth_error(view: NormalView, seen: Seen) -> float | None:
+def _depth_error(view: NormalView, rendered: RenderedSurface) -> float | None:
     if view.depth is None:
         return None
-    both = view.mask & seen.mask & (view.depth > 0)
+    both = view.mask & rendered.mask & (view.depth > 0)
     if not bool(both.any()):
         return None
     known = view.depth[both].double()
-    shown = seen.depth[both].double()
-    return float(((shown / known).median() * known - shown).abs().mean())
+    rendered_depth = rendered.depth[both].double()
+    return float(((rendered_depth / known).median() * known - rendered_depth).abs().mean())

@@ -16,7 +16,7 @@ from fieldwatch.recon.pipelines.normals.config import TermOptions
 from fieldwatch.recon.pipelines.normals.integrated_clouds import SOLID, IntegratedClouds, ViewScales
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.rays import Rays
-from fieldwatch.recon.pipelines.normals.rendering import RADIUS, Rendered
+from fieldwatch.recon.pipelines.normals.rendering import RADIUS, RenderedRays
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.visibility import visible
 
@@ -48,7 +48,7 @@ class ViewTerms:
         self._share = options.point_share
         self.scales = ViewScales(len(pixels), pixels.mask.device)
 
-    def terms(self, weights: Mapping[str, float], model: NormalsModel, rays: Rays, rendered: Rendered) -> Terms:
+    def terms(self, weights: Mapping[str, float], model: NormalsModel, rays: Rays, rendered: RenderedRays) -> Terms:
         """Return the terms that have a weight; without any of the three, there are none and nothing is computed.
 
         Args:
@@ -63,7 +63,7 @@ class ViewTerms:
         terms = Terms()
         if not weights.keys() & {"point_cloud", "surface", "consistency"}:
             return terms
-        batch = rays.batch.first(rendered.kept)
+        batch = rays.batch.first(rendered.ray_count)
         poses = model.poses()
         amounts = rays.amounts
         if weights.keys() & {"point_cloud", "surface"}:
@@ -111,25 +111,27 @@ class ViewTerms:
         """Mean distance of the points from the nearest ones of both neighbours' clouds, which stay where they are."""
         fixed = poses.detach()
         scales = self.scales.values
-        found: list[tuple[Tensor, Tensor, Tensor]] = [(points[:0], points[:0], points[:0, 0] > 0)]
-        for other in self._around(view):
-            for one in torch.unique(other).tolist():
-                if scales[one] <= 0:  # never rendered yet
+        pairs: list[tuple[Tensor, Tensor, Tensor]] = [(points[:0], points[:0], points[:0, 0] > 0)]
+        for neighbours in self._around(view):
+            for neighbour in torch.unique(neighbours).tolist():
+                if scales[neighbour] <= 0:  # never rendered yet
                     continue
-                own = points[other == one]
-                back = _moved(inverse_rigid(fixed[one])[None], own.detach()) / scales[one]
-                nearest, inner = clouds.nearest(one, back)
-                found.append((own, _moved(fixed[one][None], scales[one] * nearest), inner))
-        own, matches, inner = (torch.cat(parts) for parts in zip(*found, strict=True))
+                points_of_pair = points[neighbours == neighbour]
+                local_points = (
+                    _moved(inverse_rigid(fixed[neighbour])[None], points_of_pair.detach()) / scales[neighbour]
+                )
+                nearest, inner = clouds.nearest(neighbour, local_points)
+                pairs.append((points_of_pair, _moved(fixed[neighbour][None], scales[neighbour] * nearest), inner))
+        points_of_pair, matches, inner = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         amounts["point_cloud"] = inner.sum()
-        return matched_error(own, matches, inner)
+        return matched_error(points_of_pair, matches, inner)
 
     def _inconsistency(
         self,
         model: NormalsModel,
         poses: Float[Tensor, "views 4 4"],
         batch: RayBatch,
-        rendered: Rendered,
+        rendered: RenderedRays,
         amounts: dict[str, Tensor | int],
     ) -> Float[Tensor, ""]:
         """Difference of the normals that a ray's own view and each neighbour saw where the ray meets the surface.
@@ -140,23 +142,23 @@ class ViewTerms:
         rows = torch.nonzero(batch.mask & batch.known & (rendered.opacity > SOLID))[:, 0]
         view = batch.view[rows]
         opacity = rendered.opacity[rows].detach()
-        own = poses.index_select(0, view)
-        away = (rendered.distance[rows].detach() / opacity)[:, None]
-        places = _moved(own, away * batch.directions[rows])
-        seen = _turned(own, batch.normals[rows])
+        pose_of_ray = poses.index_select(0, view)
+        distance = (rendered.distance[rows].detach() / opacity)[:, None]
+        positions = _moved(pose_of_ray, distance * batch.directions[rows])
+        observed = _turned(pose_of_ray, batch.normals[rows])
         others = torch.cat([view[:0], *self._around(view)])
         sides = len(others) // max(len(view), 1)
-        seen = seen.repeat(sides, 1)
+        observed = observed.repeat(sides, 1)
         opacity = opacity.repeat(sides)
-        places = places.repeat(sides, 1)
-        there = poses.index_select(0, others)
-        normals, both = observed_normals(self._pixels, others, _moved(inverse_rigid(there), places))
-        turned = _turned(there, normals)
-        rows = torch.nonzero(both & ((seen * turned).sum(-1).detach() > ALIKE))[:, 0]
-        rows = rows[visible(model.sdf, places.detach()[rows], there.detach()[rows, :3, 3])]
-        both = torch.zeros_like(both).index_fill(0, rows, value=True)
-        amounts["consistency"] = both.sum()
-        return view_consistency_error(seen, turned, both, opacity)
+        positions = positions.repeat(sides, 1)
+        other_poses = poses.index_select(0, others)
+        normals, known = observed_normals(self._pixels, others, _moved(inverse_rigid(other_poses), positions))
+        other_normals = _turned(other_poses, normals)
+        rows = torch.nonzero(known & ((observed * other_normals).sum(-1).detach() > ALIKE))[:, 0]
+        rows = rows[visible(model.sdf, positions.detach()[rows], other_poses.detach()[rows, :3, 3])]
+        known = torch.zeros_like(known).index_fill(0, rows, value=True)
+        amounts["consistency"] = known.sum()
+        return view_consistency_error(observed, other_normals, known, opacity)
 
     def _around(self, view: Int64[Tensor, " n"]) -> list[Int64[Tensor, " n"]]:
         """The next and the previous view around the ring; of two views there is one other, of one view none."""
@@ -166,7 +168,7 @@ class ViewTerms:
 
 
 def observed_normals(
-    pixels: Pixels, view: Int64[Tensor, " n"], places: Float[Tensor, "n 3"]
+    pixels: Pixels, view: Int64[Tensor, " n"], positions: Float[Tensor, "n 3"]
 ) -> tuple[Float[Tensor, "n 3"], Bool[Tensor, " n"]]:
     """Return the normals that views observed where places fall in their pictures, bilinearly, of length 1.
 
@@ -176,32 +178,32 @@ def observed_normals(
     Args:
         pixels: of the views.
         view: that looks at each place.
-        places: in the axes of that view's camera.
+        positions: in the axes of that view's camera.
 
     Returns:
         Normals in the same axes, and whether they are known.
     """
     fx, fy, cx, cy = pixels.lenses[view].unbind(-1)
-    ahead = places[:, 2] > 0
-    depth = torch.where(ahead, places[:, 2], 1)
-    x = fx * places[:, 0] / depth + cx - 0.5
-    y = fy * places[:, 1] / depth + cy - 0.5
+    ahead = positions[:, 2] > 0
+    depth = torch.where(ahead, positions[:, 2], 1)
+    x = fx * positions[:, 0] / depth + cx - 0.5
+    y = fy * positions[:, 1] / depth + cy - 0.5
     width = pixels.widths[view]
     height = pixels.heights[view]
     within = ahead & (x >= 0) & (y >= 0) & (x <= width - 1) & (y <= height - 1)
-    left, top = (torch.where(within, at.detach(), 0).floor().long() for at in (x, y))
+    left, top = (torch.where(within, coordinates.detach(), 0).floor().long() for coordinates in (x, y))
     u = (x - left)[:, None]
     v = (y - top)[:, None]
-    total = torch.zeros_like(places)
+    total = torch.zeros_like(positions)
     known = within
-    mean = torch.zeros_like(places)
+    mean = torch.zeros_like(positions)
     for down, right, weight in ((0, 0, (1 - u) * (1 - v)), (0, 1, u * (1 - v)), (1, 0, (1 - u) * v), (1, 1, u * v)):
         row = torch.minimum(top + down, height - 1)
         column = torch.minimum(left + right, width - 1)
-        at = pixels.offsets[view] + row * width + column
-        total = total + torch.where(within[:, None], weight, 0) * pixels.normals[at]
-        known = known & pixels.known[at]
-        mean = mean + 0.25 * pixels.normals[at]
+        coordinates = pixels.offsets[view] + row * width + column
+        total = total + torch.where(within[:, None], weight, 0) * pixels.normals[coordinates]
+        known = known & pixels.known[coordinates]
+        mean = mean + 0.25 * pixels.normals[coordinates]
     known = known & (mean.norm(dim=-1) > EVEN)
     squared = torch.where(known, total.square().sum(-1), 1)
     return torch.where(known[:, None], total, 0) * squared.rsqrt()[:, None], known

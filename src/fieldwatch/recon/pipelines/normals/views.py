@@ -20,29 +20,29 @@ from fieldwatch.recon.render import (
     PackedSamples,
     composite,
     evaluate_in_chunks,
+    gradients_in_chunks,
     points_along,
     section_alpha,
-    slopes_in_chunks,
 )
 
-SOLID = 0.5
+OPAQUE = 0.5
 """Opacity above which a pixel shows the object: there is no silhouette without a threshold."""
-DARK = 1e-3
+LEAST_TRANSMITTANCE = 1e-3
 """Share of the light below which what lies behind is not looked at."""
-FAINT = 1e-4
+LEAST_OPACITY = 1e-4
 """Opacity of a place (S(-s f), nearly) below which it is not looked at."""
 STEEPEST = 1.5
 """Slope of the field that is reckoned with when space is passed over; 1 is that of a true distance."""
-COARSE = 4
+STEPS_PER_SECTION = 4
 """Sections that are looked at as one first."""
 RAYS = 65_536
 """Rays at a time."""
-ROUND = 6
+SECTIONS_PER_ROUND = 6
 """Coarse sections of each ray that are looked at before it is asked which rays still have light."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seen:
+class RenderedSurface:
     """What a camera sees. All but the opacity is 0 where the opacity is 0.5 or less: there is no object there.
 
     Attributes:
@@ -62,11 +62,11 @@ class Seen:
     @property
     def mask(self) -> Bool[Tensor, "height width"]:
         """Where the object is."""
-        return self.opacity > SOLID
+        return self.opacity > OPAQUE
 
 
 @torch.no_grad()
-def look(  # noqa: PLR0913  what is looked at, from where and how finely; two bounds of memory
+def render_view(  # noqa: PLR0913  what is looked at, from where and how finely; two bounds of memory
     model: NormalsModel,
     camera: Camera,
     options: RenderOptions,
@@ -74,7 +74,7 @@ def look(  # noqa: PLR0913  what is looked at, from where and how finely; two bo
     *,
     chunks: Chunks | None = None,
     rays: int = RAYS,
-) -> Seen:
+) -> RenderedSurface:
     """Render a whole view, without gradients and without anything random.
 
     Differs from training in nothing but the samples: they are not shifted, those that hardly any light reaches or
@@ -99,23 +99,23 @@ def look(  # noqa: PLR0913  what is looked at, from where and how finely; two bo
     device = model.grid.occupied.device
     pose = camera.world_from_camera.to(device)
     lengths, axes = _directions(camera, device)
-    turned = (axes.double() @ pose[:3, :3].double().T).float()
+    world_directions = (axes.double() @ pose[:3, :3].double().T).float()
     origin = pose[:3, 3].float()
-    parts = [
-        _blended(model, BoundedRays.in_sphere(origin.expand_as(some), some, RADIUS), options, step, chunks)
-        for some in turned.split(rays)
+    batches = [
+        _blended(model, BoundedRays.in_sphere(origin.expand_as(directions), directions, RADIUS), options, step, chunks)
+        for directions in world_directions.split(rays)
     ]
-    opacity, normal, distance = (torch.cat(columns) for columns in zip(*parts, strict=True))
-    solid = opacity > SOLID
-    length = normal.norm(dim=-1, keepdim=True)
-    solid &= length[:, 0] > 0
-    normal = torch.where(solid[:, None], normal / torch.where(solid[:, None], length, 1), 0)
-    distance = torch.where(solid, distance / torch.where(solid, opacity, 1), 0)
+    opacity, normals, distance = (torch.cat(columns) for columns in zip(*batches, strict=True))
+    opaque = opacity > OPAQUE
+    length = normals.norm(dim=-1, keepdim=True)
+    opaque &= length[:, 0] > 0
+    normals = torch.where(opaque[:, None], normals / torch.where(opaque[:, None], length, 1), 0)
+    distance = torch.where(opaque, distance / torch.where(opaque, opacity, 1), 0)
     shape = (camera.height, camera.width)
-    return Seen(
+    return RenderedSurface(
         opacity=opacity.view(shape),
-        normals=normal.view(*shape, 3),
-        camera_normals=(normal @ pose[:3, :3].float()).view(*shape, 3),
+        normals=normals.view(*shape, 3),
+        camera_normals=(normals @ pose[:3, :3].float()).view(*shape, 3),
         distance=distance.view(shape),
         depth=(distance / lengths).view(shape),
     )
@@ -134,12 +134,12 @@ def _blended(
     """Opacity, sum of weight times gradient, sum of weight times distance."""
     samples = near_surface(model, rays, step, chunks)
     ends = samples.sections()
-    values, slopes = slopes_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
+    values, slopes = gradients_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
     alpha = section_alpha(values[ends.start], values[ends.end], model.deviation())
     alpha = torch.where(alpha >= options.alpha_threshold, alpha, 0)
     normals = 0.5 * (slopes[ends.start] + slopes[ends.end])
-    seen = composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, normals)
-    return seen.opacity, seen.values[0], seen.depth
+    composited = composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, normals)
+    return composited.opacity, composited.values[0], composited.depth
 
 
 @torch.no_grad()
@@ -158,50 +158,49 @@ def near_surface(model: NormalsModel, rays: BoundedRays, step: float, chunks: Ch
         chunks: points at a time.
     """
     sharpness = model.sharpness
-    length = COARSE * step
-    near = math.log(1 / FAINT) / sharpness + 0.5 * STEEPEST * length
+    length = STEPS_PER_SECTION * step
+    near = math.log(1 / LEAST_OPACITY) / sharpness + 0.5 * STEEPEST * length
     places = rays.near.clone()
     light = torch.ones_like(rays.near)
-    going = torch.nonzero(places < rays.far)[:, 0]
-    found = [(going[:0], places[:0], places[:0])]
-    while len(going):
-        going = _approached(model, rays, places, going, near, length, chunks)
-        ends = places[going, None] + length * torch.arange(ROUND + 1, device=places.device)
-        values = _distances(model, rays, going, ends, chunks)
+    active = torch.nonzero(places < rays.far)[:, 0]
+    sections_found = [(active[:0], places[:0], places[:0])]
+    while len(active):
+        active = _sphere_traced(model, rays, places, active, near, length, chunks)
+        ends = places[active, None] + length * torch.arange(SECTIONS_PER_ROUND + 1, device=places.device)
+        values = _distances(model, rays, active, ends, chunks)
         clear = 1 - section_alpha(values[:, :-1], values[:, 1:], sharpness)
-        reaching = light[going, None] * torch.cat([torch.ones_like(clear[:, :1]), clear.cumprod(1)], 1)
-        shows = (torch.minimum(values[:, :-1], values[:, 1:]) < near) & (reaching[:, :-1] >= DARK)
-        shows &= ends[:, :-1] < rays.far[going, None]
-        row, column = torch.nonzero(shows, as_tuple=True)
-        found.append((going[row], ends[row, column], ends[row, column + 1]))
-        places[going] = ends[:, -1]
-        light[going] = reaching[:, -1]
-        going = going[(reaching[:, -1] >= DARK) & (ends[:, -1] < rays.far[going])]
-    ray, start, end = (torch.cat(column) for column in zip(*found, strict=True))
+        reaching = light[active, None] * torch.cat([torch.ones_like(clear[:, :1]), clear.cumprod(1)], 1)
+        relevant = (torch.minimum(values[:, :-1], values[:, 1:]) < near) & (reaching[:, :-1] >= LEAST_TRANSMITTANCE)
+        relevant &= ends[:, :-1] < rays.far[active, None]
+        row, column = torch.nonzero(relevant, as_tuple=True)
+        sections_found.append((active[row], ends[row, column], ends[row, column + 1]))
+        places[active] = ends[:, -1]
+        light[active] = reaching[:, -1]
+        active = active[(reaching[:, -1] >= LEAST_TRANSMITTANCE) & (ends[:, -1] < rays.far[active])]
+    ray, start, end = (torch.cat(column) for column in zip(*sections_found, strict=True))
     order = torch.argsort(ray, stable=True)  # those of one ray were found from the front
-    return _divided(
-        PackedSamples(t_start=start[order], t_end=end[order], ray_index=ray[order], n_rays=len(rays)), COARSE
-    )
+    sections = PackedSamples(t_start=start[order], t_end=end[order], ray_index=ray[order], n_rays=len(rays))
+    return sections.subdivided(STEPS_PER_SECTION)
 
 
-def _approached(  # noqa: PLR0913, PLR0917  a ray's state, and two lengths
+def _sphere_traced(  # noqa: PLR0913, PLR0917  a ray's state, and two lengths
     model: NormalsModel,
     rays: BoundedRays,
     places: Float[Tensor, " rays"],
-    going: Int64[Tensor, " some"],
+    active: Int64[Tensor, " some"],
     near: float,
     length: float,
     chunks: Chunks,
 ) -> Int64[Tensor, " arrived"]:
     """Move rays forward, in place, until the field falls below `near`; return those that get there within bounds."""
     arrived: list[Tensor] = []
-    while len(going):
-        values = _distances(model, rays, going, places[going, None], chunks)[:, 0]
+    while len(active):
+        values = _distances(model, rays, active, places[active, None], chunks)[:, 0]
         close = values < near
-        arrived.append(going[close])
-        going = going[~close]
-        places[going] += ((values[~close] - near) / STEEPEST).clamp_min(0.5 * length)
-        going = going[places[going] < rays.far[going]]
+        arrived.append(active[close])
+        active = active[~close]
+        places[active] += ((values[~close] - near) / STEEPEST).clamp_min(0.5 * length)
+        active = active[places[active] < rays.far[active]]
     return torch.cat(arrived).sort().values
 
 
@@ -215,18 +214,6 @@ def _distances(
     """Signed distances at places along rays."""
     points = _points(rays, places.reshape(-1), ray.repeat_interleave(places.shape[1]))
     return evaluate_in_chunks(model.sdf, points, chunks).view(places.shape)
-
-
-def _divided(samples: PackedSamples, parts: int) -> PackedSamples:
-    """Return the same sections, each in as many equal parts; neighbours still share their ends."""
-    share = torch.arange(parts + 1, device=samples.t_start.device) / parts
-    ends = torch.lerp(samples.t_start[:, None], samples.t_end[:, None], share)
-    return PackedSamples(
-        t_start=ends[:, :-1].reshape(-1),
-        t_end=ends[:, 1:].reshape(-1),
-        ray_index=samples.ray_index.repeat_interleave(parts),
-        n_rays=samples.n_rays,
-    )
 
 
 def _points(

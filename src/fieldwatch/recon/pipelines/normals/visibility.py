@@ -38,23 +38,23 @@ def visible(
         offset: where the way begins, from the point on.
         iterations: at most.
     """
-    ways = cameras - points
-    lengths = ways.norm(dim=-1)
-    ways = ways / lengths.clamp_min(1e-12)[:, None]
-    seen = torch.zeros_like(lengths, dtype=torch.bool)
+    directions = cameras - points
+    lengths = directions.norm(dim=-1)
+    directions = directions / lengths.clamp_min(1e-12)[:, None]
+    visible_points = torch.zeros_like(lengths, dtype=torch.bool)
     rows = torch.arange(len(points), device=points.device)
-    gone = torch.full_like(lengths, offset)
+    distance = torch.full_like(lengths, offset)
     for _ in range(iterations + 1):
-        places = points[rows] + gone[:, None] * ways[rows]
-        out = (places.square().sum(-1) >= RADIUS**2) | (gone >= lengths[rows])
-        seen[rows[out]] = True
-        rows = rows[~out]
-        gone = gone[~out]
-        places = places[~out]
+        positions = points[rows] + distance[:, None] * directions[rows]
+        unobstructed = (positions.square().sum(-1) >= RADIUS**2) | (distance >= lengths[rows])
+        visible_points[rows[unobstructed]] = True
+        rows = rows[~unobstructed]
+        distance = distance[~unobstructed]
+        positions = positions[~unobstructed]
         if not len(rows):
             break
-        free = field(places)
-        open_yet = free > TOUCHED
-        rows = rows[open_yet]
-        gone = (gone + free)[open_yet]
-    return seen
+        clearance = field(positions)
+        still_clear = clearance > TOUCHED
+        rows = rows[still_clear]
+        distance = (distance + clearance)[still_clear]
+    return visible_points

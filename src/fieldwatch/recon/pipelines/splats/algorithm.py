@@ -11,6 +11,7 @@ from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.losses import flatness_error, opacity_entropy
+from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.densification import McmcOptions, mean_opacity, mean_scale
@@ -39,8 +40,6 @@ from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutpu
 STAGE0 = "3dgs"
 """Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""
 PRODUCTS = "products"
-RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
-"""Items of checkpoints of earlier versions, and their names now."""
 
 
 def loss_terms(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fieldwatch.recon.pipelines.splats.scene import Batch, PhotoView
-from fieldwatch.recon.render import DepthMode, RenderOutput, View, splat
+from fieldwatch.recon.render import DepthMode, RenderOutput, View, rasterize
 
 TILE = 16
 """Rows of the rasterizer's tiles: bands end between tiles."""
@@ -24,15 +24,15 @@ DIFFERENTIABLE_MAPS = 4
 
 
 class RasterizationOptions(TypedDict, total=False):
-    """What `splat` is asked for; see there."""
+    """What `rasterize` is asked for; see there."""
 
-    degree: int
+    sh_degree: int
     background: Float[Tensor, " channels"] | None
     depth: DepthMode | None
     normals: bool
     median: bool
-    compensated: bool
-    magnitudes: bool
+    antialiased: bool
+    absgrad: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,9 +139,9 @@ def render_in_bands(
     count: int,
     **options: Unpack[RasterizationOptions],
 ) -> RenderOutput:
-    """Render Gaussians as `splat` does, in bands of rows.
+    """Render Gaussians as `rasterize` does, in bands of rows.
 
-    The image, its gradients, and what `DensificationStatistics` reads of it are those of `splat`, up to rounding:
+    The image, its gradients, and what `DensificationStatistics` reads of it are those of `rasterize`, up to rounding:
     every pixel lies in one band, and what a Gaussian gets from several bands is added up. (One that lies between the
     rows of two bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The image is
     rendered without a graph; `backward` renders every band again, of the Gaussians that touch it, and frees it after
@@ -151,18 +151,18 @@ def render_in_bands(
         gaussians: means, quaternions, scales and opacities.
         colours: harmonics of degree 0 and those above, or features of any width alone.
         view: the camera.
-        count: of bands, at most; 1 is `splat`.
-        options: as for `splat`.
+        count: of bands, at most; 1 is `rasterize`.
+        options: as for `rasterize`.
 
     Raises:
-        ValueError: as `splat`.
+        ValueError: as `rasterize`.
     """
     if count == 1:
         return _BandedRendering([], options).render((*gaussians, *colours), view)
     rendering = _BandedRendering(bands_of(view, count, gaussians[0].detach()), options)
     maps = dict(zip(MAPS, _RenderInBands.apply(rendering, *gaussians, *colours), strict=True))
     return RenderOutput(
-        **maps, ids=rendering.ids, radii=rendering.radii, means2d=rendering.means2d, magnitudes=rendering.magnitudes
+        **maps, ids=rendering.ids, radii=rendering.radii, means2d=rendering.means2d, absgrad=rendering.absgrad
     )
 
 
@@ -171,11 +171,11 @@ class _BandedRendering:
 
     Args:
         bands: of the view.
-        options: for `splat`.
+        options: for `rasterize`.
 
     Attributes:
         bands: as above.
-        ids, radii, means2d, magnitudes: as in `RenderOutput`, of the whole image.
+        ids, radii, means2d, absgrad: as in `RenderOutput`, of the whole image.
         visible: which Gaussians are visible in each band.
         positions: their positions in `ids`.
     """
@@ -184,16 +184,18 @@ class _BandedRendering:
         self.bands = bands
         self._options = options
         self.ids = self.radii = self.means2d = torch.empty(0)
-        self.magnitudes: Tensor | None = None
+        self.absgrad: Tensor | None = None
         self.visible: list[Tensor] = []
         self.positions: list[Tensor] = []
 
     def render(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
         """Render some Gaussians in a view, or in a band of one."""
         means, quaternions, scales, opacities, *colours = tensors
-        appearance = {"features": colours[0]} if len(colours) == 1 else {"harmonics": (colours[0], colours[1])}
+        appearance = (
+            {"features": colours[0]} if len(colours) == 1 else {"spherical_harmonics": (colours[0], colours[1])}
+        )
         keywords: dict[str, Any] = {**appearance, **self._options}
-        return splat(means, quaternions, scales, opacities, view, **keywords)
+        return rasterize(means, quaternions, scales, opacities, view, **keywords)
 
     def set_visible(self, outputs: Sequence[RenderOutput]) -> None:
         """Derive from the bands which Gaussians are visible in the whole image, where, and how large."""
@@ -205,8 +207,8 @@ class _BandedRendering:
         for band, output, positions in zip(self.bands, outputs, self.positions, strict=True):
             self.radii[positions] = torch.maximum(self.radii[positions], output.radii)
             self.means2d[positions] = output.means2d + output.means2d.new_tensor([0.0, band.top])
-        if outputs[0].magnitudes is not None:
-            self.magnitudes = torch.zeros_like(self.means2d)
+        if outputs[0].absgrad is not None:
+            self.absgrad = torch.zeros_like(self.means2d)
 
     def add_view_space_gradients(self, band: int, output: RenderOutput) -> None:
         """Add the view-space gradients of a band's Gaussians, after its backward pass."""
@@ -215,8 +217,8 @@ class _BandedRendering:
         if output.means2d.grad is not None:
             self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
             self.means2d.grad.index_add_(0, positions, output.means2d.grad)
-        if output.magnitudes is not None and self.magnitudes is not None:
-            self.magnitudes.index_add_(0, positions, output.magnitudes)
+        if output.absgrad is not None and self.absgrad is not None:
+            self.absgrad.index_add_(0, positions, output.absgrad)
 
 
 class _RenderInBands(torch.autograd.Function):
@@ -289,5 +291,5 @@ def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
         ids=output.ids.clone(),
         radii=output.radii.clone(),
         means2d=output.means2d.clone(),
-        magnitudes=output.magnitudes,
+        absgrad=output.absgrad,
     )

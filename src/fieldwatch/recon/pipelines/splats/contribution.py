@@ -29,7 +29,7 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
     largest = gaussians.means.new_zeros(len(gaussians))
     for view in views:
         ones = largest.new_ones(len(largest), 1).requires_grad_()
-        output = render_in_bands(geometry, (ones,), view, bands, compensated=model.antialiased)
+        output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(output.features.sum(), ones)
         largest = torch.maximum(largest, weights[:, 0])
     return largest

@@ -11,7 +11,7 @@ from fieldwatch.recon.pipelines.splats.bands import render_in_bands
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
-from fieldwatch.recon.render import DepthMode, RenderOutput, View, widened
+from fieldwatch.recon.render import DepthMode, RenderOutput, View, apply_3d_filter
 
 GaussiansT = TypeVar("GaussiansT", bound=RenderableGaussians)
 
@@ -24,7 +24,7 @@ class SplatModel(Generic[GaussiansT]):
         background: behind everything, red, green, blue.
         mip: Mip-Splatting's 3D filter; None renders the Gaussians as they are.
         exposures: colour maps of the training photos; None leaves colours as they are rendered.
-        antialiased: keep the light of Gaussians that the low-pass filter widens, see `splat`.
+        antialiased: keep the light of Gaussians that the low-pass filter widens, see `rasterize`.
         log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
     """
 
@@ -49,7 +49,7 @@ class SplatModel(Generic[GaussiansT]):
         """Return scales and opacities as they are rendered: under the 3D filter, where there is one."""
         scales = self.gaussians.scales
         opacities = self.gaussians.opacities
-        return (scales, opacities) if self.mip is None else widened(scales, opacities, self.mip.widths)
+        return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
     def render(  # noqa: PLR0913  each is one thing that can be rendered
         self,
@@ -66,7 +66,7 @@ class SplatModel(Generic[GaussiansT]):
         Args:
             view: through which camera.
             degree: of the harmonics; None uses all there are.
-            depth: also depth, see `splat`.
+            depth: also depth, see `rasterize`.
             normals: also normals.
             absgrad: also sums over pixels of absolute view-space gradients, for densification (AbsGS).
             bands: number of horizontal bands in which the image is rendered, one after the other, for when memory does
@@ -79,12 +79,12 @@ class SplatModel(Generic[GaussiansT]):
             gaussians.harmonics,
             view,
             bands,
-            degree=gaussians.degree if degree is None else degree,
+            sh_degree=gaussians.degree if degree is None else degree,
             background=_unless_black(self.background),
             depth=depth,
             normals=normals,
-            compensated=self.antialiased,
-            magnitudes=absgrad,
+            antialiased=self.antialiased,
+            absgrad=absgrad,
         )
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:

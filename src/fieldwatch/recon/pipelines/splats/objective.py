@@ -41,7 +41,7 @@ from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.sample_chunks import Errors, mean_in_chunks
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
-from fieldwatch.recon.render import DepthMode, RenderOutput, Similarity, depth_normal_consistency, similarity
+from fieldwatch.recon.render import DepthMode, ImageSimilarity, RenderOutput, depth_normal_consistency, image_similarity
 
 Span = Callable[[str], AbstractContextManager[None]]
 OPAQUE = 0.5
@@ -141,7 +141,7 @@ def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryO
     return GeometryOutputs(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
-def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> Similarity:
+def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> ImageSimilarity:
     """Return L1 and SSIM of a rendering and its photo; over a random color where the photo is transparent."""
     behind = None
     if config.transparency == "random" and rendered.view.alpha is not None:
@@ -159,7 +159,7 @@ def photo_similarity(
     output: RenderOutput,
     view: PhotoView,
     behind: Float[Tensor, "3"] | None = None,
-) -> Similarity:
+) -> ImageSimilarity:
     """Return L1 and SSIM of a rendering and its photo, where that is not masked; under its color map if there is one.
 
     Args:
@@ -179,7 +179,7 @@ def photo_similarity(
     if view.mask is not None:
         image = image * view.mask
         photo = photo * view.mask
-    return similarity(image, photo)
+    return image_similarity(image, photo)
 
 
 def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:

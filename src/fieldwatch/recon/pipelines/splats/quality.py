@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.scene import PhotoView
-from fieldwatch.recon.render import similarity
+from fieldwatch.recon.render import image_similarity
 
 MIN_ERROR = 1e-10
 """Lower bound of mean squared errors: PSNR is at most 100 dB."""
@@ -76,12 +76,12 @@ def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Imag
     """
     if view.mask is None:
         error = (image - view.image).square().mean()
-        unmasked = similarity(image, view.image)
+        unmasked = image_similarity(image, view.image)
         return _score(error, unmasked.ssim, unmasked.l1)
     weight = view.mask.sum() * 3
     error = ((image - view.image).square() * view.mask).sum() / weight
     l1 = ((image - view.image).abs() * view.mask).sum() / weight
-    return _score(error, similarity(image * view.mask, view.image * view.mask).ssim, l1)
+    return _score(error, image_similarity(image * view.mask, view.image * view.mask).ssim, l1)
 
 
 def perceived_difference(lpips: Lpips, image: Float[Tensor, "height width 3"], view: PhotoView) -> float:

@@ -7,41 +7,47 @@ from fieldwatch.pipeline import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.video.algorithm import total_steps, train_video
     from fieldwatch.recon.pipelines.video.config import VideoConfig
-    from fieldwatch.recon.pipelines.video.evaluation import Evaluation, evaluate
-    from fieldwatch.recon.pipelines.video.lookup import Found, encode_image, encode_text, search_clip, write_sheet
+    from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
+    from fieldwatch.recon.pipelines.video.lookup import (
+        SearchResult,
+        encode_image,
+        encode_text,
+        search_clip,
+        write_sheet,
+    )
     from fieldwatch.recon.pipelines.video.playback import Playback, save_picture
     from fieldwatch.recon.pipelines.video.presets import PRESETS
     from fieldwatch.recon.pipelines.video.products import (
-        Evaluated,
-        Exported,
-        drawings_of,
+        EvaluationFiles,
+        ExportedBitstream,
         export_bitstream,
+        frames_to_render,
         write_evaluation,
     )
     from fieldwatch.recon.pipelines.video.rules import VIDEO_RULES
-    from fieldwatch.recon.pipelines.video.scene import Scene
+    from fieldwatch.recon.pipelines.video.scene import VideoScene
     from fieldwatch.recon.pipelines.video.start import prepare_scene
-    from fieldwatch.recon.pipelines.video.stored import StoredRun, check_teacher, open_run, stored_config
+    from fieldwatch.recon.pipelines.video.stored import StoredVideoRun, check_teacher, open_run, stored_config
     from fieldwatch.recon.pipelines.video.tags import VIDEO_METRICS
 
 __all__ = [
     "PRESETS",
     "VIDEO_METRICS",
     "VIDEO_RULES",
-    "Evaluated",
-    "Evaluation",
-    "Exported",
-    "Found",
+    "EvaluationFiles",
+    "ExportedBitstream",
     "Playback",
-    "Scene",
-    "StoredRun",
+    "SearchResult",
+    "StoredVideoRun",
     "VideoConfig",
+    "VideoEvaluation",
+    "VideoScene",
     "check_teacher",
-    "drawings_of",
     "encode_image",
     "encode_text",
     "evaluate",
     "export_bitstream",
+    "frames_to_render",
     "open_run",
     "prepare_scene",
     "save_picture",
@@ -58,15 +64,21 @@ __getattr__ = lazy_names(
     {
         "algorithm": ("total_steps", "train_video"),
         "config": ("VideoConfig",),
-        "evaluation": ("Evaluation", "evaluate"),
-        "lookup": ("Found", "encode_image", "encode_text", "search_clip", "write_sheet"),
+        "evaluation": ("VideoEvaluation", "evaluate"),
+        "lookup": ("SearchResult", "encode_image", "encode_text", "search_clip", "write_sheet"),
         "playback": ("Playback", "save_picture"),
         "presets": ("PRESETS",),
-        "products": ("Evaluated", "Exported", "drawings_of", "export_bitstream", "write_evaluation"),
+        "products": (
+            "EvaluationFiles",
+            "ExportedBitstream",
+            "frames_to_render",
+            "export_bitstream",
+            "write_evaluation",
+        ),
         "rules": ("VIDEO_RULES",),
-        "scene": ("Scene",),
+        "scene": ("VideoScene",),
         "start": ("prepare_scene",),
-        "stored": ("StoredRun", "check_teacher", "open_run", "stored_config"),
+        "stored": ("StoredVideoRun", "check_teacher", "open_run", "stored_config"),
         "tags": ("VIDEO_METRICS",),
     },
 )

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from fieldwatch import MicroBatches, Run, Shuffled, Step, StepOutput
 from fieldwatch.pipeline import Outcome, RunChoices
+from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.video.config import VideoConfig
-from fieldwatch.recon.pipelines.video.evaluation import Evaluation, evaluate
+from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
+from fieldwatch.recon.pipelines.video.evaluation_record import record_evaluation
 from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model
 from fieldwatch.recon.pipelines.video.objective import (
     EpochMeans,
@@ -21,13 +23,10 @@ from fieldwatch.recon.pipelines.video.objective import (
     unit_errors,
     video_terms,
 )
-from fieldwatch.recon.pipelines.video.scene import Batch, Scene
+from fieldwatch.recon.pipelines.video.scene import VideoBatch, VideoScene
 from fieldwatch.recon.pipelines.video.schedule import parse_schedule
-from fieldwatch.recon.pipelines.video.show import show_evaluation
 from fieldwatch.recon.pipelines.video.start import start_run
 
-RENAMED_ITEMS = {"parts": "micro_batches", "looks": "evaluation_batches"}
-"""Items of checkpoints of earlier versions, and their names now."""
 BATCH_TAGS = {
     "Train/PSNR": "Train_Batch/PSNR",
     "Train/Loss/pixel_loss": "Train_Batch/pixel_loss",
@@ -41,7 +40,9 @@ EPOCH_MEANS = (*BATCH_TAGS, *(f"Train/Gradients/{name}_norm" for name in NORMS))
 """All tags that are means over the batches of an epoch."""
 
 
-def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]) -> Outcome[Evaluation]:
+def train_video(
+    config: VideoConfig, scene: VideoScene, folder: Path, **how: Unpack[RunChoices]
+) -> Outcome[VideoEvaluation]:
     """Train a network on a clip, in a run folder; a run found there is continued.
 
     Raises:
@@ -51,7 +52,7 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     torch.manual_seed(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
-    units = scene.units(model.unit, scene.drawn)
+    units = scene.units(model.unit, scene.trained_frames)
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
     schedule = parse_schedule(config.lr_type)
@@ -61,26 +62,28 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
     micro_batches = MicroBatches("batch", most=config.batch)
     evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
     run = start_run(config, scene, folder, order.batches_per_epoch, **how)
-    evaluation: Evaluation | None = None
+    evaluation: VideoEvaluation | None = None
 
-    def objective(batch: Batch) -> StepOutput:
+    def objective(batch: VideoBatch) -> StepOutput:
         """Pixel loss of the frames, and from its window on the semantic loss of their embeddings."""
         with autocast(config, scene.device):
             prediction = forward(batch.query, embed=semantic is not None and run.step_index in semantic)
         terms = video_terms(config, prediction, batch, run.span)
         return StepOutput(terms=terms, sample_loss=unit_errors(prediction, batch))
 
-    def evaluate_and_show(step: Step, epoch: int) -> Evaluation:
+    def evaluate_and_record(step: Step, epoch: int) -> VideoEvaluation:
         with step.span("evaluation"):
             between = partial(run.stop_point, "an evaluation")
-            found = evaluate(model, scene, between=between, micro_batches=evaluation_batches)
-            show_evaluation(step, found, scene, epoch)
-            run.save_after_step({"psnr": found.score})
-        return found
+            evaluation = evaluate(model, scene, stop_point=between, micro_batches=evaluation_batches)
+            record_evaluation(step, evaluation, scene, epoch)
+            run.save_after_step({"psnr": evaluation.score})
+        return evaluation
 
     with run:
         state = {"means": means, "micro_batches": micro_batches, "evaluation_batches": evaluation_batches}
-        run.track(model=model, optimizer=optimizer, order=order, **state, groups=model.groups(), data=scene.held())
+        run.track(
+            model=model, optimizer=optimizer, order=order, **state, groups=model.groups(), data=scene.tracked_data()
+        )
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(total):
             batch = units[next(order)]
@@ -104,14 +107,14 @@ def train_video(config: VideoConfig, scene: Scene, folder: Path, **how: Unpack[R
                 if epoch % 10 == 0:
                     step.record(head_statistics(model), axis="epoch", position=epoch)
                 if evaluation_due(config, epoch):
-                    found = partial(evaluate_and_show, step, epoch)
+                    found = partial(evaluate_and_record, step, epoch)
                     evaluation = run.evaluate("evaluation", found, micro_batches=evaluation_batches)
     return Outcome.of(run, evaluation)
 
 
 def load(
-    run: Run, scene: Scene, model: VideoModel, units: Int64[Tensor, " units"], count: int
-) -> Iterator[tuple[Batch, float]]:
+    run: Run, scene: VideoScene, model: VideoModel, units: Int64[Tensor, " units"], count: int
+) -> Iterator[tuple[VideoBatch, float]]:
     """Load units in ``count`` micro-batches, and yield each with its share of them."""
     for piece in MicroBatches(count=count, most=count).slices(len(units)):
         with run.span("data"), run.stop_point.waiting():
@@ -120,15 +123,15 @@ def load(
         del batch  # before the next one is loaded
 
 
-def most_evaluation_batches(model: VideoModel, scene: Scene) -> int:
+def most_evaluation_batches(model: VideoModel, scene: VideoScene) -> int:
     """Units of a frame: as many can be drawn one after the other."""
     return scene.grid.patches if model.unit == "patch" else 1
 
 
-def total_steps(config: VideoConfig, scene: Scene) -> int:
+def total_steps(config: VideoConfig, scene: VideoScene) -> int:
     """Steps of the whole training."""
     patches = scene.grid.patches if MODELS[config.model].unit == "patch" else 1
-    units = len(scene.drawn) * patches
+    units = len(scene.trained_frames) * patches
     return config.epochs * max(units // config.batch, 1)
 
 
@@ -152,10 +155,12 @@ def evaluation_due(config: VideoConfig, epoch: int) -> bool:
 def epoch_values(step: Step) -> dict[str, float | Tensor]:
     """What is averaged over an epoch: the batch tags and the gradient norms, under their epoch tags."""
     recorded: Mapping[str, float | Tensor] = {**step.numbers, **step.values}
-    found: dict[str, float | Tensor] = {tag: recorded[own] for tag, own in BATCH_TAGS.items() if own in recorded}
+    values: dict[str, float | Tensor] = {
+        tag: recorded[batch_tag] for tag, batch_tag in BATCH_TAGS.items() if batch_tag in recorded
+    }
     for name in NORMS:  # a head outside the graph has no gradient: 0, as in the dual-head HNeRV code
-        found[f"Train/Gradients/{name}_norm"] = recorded.get(f"Gradients/{name}_norm", 0.0)
-    return found
+        values[f"Train/Gradients/{name}_norm"] = recorded.get(f"Gradients/{name}_norm", 0.0)
+    return values
 
 
 def epoch_metrics(
@@ -175,9 +180,9 @@ def epoch_metrics(
 
 def head_statistics(model: VideoModel) -> dict[str, Tensor]:
     """Mean and sample standard deviation over all weights and biases of each head."""
-    found: dict[str, Tensor] = {}
+    statistics: dict[str, Tensor] = {}
     for name in ("rgb_head", "clip_head"):
         entries = torch.cat([parameter.detach().reshape(-1) for parameter in model.groups()[name].parameters()])
         std, mean = torch.std_mean(entries)
-        found |= {f"Model/Params/{name}_mean": mean, f"Model/Params/{name}_std": std}
-    return found
+        statistics |= {f"Model/Params/{name}_mean": mean, f"Model/Params/{name}_std": std}
+    return statistics

@@ -50,12 +50,14 @@ def _frame_references(
     others = [other for other in train if other != index]
     before = max((other for other in others if other < index), default=None)
     after = min((other for other in others if other > index), default=None)
-    near = [clip[other].float().div(255) for other in (before, after) if other is not None]
-    drawn = {"neighbour_average": sum(near) / len(near), "copy_previous": near[0]} if near else {}
+    neighbours = [clip[other].float().div(255) for other in (before, after) if other is not None]
+    predictions = (
+        {"neighbour_average": sum(neighbours) / len(neighbours), "copy_previous": neighbours[0]} if neighbours else {}
+    )
     truth = clip[index].float().div(255)
     return {
         kind: float(psnr(prediction[None], truth[None]))
-        for kind, prediction in {**drawn, "mean_frame": mean}.items()
+        for kind, prediction in {**predictions, "mean_frame": mean}.items()
         if isinstance(prediction, Tensor)
     }
 

@@ -20,14 +20,14 @@ from fieldwatch.recon.pipelines.video.quality import (
     further_metrics,
     score_frame,
 )
-from fieldwatch.recon.pipelines.video.scene import Batch, Scene
+from fieldwatch.recon.pipelines.video.scene import VideoBatch, VideoScene
 
-Frame = tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, Batch]
+RenderedFrame = tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, VideoBatch]
 """A drawn frame as patches, their embeddings, and the batch it was drawn for."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class EvaluatedSet:
     """The scores of one set of frames.
 
     Attributes:
@@ -42,24 +42,24 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class VideoEvaluation:
     """The scores of every evaluated frame.
 
     Attributes:
-        parts: "train", and "val" where frames are held out.
+        sets: "train", and "val" where frames are held out.
     """
 
-    parts: Mapping[str, Part]
+    sets: Mapping[str, EvaluatedSet]
 
     @property
     def train(self) -> SetScores:
         """Scores of the training frames."""
-        return self.parts["train"].scores
+        return self.sets["train"].scores
 
     @property
     def val(self) -> SetScores | None:
         """Scores of the held-out frames; None where there are none."""
-        return self.parts["val"].scores if "val" in self.parts else None
+        return self.sets["val"].scores if "val" in self.sets else None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -80,61 +80,69 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(
     model: VideoModel,
-    scene: Scene,
+    scene: VideoScene,
     *,
     embed: bool = True,
-    between: Callable[[], object] = lambda: None,
+    stop_point: Callable[[], object] = lambda: None,
     micro_batches: MicroBatches | None = None,
-) -> Evaluation:
+) -> VideoEvaluation:
     """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes.
 
-    `between` is called before each frame; it may raise, to give up. `micro_batches` is the number of pieces in
+    `stop_point` is called before each frame; it may raise, to give up. `micro_batches` is the number of pieces in
     which the units of a frame (patches) are drawn; None is one.
     """
     was_training = model.training
     model.eval()
     sets = {"train": scene.split.train, "val": scene.split.val}
     with preserve_random_state():
-        drawn = partial(draw_frame, model, scene, embed=embed, micro_batches=micro_batches)
-        scored = {name: _score(model, scene, frames, between, drawn) for name, frames in sets.items() if frames}
+        render = partial(render_frame, model, scene, embed=embed, micro_batches=micro_batches)
+        sets_scored = {
+            name: _score(model, scene, frames, stop_point, render) for name, frames in sets.items() if frames
+        }
     model.train(was_training)
-    return Evaluation(parts=scored)
+    return VideoEvaluation(sets=sets_scored)
 
 
-def draw_frame(
-    model: VideoModel, scene: Scene, index: int, *, embed: bool = True, micro_batches: MicroBatches | None = None
-) -> Frame:
+def render_frame(
+    model: VideoModel, scene: VideoScene, index: int, *, embed: bool = True, micro_batches: MicroBatches | None = None
+) -> RenderedFrame:
     """Draw one frame as patches, in micro-batches, with their embeddings, and the batch it was drawn for."""
     batch = scene.batch(model.unit, scene.units(model.unit, [index]), with_frames=model.needs_frames)
-    prediction = _drawn(model, batch.query, micro_batches or MicroBatches(), embed=embed)
+    prediction = _predict(model, batch.query, micro_batches or MicroBatches(), embed=embed)
     patches = prediction.rgb if model.unit == "patch" else scene.grid.split(prediction.rgb)
     embedding = None if prediction.embedding is None else prediction.embedding.flatten(0, 1)
     return patches, embedding, batch
 
 
-def _drawn(model: VideoModel, query: Query, micro_batches: MicroBatches, *, embed: bool) -> Prediction:
+def _predict(model: VideoModel, query: Query, micro_batches: MicroBatches, *, embed: bool) -> Prediction:
     """Draw the units of a query, part by part."""
-    given = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
+    columns = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
     rows = micro_batches.slices(len(query.t))
-    drawn = [model(Query(**{name: one[part] for name, one in given.items()}), embed=embed) for part in rows]
-    embeddings = [part.embedding for part in drawn if part.embedding is not None]
-    rgb = torch.cat([part.rgb for part in drawn])
+    predictions = [
+        model(Query(**{name: column[part] for name, column in columns.items()}), embed=embed) for part in rows
+    ]
+    embeddings = [part.embedding for part in predictions if part.embedding is not None]
+    rgb = torch.cat([part.rgb for part in predictions])
     return Prediction(rgb=rgb, embedding=torch.cat(embeddings) if embeddings else None)
 
 
 def _score(
-    model: VideoModel, scene: Scene, frames: Sequence[int], between: Callable[[], object], draw: Callable[[int], Frame]
-) -> Part:
+    model: VideoModel,
+    scene: VideoScene,
+    frames: Sequence[int],
+    stop_point: Callable[[], object],
+    render: Callable[[int], RenderedFrame],
+) -> EvaluatedSet:
     scores: list[FrameScore] = []
     worst = torch.zeros(0)
     worst_error = torch.tensor(-1.0, device=scene.device)
     for index in frames:
-        between()
-        patches, embedding, batch = draw(index)
+        stop_point()
+        patches, embedding, batch = render(index)
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
-        drawn = scene.grid.join(patches)[0]
-        worst = torch.where(score.mse > worst_error, drawn, worst) if scores else drawn
+        frame = scene.grid.join(patches)[0]
+        worst = torch.where(score.mse > worst_error, frame, worst) if scores else frame
         worst_error = torch.maximum(worst_error, score.mse)
         scores.append(score)
-    return Part(frames=tuple(frames), scores=SetScores.of(scores), worst=worst)
+    return EvaluatedSet(frames=tuple(frames), scores=SetScores.of(scores), worst=worst)

@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.video.teacher import Teacher, find_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -30,30 +30,30 @@ class Found:
 
 
 def search_clip(
-    player: Playback, query: Float[Tensor, " dim"], *, top_k: int = 10, drawn: Callable[[], None] = lambda: None
-) -> Found:
+    player: Playback, query: Float[Tensor, " dim"], *, top_k: int = 10, on_frame: Callable[[], None] = lambda: None
+) -> SearchResult:
     """Rank all patches of a clip by a query.
 
     Args:
         player: the clip.
         query: what is looked for, by the encoder that made the clip's targets.
         top_k: how many hits.
-        drawn: called after every frame.
+        on_frame: called after every frame.
 
     Raises:
         ValueError: there is no semantic head, or the query is of another length.
     """
-    index = player.index(drawn)
+    index = player.index(on_frame)
     hits = tuple(index.search(query, top_k=top_k))
     if player.targets is None:
-        return Found(hits=hits, by_target=None, agreement=None)
+        return SearchResult(hits=hits, by_target=None, agreement=None)
     by_target = tuple(index.search(query, top_k=top_k, source="target"))
-    return Found(hits=hits, by_target=by_target, agreement=index.agreement(query))
+    return SearchResult(hits=hits, by_target=by_target, agreement=index.agreement(query))
 
 
-def write_sheet(player: Playback, found: Found, path: Path, title: str) -> Path:
+def write_sheet(player: Playback, result: SearchResult, path: Path, title: str) -> Path:
     """Write a picture of the hits, as the network draws them."""
-    search_sheet(found.hits, [player.patch(hit.frame, hit.row, hit.column) for hit in found.hits], path, title=title)
+    search_sheet(result.hits, [player.patch(hit.frame, hit.row, hit.column) for hit in result.hits], path, title=title)
     return path
 
 

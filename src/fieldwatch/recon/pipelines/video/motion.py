@@ -28,7 +28,7 @@ class Frames(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetweenTargets:
+class InterpolatedTargets:
     """Stand-ins for the frames that are not trained on.
 
     Attributes:
@@ -40,7 +40,7 @@ class BetweenTargets:
     frames: Float[Tensor, "targets 3 height width"]
 
 
-def between_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> BetweenTargets:
+def interpolated_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> InterpolatedTargets:
     """A picture for every frame that is not in `train`, from its nearest training frames on both sides.
 
     Between two training frames: the blend of both, each carried along the motion between them to the time of the
@@ -59,7 +59,7 @@ def between_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0
         raise ValueError(f"train names frames {known} of a video of {len(frames)}: wanted at least one, all within it")
     gaps = tuple(sorted(set(range(len(frames))) - set(known)))
     pictures = [_fill(frames, known, gap, window) for gap in gaps]
-    return BetweenTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
+    return InterpolatedTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
 
 
 def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
@@ -68,11 +68,11 @@ def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
     if before is None or after is None:
         return frames[known[0] if before is None else known[-1]]
     share = (gap - before) / (after - before)
-    return between(frames[before][None], frames[after][None], share=share, window=window)[0]
+    return interpolate(frames[before][None], frames[after][None], share=share, window=window)[0]
 
 
 @torch.no_grad()
-def between(
+def interpolate(
     before: Float[Tensor, "pairs 3 height width"],
     after: Float[Tensor, "pairs 3 height width"],
     *,

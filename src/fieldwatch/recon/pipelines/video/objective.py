@@ -12,7 +12,7 @@ from fieldwatch.recon.losses import cosine_error, pixel_loss
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.models import Prediction
 from fieldwatch.recon.pipelines.video.quality import psnr_from_mse
-from fieldwatch.recon.pipelines.video.scene import Batch
+from fieldwatch.recon.pipelines.video.scene import VideoBatch
 
 
 def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
@@ -25,7 +25,7 @@ def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
 def video_terms(
     config: VideoConfig,
     prediction: Prediction,
-    batch: Batch,
+    batch: VideoBatch,
     span: Callable[[str], AbstractContextManager[None]] = nullcontext,
 ) -> Terms:
     """The terms of a batch, each inside a span of its own, ``loss_<term>``.
@@ -40,16 +40,18 @@ def video_terms(
         chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
         if chosen:
             whole = len(chosen) == len(stands_in)
-            drawn, truth = (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
+            prediction_of_kind, truth = (
+                (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
+            )
             with span(f"loss_{name}"):
-                terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(drawn, truth))})
+                terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(prediction_of_kind, truth))})
     if prediction.embedding is not None:
         with span("loss_clip"):
             terms |= Terms(clip=(config.clip_loss_weight, cosine_error(prediction.embedding, batch.embedding)))
     return terms
 
 
-def unit_errors(prediction: Prediction, batch: Batch) -> Float[Tensor, " units"]:
+def unit_errors(prediction: Prediction, batch: VideoBatch) -> Float[Tensor, " units"]:
     """Mean squared error of each unit, detached: what spikes and per-batch PSNR are judged by."""
     with torch.no_grad():
         return (prediction.rgb - batch.rgb).square().mean(dim=(1, 2, 3))

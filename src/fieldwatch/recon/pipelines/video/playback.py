@@ -18,10 +18,10 @@ from fieldwatch.files import write_file
 from fieldwatch.pipeline import choose_device
 from fieldwatch.recon.data import PatchGrid
 from fieldwatch.recon.pipelines.video.bitstream import BitstreamError, StoredFrames, read_bitstream, rebuild
-from fieldwatch.recon.pipelines.video.models import Geometry, Prediction, Query, VideoModel
+from fieldwatch.recon.pipelines.video.models import Prediction, Query, VideoGeometry, VideoModel
 from fieldwatch.recon.pipelines.video.search import PatchIndex
 from fieldwatch.recon.pipelines.video.split import Label, split_frames
-from fieldwatch.recon.pipelines.video.stored import StoredRun
+from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 from fieldwatch.recon.pipelines.video.strips import as_bytes, as_picture
 
 
@@ -55,19 +55,19 @@ class Playback:
         geometry: size of the clip and its patch grid.
         device: where it draws.
         origin: where it came from.
-        frame_of: a frame of the clip in [0, 1] by its index, for networks that encode it; None without the clip.
+        frame_at: a frame of the clip in [0, 1] by its index, for networks that encode it; None without the clip.
         targets: the teacher's embedding of every patch; None without the clip.
     """
 
     model: VideoModel
-    geometry: Geometry
+    geometry: VideoGeometry
     device: torch.device
     origin: Origin
-    frame_of: Callable[[int], Float[Tensor, "3 height width"]] | None = None
+    frame_at: Callable[[int], Float[Tensor, "3 height width"]] | None = None
     targets: Float[Tensor, "frames patches dim"] | None = None
 
     @classmethod
-    def of_run(cls, run: StoredRun) -> Self:
+    def of_run(cls, run: StoredVideoRun) -> Self:
         """Play back a run that was opened."""
         scene = run.scene
         return cls(
@@ -75,7 +75,7 @@ class Playback:
             geometry=scene.geometry,
             device=scene.device,
             origin=origin_of(run),
-            frame_of=(lambda index: scene.frames([index])[0]) if run.model.needs_frames else None,
+            frame_at=(lambda index: scene.frames([index])[0]) if run.model.needs_frames else None,
             targets=scene.targets,
         )
 
@@ -87,14 +87,14 @@ class Playback:
             BitstreamError: it is no sound bitstream, or describes no network that draws.
         """
         decoded = read_bitstream(path)
-        place = choose_device(device)
+        target_device = choose_device(device)
         try:
-            model = rebuild(decoded).to(place)
-            geometry = Geometry(**decoded.config["geometry"])
+            model = rebuild(decoded).to(target_device)
+            geometry = VideoGeometry(**decoded.config["geometry"])
             origin = _origin_in(decoded.config, with_head=decoded.with_clip_head)
         except (KeyError, TypeError, ValueError) as error:
             raise BitstreamError(f"{path} holds no video network that this version draws: {error}") from error
-        return cls(model=model.eval(), geometry=geometry, device=place, origin=origin)
+        return cls(model=model.eval(), geometry=geometry, device=target_device, origin=origin)
 
     @property
     def grid(self) -> PatchGrid:
@@ -156,39 +156,39 @@ class Playback:
             patches = self.grid.split(patches)
         return patches[row * self.geometry.columns + column]
 
-    def all_frames(self, drawn: Callable[[], None] = lambda: None) -> Iterator[UInt8[Tensor, "3 height width"]]:
-        """Draw the clip frame by frame, in 8 bits; ``drawn`` is called after every frame."""
+    def all_frames(self, on_frame: Callable[[], None] = lambda: None) -> Iterator[UInt8[Tensor, "3 height width"]]:
+        """Draw the clip frame by frame, in 8 bits; ``on_frame`` is called after every frame."""
         for index in range(self.geometry.frames):
             yield as_bytes(self.frame(index))
-            drawn()
+            on_frame()
 
-    def embeddings(self, drawn: Callable[[], None] = lambda: None) -> Float[Tensor, "frames patches dim"]:
+    def embeddings(self, on_frame: Callable[[], None] = lambda: None) -> Float[Tensor, "frames patches dim"]:
         """Return what the network says of every patch of every frame, unit norm, on the host.
 
         Args:
-            drawn: called after every frame.
+            on_frame: called after every frame.
 
         Raises:
             ValueError: there is no semantic head; the message says why.
         """
         if not self.origin.embeds:
             raise InputError(self.origin.no_head)
-        found = []
+        embeddings_of_frames = []
         for index in range(self.geometry.frames):
             embedding = self._draw(index, embed=True).embedding
             if embedding is None:
                 raise ValueError("the network gave no embedding although it was asked: its semantic head is missing")
-            found.append(embedding.flatten(0, 1).cpu())
-            drawn()
-        return torch.stack(found)
+            embeddings_of_frames.append(embedding.flatten(0, 1).cpu())
+            on_frame()
+        return torch.stack(embeddings_of_frames)
 
-    def index(self, drawn: Callable[[], None] = lambda: None) -> PatchIndex:
+    def index(self, on_frame: Callable[[], None] = lambda: None) -> PatchIndex:
         """Make every patch searchable; without the clip, predictions stand for the targets too.
 
         Raises:
             ValueError: there is no semantic head; the message says why.
         """
-        predicted = self.embeddings(drawn)
+        predicted = self.embeddings(on_frame)
         targets = predicted if self.targets is None else self.targets.cpu()
         return PatchIndex(
             predicted=predicted, targets=targets, splits=self.origin.splits, columns=self.geometry.columns
@@ -203,7 +203,7 @@ class Playback:
             y = centres[:, 2]
         else:
             x = y = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
-        frames = self.frame_of(int(time))[None] if self.frame_of is not None else None
+        frames = self.frame_at(int(time))[None] if self.frame_at is not None else None
         return self.model(
             Query(t=torch.full_like(x, time / self.geometry.frames), x=x, y=y, frames=frames), embed=embed
         )
@@ -217,7 +217,7 @@ def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np
     return path
 
 
-def origin_of(run: StoredRun) -> Origin:
+def origin_of(run: StoredVideoRun) -> Origin:
     """Where an opened run's network comes from."""
     return Origin(
         clip=run.config.name,
@@ -229,7 +229,7 @@ def origin_of(run: StoredRun) -> Origin:
     )
 
 
-def origin_config(run: StoredRun) -> dict[str, Any]:
+def origin_config(run: StoredVideoRun) -> dict[str, Any]:
     """What `model_config` stores of a run beside the architecture, so that a bitstream explains itself."""
     return {
         "clip": run.config.name,

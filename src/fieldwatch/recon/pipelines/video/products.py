@@ -19,7 +19,7 @@ from fieldwatch import InputError
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.pipelines.video.bitstream import (
     CodecOptions,
-    Written,
+    WrittenBitstream,
     allocate_bits,
     frame_codes,
     model_config,
@@ -27,24 +27,24 @@ from fieldwatch.recon.pipelines.video.bitstream import (
 )
 from fieldwatch.recon.pipelines.video.bitstream.codec import CLIP_HEAD, ENCODER
 from fieldwatch.recon.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
-from fieldwatch.recon.pipelines.video.evaluation import Evaluation, draw_frame, evaluate
+from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate, render_frame
 from fieldwatch.recon.pipelines.video.models import VideoModel
 from fieldwatch.recon.pipelines.video.playback import Playback, origin_config, save_picture
-from fieldwatch.recon.pipelines.video.stored import StoredRun
+from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 from fieldwatch.recon.pipelines.video.strips import sheet, strip, worst
 from fieldwatch.recon.pipelines.video.study import (
-    Subject,
+    StudiedModel,
     score_patches,
     score_positions,
     write_patch_study,
     write_position_study,
 )
 
-WORST_SHOWN = 4
+WORST_FRAMES = 4
 """Frames of each set in the picture of the worst ones."""
 DECODES = 3
 """Decodes of the whole clip whose median gives the decoding speed."""
-LOOKED_AT = 8
+ALLOCATION_FRAMES = 8
 """Training frames by whose error bits are given out."""
 ATTEMPTS = 3
 """Allocations of bits, each with half the budget of the one before, until the measured drop is small enough."""
@@ -53,15 +53,15 @@ PATCH_FILES = ("all_patches_detailed.csv", "per_frame_stats.csv", "summary_stats
 POSITION_FILES = ("fractional_positions_detailed.csv", "fractional_positions_summary.csv")
 EMBEDDING_FILES = ("embedding_report.json", "embedding_map.png")
 
-Drawn = Callable[[], None]
+Progress = Callable[[], None]
 
 
-def ignore() -> None:
+def no_progress() -> None:
     """Nobody watches the progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class EvaluationFiles:
     """What an evaluation wrote.
 
     Attributes:
@@ -77,27 +77,29 @@ class Evaluated:
     files: Mapping[str, Path]
 
 
-def drawings_of(run: StoredRun, positions_frames: int) -> int:
+def frames_to_render(run: StoredVideoRun, positions_frames: int) -> int:
     """How many frames `write_evaluation` draws, for a progress bar; the few worst ones drawn again are left out."""
     scored = len(run.scene.split.train) + len(run.scene.split.val)
     return 2 * scored + min(positions_frames, scored) + len(run.scene.clip) * Playback.of_run(run).origin.embeds
 
 
-def write_evaluation(run: StoredRun, folder: Path, *, positions_frames: int = 10, drawn: Drawn = ignore) -> Evaluated:
+def write_evaluation(
+    run: StoredVideoRun, folder: Path, *, positions_frames: int = 10, on_frame: Progress = no_progress
+) -> EvaluationFiles:
     """Score a checkpoint on every training and held-out frame, and write tables, pictures and metrics.json.
 
     Args:
         run: the run, opened.
         folder: where to; it is made.
         positions_frames: frames, evenly spaced, at which the places between the patches are scored too; 0 for none.
-        drawn: called after every frame drawn.
+        on_frame: called after every frame drawn.
     """
     player = Playback.of_run(run)
     scene = run.scene
     embeds = player.origin.embeds
     subject = _subject(run, embed=embeds)
     frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
-    with _watched(run.model, drawn):
+    with _with_progress(run.model, on_frame):
         evaluation = evaluate(run.model, scene, embed=embeds)
         write_patch_study(folder, score_patches(subject))
         positions = write_position_study(folder, score_positions(subject, frames)) if frames else []
@@ -108,11 +110,11 @@ def write_evaluation(run: StoredRun, folder: Path, *, positions_frames: int = 10
     about = {"run": str(run.folder), "step": run.step, "teacher": scene.teacher}
     _write_json(output_path(folder, "metrics.json"), about | {"metrics": metrics, "positions": positions})
     files = {name.partition(".")[0]: output_path(folder, name) for name in names}
-    return Evaluated(metrics=metrics, report=report, positions=positions, files=files)
+    return EvaluationFiles(metrics=metrics, report=report, positions=positions, files=files)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedBitstream:
     """A bitstream, and what came out of reading it back.
 
     Attributes:
@@ -125,7 +127,7 @@ class Exported:
         loading_seconds: reading, decoding and building the network.
     """
 
-    written: Written
+    written: WrittenBitstream
     options: CodecOptions
     plain_bytes: int
     before: Mapping[str, float]
@@ -140,13 +142,13 @@ class Exported:
 
 
 def export_bitstream(
-    run: StoredRun,
+    run: StoredVideoRun,
     path: Path,
     options: CodecOptions,
     *,
     psnr_drop: float | None = None,
     stage: Callable[[str], None] = lambda _: None,
-) -> Exported:
+) -> ExportedBitstream:
     """Write a run's network as a bitstream, decode it from the disk again, and measure both.
 
     An untrained semantic head is left out whatever the options say.
@@ -194,9 +196,9 @@ def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
     return player.geometry.frames / statistics.median(seconds)
 
 
-def _subject(run: StoredRun, *, embed: bool) -> Subject:
+def _subject(run: StoredVideoRun, *, embed: bool) -> StudiedModel:
     scene = run.scene
-    return Subject(
+    return StudiedModel(
         draw=lambda query: run.model(query, embed=embed),
         unit=run.model.unit,
         geometry=scene.geometry,
@@ -207,9 +209,9 @@ def _subject(run: StoredRun, *, embed: bool) -> Subject:
 
 
 @contextmanager
-def _watched(model: VideoModel, drawn: Drawn) -> Iterator[None]:
+def _with_progress(model: VideoModel, on_frame: Progress) -> Iterator[None]:
     """Call a function after everything the network draws."""
-    handle = model.register_forward_hook(lambda *_: drawn())
+    handle = model.register_forward_hook(lambda *_: on_frame())
     try:
         yield
     finally:
@@ -231,29 +233,31 @@ def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _write_worst(run: StoredRun, evaluation: Evaluation, folder: Path) -> list[str]:
+def _write_worst(run: StoredVideoRun, evaluation: VideoEvaluation, folder: Path) -> list[str]:
     """Write the worst frames of each set: truth, drawing and error; returns the names of the files."""
     names = []
-    for name, part in evaluation.parts.items():
+    for name, evaluated in evaluation.sets.items():
         rows = []
-        for place in worst(part.scores.pooled_psnr, WORST_SHOWN):
-            index = part.frames[place]
-            drawn = run.scene.grid.join(draw_frame(run.model, run.scene, index, embed=False)[0])[0]
-            caption = f"{name} frame {run.scene.clip.names[index]}: {part.scores.pooled_psnr[place]:.2f} dB"
-            rows.append(strip(run.scene.covered(index), drawn, caption))
+        for row in worst(evaluated.scores.pooled_psnr, WORST_FRAMES):
+            index = evaluated.frames[row]
+            prediction = run.scene.grid.join(render_frame(run.model, run.scene, index, embed=False)[0])[0]
+            caption = f"{name} frame {run.scene.clip.names[index]}: {evaluated.scores.pooled_psnr[row]:.2f} dB"
+            rows.append(strip(run.scene.covered(index), prediction, caption))
         names.append(f"worst_{name}_frames.png")
         save_picture(output_path(folder, names[-1]), sheet(rows))
     return names
 
 
-def _write_and_measure(run: StoredRun, path: Path, options: CodecOptions, before: Mapping[str, float]) -> Exported:
+def _write_and_measure(
+    run: StoredVideoRun, path: Path, options: CodecOptions, before: Mapping[str, float]
+) -> ExportedBitstream:
     config = model_config(run.config.model, run.scene.geometry, run.config.options, **origin_config(run))
     state = run.model.state_dict()
     written = write_bitstream(path, state, config, embeddings=_codes(run), options=options)
     began = time.perf_counter()
     player = Playback.of_bitstream(path, run.scene.device.type)
     loading = time.perf_counter() - began
-    return Exported(
+    return ExportedBitstream(
         written=written,
         options=options,
         plain_bytes=sum(tensor.nbytes for tensor in state.values()),
@@ -265,23 +269,25 @@ def _write_and_measure(run: StoredRun, path: Path, options: CodecOptions, before
 
 
 @torch.no_grad()
-def _codes(run: StoredRun) -> Float[Tensor, "frames channels rows columns"] | None:
+def _codes(run: StoredVideoRun) -> Float[Tensor, "frames channels rows columns"] | None:
     """The code of every frame for networks that encode it, a frame at a time."""
     codes = [frame_codes(run.model, run.scene.frames([index])) for index in range(len(run.scene.clip))]
     present = [code for code in codes if code is not None]
     return torch.cat(present) if present else None
 
 
-def _allocate(run: StoredRun, most: int, psnr_drop: float, share: float) -> dict[str, int]:
+def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) -> dict[str, int]:
     """Bits per tensor that draws colours; a share of the squared error that this drop of PSNR stands for is spent."""
     batches = [
         run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]), with_frames=run.model.needs_frames)
-        for index in _evenly(run.scene.split.train, LOOKED_AT)
+        for index in _evenly(run.scene.split.train, ALLOCATION_FRAMES)
     ]
 
     def error(weights: Mapping[str, Tensor]) -> float:
-        drawn = [functional_call(run.model, dict(weights), (batch.query,), {"embed": False}) for batch in batches]
-        errors = [(one.rgb - batch.rgb).square().mean() for one, batch in zip(drawn, batches, strict=True)]
+        predictions = [functional_call(run.model, dict(weights), (batch.query,), {"embed": False}) for batch in batches]
+        errors = [
+            (prediction.rgb - batch.rgb).square().mean() for prediction, batch in zip(predictions, batches, strict=True)
+        ]
         return float(torch.stack(errors).mean())
 
     state = {

@@ -73,15 +73,15 @@ def score_frame(
     target: Float[Tensor, "patches dim"] | None = None,
 ) -> FrameScore:
     """Compare one frame's patches (values in [0, 1], row-major) and, where both are given, their embeddings."""
-    drawn = grid.join(prediction)
-    real = grid.join(truth)
+    frame = grid.join(prediction)
+    true_frame = grid.join(truth)
     similarity = cosine(embedding, target) if embedding is not None and target is not None else None
     return FrameScore(
         patch_psnr=psnr(prediction, truth),
         mse=(prediction - truth).square().mean(),
         patch_cosine=similarity,
-        ssim=ssim(drawn, real)[0],
-        ms_ssim=ms_ssim(drawn, real)[0] if min(drawn.shape[-2:]) > 32 else None,
+        ssim=ssim(frame, true_frame)[0],
+        ms_ssim=ms_ssim(frame, true_frame)[0] if min(frame.shape[-2:]) > 32 else None,
     )
 
 
@@ -167,10 +167,10 @@ def evaluation_metrics(train: SetScores, val: SetScores | None) -> dict[str, flo
         metrics[f"Eval/Info/num_{name}_frames"] = float(frames)
         metrics[f"Eval/Info/num_{name}_patches"] = float(frames * patches)
     for kind in ("psnr", "clip_sim"):
-        seen = metrics.get(f"Eval/Frame/train_{kind}")
-        unseen = metrics.get(f"Eval/Frame/val_{kind}")
-        if seen is not None and unseen is not None:
-            metrics[f"Eval/Gap/{kind}_gap"] = seen - unseen
+        train_value = metrics.get(f"Eval/Frame/train_{kind}")
+        val_value = metrics.get(f"Eval/Frame/val_{kind}")
+        if train_value is not None and val_value is not None:
+            metrics[f"Eval/Gap/{kind}_gap"] = train_value - val_value
     return metrics
 
 

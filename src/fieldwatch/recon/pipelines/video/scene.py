@@ -8,12 +8,12 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from fieldwatch.recon.data import Clip, PatchGrid
-from fieldwatch.recon.pipelines.video.models import Geometry, Query, Unit
+from fieldwatch.recon.pipelines.video.models import Query, Unit, VideoGeometry
 from fieldwatch.recon.pipelines.video.split import FrameSplit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class VideoBatch:
     """Units to draw, with what they should look like.
 
     Attributes:
@@ -36,18 +36,18 @@ class StandIns:
     """Pictures that stand for frames that are not trained on, made of training frames only (see ``motion``).
 
     Attributes:
-        place: frame index to the place in the other two.
+        row_of: frame index to the place in the other two.
         frames: the pictures, on the training device.
         targets: the teacher's embedding of their patches.
     """
 
-    place: Mapping[int, int]
+    row_of: Mapping[int, int]
     frames: UInt8[Tensor, "pictures 3 height width"]
     targets: Float[Tensor, "pictures patches dim"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class VideoScene:
     """A clip, ready to be trained on.
 
     Attributes:
@@ -75,14 +75,14 @@ class Scene:
     references: Mapping[str, float]
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> VideoGeometry:
         """The size of what is to be drawn."""
         grid = self.grid
-        return Geometry(
+        return VideoGeometry(
             frames=len(self.clip), height=grid.height, width=grid.width, rows=grid.rows, columns=grid.columns
         )
 
-    def held(self) -> dict[str, object]:
+    def tracked_data(self) -> dict[str, object]:
         """What of it lies in memory during the whole training, by name."""
         return {"frames": self.resident, "targets": self.targets, "stand_ins": self.stand_ins}
 
@@ -106,14 +106,14 @@ class Scene:
         return (numbers[:, None] * self.grid.patches + torch.arange(self.grid.patches)).reshape(-1)
 
     @property
-    def drawn(self) -> tuple[int, ...]:
+    def trained_frames(self) -> tuple[int, ...]:
         """The frames that training draws: the training frames, and those that have a stand-in."""
-        return (*self.split.train, *(self.stand_ins.place if self.stand_ins else ()))
+        return (*self.split.train, *(self.stand_ins.row_of if self.stand_ins else ()))
 
     def stands_in(self, unit: Unit, units: Int64[Tensor, " units"]) -> list[bool]:
         """Which units of a training batch are stand-ins."""
         frames = units if unit == "frame" else units // self.grid.patches
-        return [self.stand_ins is not None and frame in self.stand_ins.place for frame in frames.tolist()]
+        return [self.stand_ins is not None and frame in self.stand_ins.row_of for frame in frames.tolist()]
 
     def names(self, unit: Unit, units: Int64[Tensor, " units"]) -> tuple[str, ...]:
         """What units are called in findings: the frame's name, and the patch's number after it."""
@@ -124,7 +124,7 @@ class Scene:
 
     def batch(
         self, unit: Unit, units: Int64[Tensor, " units"], *, with_frames: bool = False, training: bool = False
-    ) -> Batch:
+    ) -> VideoBatch:
         """Make a batch of units.
 
         Args:
@@ -137,12 +137,12 @@ class Scene:
             return self._frame_batch(units, with_frames=with_frames, training=training)
         return self._patch_batch(units, training=training)
 
-    def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> Batch:
-        rgb, targets = self._look(units.tolist(), training=training)
+    def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> VideoBatch:
+        rgb, targets = self._frames_and_targets(units.tolist(), training=training)
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
         t = units.to(self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
-        return Batch(
+        return VideoBatch(
             query=query,
             rgb=rgb,
             embedding=targets,
@@ -150,19 +150,19 @@ class Scene:
             stands_in=self._stands_in("frame", units, training=training),
         )
 
-    def _patch_batch(self, units: Int64[Tensor, " units"], *, training: bool) -> Batch:
+    def _patch_batch(self, units: Int64[Tensor, " units"], *, training: bool) -> VideoBatch:
         per_frame = self.grid.patches
         frame = units // per_frame
         patch = units % per_frame
-        shown, where = torch.unique(frame, return_inverse=True)
-        rgb, targets = self._look(shown.tolist(), training=training)
-        place = (where * per_frame + patch).to(self.device)
+        distinct_frames, frame_rows = torch.unique(frame, return_inverse=True)
+        rgb, targets = self._frames_and_targets(distinct_frames.tolist(), training=training)
+        patch_rows = (frame_rows * per_frame + patch).to(self.device)
         centres = self.grid.centres(1)[patch].to(self.device)
         query = Query(t=frame.to(self.device).double() / len(self.clip), x=centres[:, 1], y=centres[:, 2])
-        embedding = targets.flatten(0, 1)[place].unsqueeze(1)
-        return Batch(
+        embedding = targets.flatten(0, 1)[patch_rows].unsqueeze(1)
+        return VideoBatch(
             query=query,
-            rgb=self.grid.split(rgb)[place],
+            rgb=self.grid.split(rgb)[patch_rows],
             embedding=embedding,
             names=self.names("patch", units),
             stands_in=self._stands_in("patch", units, training=training),
@@ -171,20 +171,20 @@ class Scene:
     def _stands_in(self, unit: Unit, units: Int64[Tensor, " units"], *, training: bool) -> tuple[bool, ...]:
         return tuple(self.stands_in(unit, units)) if training else (False,) * len(units)
 
-    def _look(
+    def _frames_and_targets(
         self, frames: Sequence[int], *, training: bool
     ) -> tuple[Float[Tensor, "frames 3 height width"], Float[Tensor, "frames patches dim"]]:
         """Frames and their targets; in training, stand-ins in the place of frames that are not trained on."""
         stand_ins = self.stand_ins
-        if not (training and stand_ins and any(frame in stand_ins.place for frame in frames)):
+        if not (training and stand_ins and any(frame in stand_ins.row_of for frame in frames)):
             return self.frames(frames), self.targets[torch.as_tensor(frames, device=self.device)]
-        seen = [self._look_at(frame, stand_ins) for frame in frames]
-        return torch.stack([pixels for pixels, _ in seen]), torch.stack([target for _, target in seen])
+        pairs = [self._frame_and_target(frame, stand_ins) for frame in frames]
+        return torch.stack([pixels for pixels, _ in pairs]), torch.stack([target for _, target in pairs])
 
-    def _look_at(
+    def _frame_and_target(
         self, frame: int, stand_ins: StandIns
     ) -> tuple[Float[Tensor, "3 height width"], Float[Tensor, "patches dim"]]:
-        place = stand_ins.place.get(frame)
-        if place is None:
+        row = stand_ins.row_of.get(frame)
+        if row is None:
             return self.frames([frame])[0], self.targets[frame]
-        return stand_ins.frames[place].float() / 255, stand_ins.targets[place]
+        return stand_ins.frames[row].float() / 255, stand_ins.targets[row]

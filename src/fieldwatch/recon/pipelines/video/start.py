@@ -29,10 +29,10 @@ from fieldwatch.recon.losses import pixel_loss
 from fieldwatch.recon.pipelines.video.baselines import embedding_baselines, reference_psnr
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.layout import VIDEO_LAYOUT
-from fieldwatch.recon.pipelines.video.motion import between_targets
+from fieldwatch.recon.pipelines.video.motion import interpolated_targets
 from fieldwatch.recon.pipelines.video.objective import semantic_window
 from fieldwatch.recon.pipelines.video.rules import VIDEO_RULES
-from fieldwatch.recon.pipelines.video.scene import Scene, StandIns
+from fieldwatch.recon.pipelines.video.scene import StandIns, VideoScene
 from fieldwatch.recon.pipelines.video.schedule import parse_schedule
 from fieldwatch.recon.pipelines.video.split import FrameSplit, split_frames
 from fieldwatch.recon.pipelines.video.strips import as_bytes
@@ -77,7 +77,7 @@ def _refuse_framing(config: VideoConfig) -> None:
             )
 
 
-def prepare_scene(config: VideoConfig) -> Scene:
+def prepare_scene(config: VideoConfig) -> VideoScene:
     """Read the clip, split it, and make the semantic targets; everything that can be wrong with the input shows here.
 
     Raises:
@@ -96,7 +96,7 @@ def prepare_scene(config: VideoConfig) -> Scene:
         raise InputError(f"{came}: use --clip-dim {teacher.dim}")
     wanted = targets(clip, grid, teacher, cache_folder(config))
     pictures = make_stand_ins(clip, split, grid, teacher, device) if config.between_weight else None
-    return Scene(
+    return VideoScene(
         clip=clip,
         grid=grid,
         split=split,
@@ -114,13 +114,13 @@ def make_stand_ins(
     clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
 ) -> StandIns | None:
     """Pictures for every frame that is not trained on, from the training frames on its two sides; None without gaps."""
-    filled = between_targets(_Floats(clip), split.train)
+    filled = interpolated_targets(_Floats(clip), split.train)
     if not filled.indices:
         return None
     pictures = torch.stack([as_bytes(picture) for picture in filled.frames])
     targets = teacher.encode_images(grid.split(pictures)).reshape(len(pictures), grid.patches, -1)
     place = {gap: i for i, gap in enumerate(filled.indices)}
-    return StandIns(place=place, frames=pictures.to(device), targets=targets.to(device))
+    return StandIns(row_of=place, frames=pictures.to(device), targets=targets.to(device))
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ class _Floats:
         return self.clip[index].float() / 255
 
 
-def term_windows(scene: Scene, semantic: Window | None) -> dict[str, Window]:
+def term_windows(scene: VideoScene, semantic: Window | None) -> dict[str, Window]:
     """When each loss term is meant to be active."""
     always = {"pixel": Window(0)} | ({"between": Window(0)} if scene.stand_ins else {})
     return always | ({"clip": semantic} if semantic else {})
 
 
-def start_run(config: VideoConfig, scene: Scene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
+def start_run(config: VideoConfig, scene: VideoScene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
     semantic = semantic_window(config, epoch_steps)
     warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []

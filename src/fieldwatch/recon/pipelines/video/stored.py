@@ -8,13 +8,13 @@ from fieldwatch.pipeline import CheckpointSelector, Device, StoredStateError, co
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.models import VideoModel, build_model
-from fieldwatch.recon.pipelines.video.scene import Scene
+from fieldwatch.recon.pipelines.video.scene import VideoScene
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredRun:
+class StoredVideoRun:
     """A video run, ready to draw.
 
     Attributes:
@@ -28,7 +28,7 @@ class StoredRun:
 
     folder: Path
     config: VideoConfig
-    scene: Scene
+    scene: VideoScene
     model: VideoModel
     step: int
     head_trained: bool
@@ -43,7 +43,7 @@ def stored_config(folder: Path) -> VideoConfig:
     return config_of_run(folder, "video", VideoConfig)
 
 
-def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
+def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredVideoRun:
     """Open a run at one of its checkpoints; nothing in the folder changes.
 
     Args:
@@ -62,8 +62,8 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
     # stand-ins are for training: making them takes long
-    looking = replace(_with_its_descriptor(folder, config), device=device or config.device, between_weight=0.0)
-    scene = prepare_scene(looking)
+    scene_config = replace(_with_its_descriptor(folder, config), device=device or config.device, between_weight=0.0)
+    scene = prepare_scene(scene_config)
     _refuse_other_teacher(folder, scene.teacher)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     try:
@@ -73,7 +73,7 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
             f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other ({error})"
         ) from error
     window = read_manifest(folder).windows.get("clip")
-    return StoredRun(
+    return StoredVideoRun(
         folder=folder,
         config=config,
         scene=scene,
@@ -97,12 +97,13 @@ def _with_its_descriptor(folder: Path, config: VideoConfig) -> VideoConfig:
     return replace(config, teacher="descriptor") if _teacher(folder) == ImageDescriptor.name else config
 
 
-def _refuse_other_teacher(folder: Path, found: str) -> None:
+def _refuse_other_teacher(folder: Path, available: str) -> None:
     wanted = _teacher(folder)
-    if wanted is not None and wanted != found:
+    if wanted is not None and wanted != available:
         raise InputError(
-            f"{folder} was trained on targets by {wanted}, but --teacher {stored_config(folder).teacher} finds {found} "
-            f"here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or train anew"
+            f"{folder} was trained on targets by {wanted}, but --teacher {stored_config(folder).teacher} finds "
+            f"{available} here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or "
+            "train anew"
         )
 
 

@@ -37,9 +37,9 @@ _LINE = 18
 def colour_map(values: NDArray[np.floating]) -> Picture:
     """Colour values of 0 .. 1 so that equal steps look equal; clipped outside, NaN is bright green."""
     finite = np.isfinite(values)
-    place = np.where(finite, values, 0.0).clip(0, 1) * (len(_ANCHORS) - 1)
+    position = np.where(finite, values, 0.0).clip(0, 1) * (len(_ANCHORS) - 1)
     anchors = np.asarray(_ANCHORS, np.float64)
-    channels = [np.interp(place, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
+    channels = [np.interp(position, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
     picture = np.rint(np.stack(channels, -1)).astype(np.uint8)
     picture[~finite] = (0, 255, 0)
     return picture
@@ -145,20 +145,20 @@ def sheet(strips: Sequence[Picture], columns: int = 1) -> Picture:
         msg = f"a sheet of {len(strips)} strips in {columns} columns: give at least one strip, columns of at least 1"
         raise ValueError(msg)
     columns = min(columns, len(strips))
-    height, width = (max(one.shape[axis] for one in strips) for axis in (0, 1))
+    height, width = (max(strip_picture.shape[axis] for strip_picture in strips) for axis in (0, 1))
     rows = -(-len(strips) // columns)
     down = height + _GAP
     across = width + 2 * _GAP
     picture = np.full((rows * down - _GAP, columns * across - 2 * _GAP, 3), _PAPER, np.uint8)
-    for i, one in enumerate(strips):
+    for i, strip_picture in enumerate(strips):
         top = i // columns * down
         left = i % columns * across
-        picture[top : top + one.shape[0], left : left + one.shape[1]] = one
+        picture[top : top + strip_picture.shape[0], left : left + strip_picture.shape[1]] = strip_picture
     return picture
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class SheetEntry:
     """One candidate of a sheet: a whole frame or a patch.
 
     Attributes:
@@ -174,15 +174,17 @@ class Shown:
     label: str
 
 
-def worst_sheet(shown: Sequence[Shown], *, count: int = 8, columns: int = 1, full_scale: float = FULL_SCALE) -> Picture:
+def worst_sheet(
+    entries: Sequence[SheetEntry], *, count: int = 8, columns: int = 1, full_scale: float = FULL_SCALE
+) -> Picture:
     """Strips of the worst of the candidates, worst first, row by row.
 
     Raises:
         ValueError: there is no candidate, or count or columns is below 1.
     """
-    places = worst(np.array([item.psnr for item in shown], np.float64), max(count, 0))
+    order = worst(np.array([item.psnr for item in entries], np.float64), max(count, 0))
     strips = [
         strip(item.truth, item.prediction, f"{item.label}: {item.psnr:.2f} dB", full_scale=full_scale)
-        for item in (shown[place] for place in places)
+        for item in (entries[place] for place in order)
     ]
     return sheet(strips, columns)

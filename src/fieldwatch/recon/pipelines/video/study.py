@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.data import PatchGrid
-from fieldwatch.recon.pipelines.video.models import Geometry, Prediction, Query, Unit
+from fieldwatch.recon.pipelines.video.models import Prediction, Query, Unit, VideoGeometry
 from fieldwatch.recon.pipelines.video.quality import psnr, ssim
 from fieldwatch.recon.pipelines.video.split import Label
 
@@ -30,7 +30,7 @@ MEASURES = ("psnr", "ssim", "clip_similarity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class StudiedModel:
     """What is studied: a model's drawing function, and the clip it should draw.
 
     Attributes:
@@ -44,7 +44,7 @@ class Subject:
 
     draw: Callable[[Query], Prediction]
     unit: Unit
-    geometry: Geometry
+    geometry: VideoGeometry
     frame: Callable[[int], Float[Tensor, "3 height width"]]
     splits: Sequence[Label]
     targets: Float[Tensor, "frames patches dim"] | None = None
@@ -107,7 +107,7 @@ class PositionScore:
     split: Label
 
 
-def positions(geometry: Geometry) -> list[Position]:
+def positions(geometry: VideoGeometry) -> list[Position]:
     """Patch centres, midpoints between horizontal and vertical neighbours, points where four patches meet.
 
     A grid of r x c patches has (2 r - 1)(2 c - 1) of them: 21 for 2 x 4.
@@ -132,15 +132,15 @@ def positions(geometry: Geometry) -> list[Position]:
 
 
 def cut(
-    frame: Float[Tensor, "3 height width"], where: Sequence[Position], geometry: Geometry
+    frame: Float[Tensor, "3 height width"], window_positions: Sequence[Position], geometry: VideoGeometry
 ) -> Float[Tensor, "windows 3 patch_height patch_width"]:
     """Windows of patch size around the positions, moved inside the frame where they would leave it."""
     grid = PatchGrid(geometry.rows, geometry.columns, geometry.height, geometry.width)
-    return torch.stack([grid.window(position.norm_x, position.norm_y).cut(frame) for position in where])
+    return torch.stack([grid.window(position.norm_x, position.norm_y).cut(frame) for position in window_positions])
 
 
 def draw_windows(
-    subject: Subject, index: int, frame: Float[Tensor, "3 height width"], where: Sequence[Position]
+    subject: StudiedModel, index: int, frame: Float[Tensor, "3 height width"], window_positions: Sequence[Position]
 ) -> tuple[Float[Tensor, "windows 3 patch_height patch_width"], Float[Tensor, "embeddings dim"] | None]:
     """What the model draws at the positions of one frame, and its embeddings.
 
@@ -151,23 +151,23 @@ def draw_windows(
         subject: the model and its geometry.
         index: which frame.
         frame: the frame itself, for models that encode it.
-        where: positions.
+        window_positions: positions.
     """
-    rows = len(where) if subject.unit == "patch" else 1
+    rows = len(window_positions) if subject.unit == "patch" else 1
     t = torch.full((rows,), index / subject.geometry.frames, dtype=torch.float64, device=frame.device)
     if subject.unit == "frame":
         half = torch.full_like(t, 0.5)
         drawn = subject.draw(Query(t=t, x=half, y=half, frames=frame[None]))
         embedding = None if drawn.embedding is None else drawn.embedding[0]
-        return cut(drawn.rgb[0], where, subject.geometry), embedding
-    x, y = (torch.tensor(axis, dtype=torch.float64, device=frame.device) for axis in _centres(where))
+        return cut(drawn.rgb[0], window_positions, subject.geometry), embedding
+    x, y = (torch.tensor(axis, dtype=torch.float64, device=frame.device) for axis in _centres(window_positions))
     drawn = subject.draw(Query(t=t, x=x, y=y))
     embedding = None if drawn.embedding is None else drawn.embedding[:, 0]
     return drawn.rgb, embedding
 
 
 @torch.no_grad()
-def score_patches(subject: Subject) -> list[PatchScore]:
+def score_patches(subject: StudiedModel) -> list[PatchScore]:
     """Score every patch of the train and val frames, in frame order."""
     centres = [position for position in positions(subject.geometry) if position.category == "trained_center"]
     scores = []
@@ -186,17 +186,19 @@ def score_patches(subject: Subject) -> list[PatchScore]:
 
 
 @torch.no_grad()
-def score_positions(subject: Subject, frames: Iterable[int]) -> list[PositionScore]:
+def score_positions(subject: StudiedModel, frames: Iterable[int]) -> list[PositionScore]:
     """Score all `positions` of the given frames."""
-    where = positions(subject.geometry)
+    window_positions = positions(subject.geometry)
     scores = []
     for index in frames:
         frame = subject.frame(index)
-        drawn, _ = draw_windows(subject, index, frame, where)
-        truth = cut(frame, where, subject.geometry)
+        drawn, _ = draw_windows(subject, index, frame, window_positions)
+        truth = cut(frame, window_positions, subject.geometry)
         scores += [
             PositionScore(frame_idx=index, **asdict(position), psnr=p, ssim=s, split=subject.splits[index])
-            for position, p, s in zip(where, psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), strict=True)
+            for position, p, s in zip(
+                window_positions, psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), strict=True
+            )
         ]
     return scores
 
@@ -305,7 +307,7 @@ def _category_row(
 
 
 def _similarity(
-    subject: Subject, index: int, embedding: Float[Tensor, "patches dim"] | None
+    subject: StudiedModel, index: int, embedding: Float[Tensor, "patches dim"] | None
 ) -> list[float] | list[None]:
     if subject.targets is None or embedding is None:
         return [None] * (subject.geometry.rows * subject.geometry.columns)

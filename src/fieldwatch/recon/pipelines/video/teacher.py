@@ -178,14 +178,14 @@ def _weights_digest(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-class FoundTeacher(NamedTuple):
+class TeacherChoice(NamedTuple):
     """A teacher, and why this one."""
 
     teacher: Teacher
     note: str
 
 
-def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> FoundTeacher:
+def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> TeacherChoice:
     """Find the teacher that a setting names.
 
     Args:
@@ -197,14 +197,14 @@ def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> F
         InputError: CLIP or a certain model was asked for and is not here.
     """
     if setting == "descriptor":
-        return FoundTeacher(ImageDescriptor(), "image descriptor, as asked for (not CLIP: it cannot read text)")
-    folder, looked = _clip_folder(setting)
+        return TeacherChoice(ImageDescriptor(), "image descriptor, as asked for (not CLIP: it cannot read text)")
+    folder, missing = _clip_folder(setting)
     if folder is not None:
-        return FoundTeacher(ClipTeacher(folder, device), f"CLIP from {folder}")
+        return TeacherChoice(ClipTeacher(folder, device), f"CLIP from {folder}")
     if setting == "auto":
-        return FoundTeacher(ImageDescriptor(), f"image descriptor instead of CLIP ({looked}): it cannot read text")
+        return TeacherChoice(ImageDescriptor(), f"image descriptor instead of CLIP ({missing}): it cannot read text")
     msg = (
-        f"--teacher {setting}: no CLIP weights ({looked}). Put them into a folder and name it here or in "
+        f"--teacher {setting}: no CLIP weights ({missing}). Put them into a folder and name it here or in "
         f"${CLIP_FOLDER_VARIABLE}, or use --teacher descriptor"
     )
     raise InputError(msg)
@@ -260,8 +260,8 @@ def targets(
         raise ValueError(msg)
     shape = (len(clip), grid.patches, teacher.dim)
     path = cache_folder / f"{_key(clip, grid, teacher)}.npy" if cache_folder else None
-    if path and (kept := _load(path, shape)) is not None:
-        return kept
+    if path and (cached := _load(path, shape)) is not None:
+        return cached
     vectors = torch.stack([teacher.encode_images(grid.split(frame[None])).float().cpu() for frame in clip])
     lengths = vectors.norm(dim=-1)
     if vectors.shape != shape or not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):

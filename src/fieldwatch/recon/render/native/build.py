@@ -29,8 +29,8 @@ class NativeUnavailable(RuntimeError):  # noqa: N818  says what is, as the pipel
 
 def flags() -> list[str]:
     """Compiler flags for this machine: AVX2 and FMA where its processor has them."""
-    wide = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return [*FLAGS, "-march=x86-64-v3"] if wide else FLAGS
+    has_avx = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return [*FLAGS, "-march=x86-64-v3"] if has_avx else FLAGS
 
 
 def cache_folder() -> Path:
@@ -58,13 +58,13 @@ def built() -> Path:
 
 
 def _compiler() -> list[str]:
-    named = os.environ.get("CC")
-    candidates = [shlex.split(named)] if named else [[name] for name in _COMPILERS]
-    found = [words for words in candidates if words and shutil.which(words[0])]
-    if not found:
-        tried = named or ", ".join(_COMPILERS)
+    requested = os.environ.get("CC")
+    candidates = [shlex.split(requested)] if requested else [[name] for name in _COMPILERS]
+    available = [words for words in candidates if words and shutil.which(words[0])]
+    if not available:
+        tried = requested or ", ".join(_COMPILERS)
         raise NativeUnavailable(f"no C compiler found (tried {tried}): install gcc or clang, or name one in $CC")
-    return found[0]
+    return available[0]
 
 
 def _compile(sources: list[str], library: Path) -> None:
@@ -72,9 +72,9 @@ def _compile(sources: list[str], library: Path) -> None:
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
-            made = Path(folder) / library.name
-            _run([*command, *flags(), *sources, "-o", str(made), "-lm"])
-            made.replace(library)
+            draft = Path(folder) / library.name
+            _run([*command, *flags(), *sources, "-o", str(draft), "-lm"])
+            draft.replace(library)
     except OSError as error:
         raise NativeUnavailable(
             f"cannot build the native kernels in {library.parent}: {error}; set XDG_CACHE_HOME to a writable folder"
@@ -83,12 +83,12 @@ def _compile(sources: list[str], library: Path) -> None:
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)  # noqa: S603  the system's compiler on our own sources
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)  # noqa: S603  the system's compiler on our own sources
     except subprocess.TimeoutExpired as error:
         raise NativeUnavailable(f"{command[0]} did not finish the native kernels in {_PATIENCE} seconds") from error
-    if done.returncode != 0:
-        said = "\n".join(done.stderr.strip().splitlines()[:5]) or "nothing"
+    if result.returncode != 0:
+        output = "\n".join(result.stderr.strip().splitlines()[:5]) or "nothing"
         raise NativeUnavailable(
-            f"{command[0]} could not build the native kernels (exit status {done.returncode}; it must know "
-            f"OpenMP); it said: {said}"
+            f"{command[0]} could not build the native kernels (exit status {result.returncode}; it must know "
+            f"OpenMP); it said: {output}"
         )

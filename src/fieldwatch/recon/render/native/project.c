@@ -1,7 +1,7 @@
 /* Gaussians onto the image (EWA splatting, Zwicker 2001; 3DGS, Kerbl 2023), forward and backward.
  *
- * With M = J W R S, two rows m1 and m2 of three, the covariance on the image is M M^T + blur I. Its determinant is
- * |m1 x m2|^2 + blur (|m1|^2 + |m2|^2) + blur^2 (Cauchy-Binet): all terms positive, exact for needles too. What goes
+ * With M = J W R S, two rows m1 and m2 of three, the covariance on the image is M M^T + eps2d I. Its determinant is
+ * |m1 x m2|^2 + eps2d (|m1|^2 + |m2|^2) + eps2d^2 (Cauchy-Binet): all terms positive, exact for needles too. What goes
  * to the rasteriser is the upper triangular whitening (l1, l2, l3): u = l1 dx + l2 dy, v = l3 dy, exponent
  * -(u^2 + v^2) / 2.
  *
@@ -78,10 +78,10 @@ static int project(const Camera *c, const float *mean, const float *quaternion, 
     cross(g->m1, g->m2, g->cross);
     double s1 = dot(g->m1, g->m1), s2 = dot(g->m2, g->m2);
     g->core = dot(g->cross, g->cross);
-    g->var_x = s1 + c->blur;
-    g->var_y = s2 + c->blur;
+    g->var_x = s1 + c->eps2d;
+    g->var_y = s2 + c->eps2d;
     g->cov = dot(g->m1, g->m2);
-    g->det = g->core + c->blur * (s1 + s2) + c->blur * c->blur;
+    g->det = g->core + c->eps2d * (s1 + s2) + c->eps2d * c->eps2d;
     return g->det > 0 && g->det < LARGEST;
 }
 
@@ -138,7 +138,7 @@ FW_EXPORT int64_t fw_project(const Camera *camera, int64_t n, const float *means
         for (int64_t i = b * chunk; i < end; i++) {
             Projected g;
             if (!project(&c, means + 3 * i, quaternions + 4 * i, scales + 3 * i, &g)) continue;
-            float alpha = (float)(opacities[i] * (c.compensated ? sqrt(g.core / g.det) : 1));
+            float alpha = (float)(opacities[i] * (c.antialiased ? sqrt(g.core / g.det) : 1));
             if (!(alpha >= THRESHOLD)) continue;
             double u = c.fx * g.x / g.z + c.cx, v = c.fy * g.y / g.z + c.cy;
             double reach = sqrt(2 * logf(alpha / THRESHOLD));
@@ -200,7 +200,7 @@ static double covariance_backward(const Camera *c, const Projected *g, const flo
     double d1 = d[0] * whitening[0], d2 = d[1] * whitening[1], d3 = d[2] * whitening[2];
     double by_det = -0.5 * (d1 + d2) / g->det, by_cov = -d[1] / sqrt(g->var_y * g->det);
     double by_var_y = (d1 - d2 - d3) / g->var_y, by_area = 0, factor = 1;
-    if (c->compensated) {
+    if (c->antialiased) {
         double area = sqrt(g->core), root = 1 / sqrt(g->det);
         factor = area * root;
         by_det -= 0.5 * dalpha * opacity * factor / g->det;
@@ -210,8 +210,8 @@ static double covariance_backward(const Camera *c, const Projected *g, const flo
     cross(g->m2, g->cross, n1);
     cross(g->cross, g->m1, n2);
     for (int i = 0; i < 3; i++) {
-        dm1[i] = f * n1[i] + 2 * by_det * c->blur * g->m1[i] + by_cov * g->m2[i];
-        dm2[i] = f * n2[i] + (2 * by_det * c->blur + by_var_y) * g->m2[i] + by_cov * g->m1[i];
+        dm1[i] = f * n1[i] + 2 * by_det * c->eps2d * g->m1[i] + by_cov * g->m2[i];
+        dm2[i] = f * n2[i] + (2 * by_det * c->eps2d + by_var_y) * g->m2[i] + by_cov * g->m1[i];
     }
     return dalpha * factor;
 }

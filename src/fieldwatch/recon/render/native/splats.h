@@ -17,9 +17,9 @@ typedef struct {
     double position[3];    /* of the camera, in the world */
     double fx, fy, cx, cy, width, height;
     double near_plane;
-    double blur;                     /* added to the variance on the image, px^2 */
+    double eps2d;                    /* low-pass dilation: added to the variance on the image, px^2 */
     double left, right, top, bottom; /* the affine map is taken inside these x / z, y / z */
-    int32_t compensated;             /* whether opacity is lowered as the blur widens the Gaussian */
+    int32_t antialiased;             /* whether opacity is lowered as the dilation widens the Gaussian */
 } Camera;
 
 /* Zeroes the rows of a gradient between two visible Gaussians. */

@@ -54,7 +54,7 @@ class Cells:
         edges, low = (torch.tensor(corner, device=rows.device) for corner in (self.edges, self.low))
         return (numbers + 0.5) * edges + low
 
-    def looked_up(
+    def lookup(
         self,
         table: Bool[Tensor, "x y z"],
         points: tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"], Float[Tensor, "*batch"]],
@@ -68,17 +68,17 @@ class Cells:
         size = self.resolution + 2
         rows = torch.zeros_like(points[0], dtype=torch.int32)
         for coordinate, low, edge in zip(points, self.low, self.edges, strict=True):
-            place = ((coordinate - low) * (1 / edge) + 1).floor_().clamp_(0, size - 1)
-            rows = rows * size + place.int()
+            cell = ((coordinate - low) * (1 / edge) + 1).floor_().clamp_(0, size - 1)
+            rows = rows * size + cell.int()
         return table.view(-1).index_select(0, rows.view(-1)).view(rows.shape)
 
 
-def rimmed(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x_and_two y_and_two z_and_two"]:
+def padded(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x_and_two y_and_two z_and_two"]:
     """The same with empty cells around: what lies outside the box is empty."""
     return functional.pad(cells, (1, 1, 1, 1, 1, 1))
 
 
-def grown(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
+def dilated(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
     """The same with the 26 neighbours of every cell added."""
     for axis in range(3):
         wider = cells.clone()

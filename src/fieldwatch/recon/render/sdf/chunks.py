@@ -15,7 +15,7 @@ LEAST = 1024
 """Points below which less would not help: what is missing then is memory for something else."""
 _HOST_IS_FULL = ("can't allocate memory", "not enough memory")  # torch has no class of its own for it
 
-SlopedField = Callable[[Tensor], tuple[Tensor, Tensor]]
+FieldWithGradient = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Signed distances ("n") and their gradients ("n 3") at points ("n 3"), each point by itself."""
 
 
@@ -81,8 +81,8 @@ def evaluate_in_chunks(
     return result
 
 
-def slopes_in_chunks(
-    field: SlopedField, points: Float[Tensor, "n 3"], chunk: Chunks | int = CHUNK
+def gradients_in_chunks(
+    field: FieldWithGradient, points: Float[Tensor, "n 3"], chunk: Chunks | int = CHUNK
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n 3"]]:
     """Evaluate a field and its gradient at points, as `evaluate_in_chunks` does the field alone.
 

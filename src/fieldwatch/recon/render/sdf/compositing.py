@@ -13,7 +13,7 @@ from fieldwatch.recon.render.sdf.compositing_native import (
     indices_fit,
     native_composite,
     native_transmittance,
-    refuse,
+    raise_faults,
 )
 
 
@@ -59,8 +59,8 @@ def composite(
         ValueError: samples are not sorted by ray, name a ray that is not there, or have an alpha outside [0, 1].
     """
     if _takes(alpha, ray_index, distances, *values):
-        made = native_composite(alpha, ray_index, n_rays, distances, values)
-        return Composited(weights=made[0], opacity=made[1], depth=made[2], values=made[3:])
+        outputs = native_composite(alpha, ray_index, n_rays, distances, values)
+        return Composited(weights=outputs[0], opacity=outputs[1], depth=outputs[2], values=outputs[3:])
     return composite_reference(alpha, ray_index, n_rays, distances, *values)
 
 
@@ -114,7 +114,7 @@ def _check(alpha: Tensor, ray_index: Tensor, n_rays: int) -> None:
             ((alpha < 0) | (alpha > 1)).any(),  # NaN passes: it shows in the loss, which is refused
         ]
     ).tolist()
-    refuse(sum(int(fault) << place for place, fault in enumerate(faults)), n_rays, alpha)
+    raise_faults(sum(int(fault) << place for place, fault in enumerate(faults)), n_rays, alpha)
 
 
 def _gathered(values: Tensor, ray_index: Tensor, n_rays: int) -> Tensor:
@@ -143,8 +143,8 @@ class _Sums(NamedTuple):
 
     def _between(self, since: Tensor, until: Tensor | slice, hidden: int) -> Float64[Tensor, " places"]:
         """Product over samples from `since` to before `until`, if exactly `hidden` of them are solid; else 0."""
-        open_way = self.solid[until] - self.solid[since] == hidden
-        return torch.where(open_way, self.logs[until] - self.logs[since], -torch.inf).exp()
+        unobstructed = self.solid[until] - self.solid[since] == hidden
+        return torch.where(unobstructed, self.logs[until] - self.logs[since], -torch.inf).exp()
 
 
 def _sums(alpha: Tensor, ray_index: Int64[Tensor, " samples"], n_rays: int) -> _Sums:
@@ -196,10 +196,10 @@ def _behind_solid(
     last = torch.full((rays,), len(solid), device=solid.device)
     first = last.scatter_reduce(0, sums.ray_index[solid], rows[solid], "amin")
     first = torch.minimum(first, sums.bounds[1:])
-    seen = torch.zeros_like(end).index_add(
+    visible = torch.zeros_like(end).index_add(
         0, sums.ray_index, gain * _restarted(sums, first[sums.ray_index], rows, sums.bounds[sums.ray_index])
     )
-    return seen + end * _restarted(sums, first, sums.bounds[1:], sums.bounds[:-1])
+    return visible + end * _restarted(sums, first, sums.bounds[1:], sums.bounds[:-1])
 
 
 def _restarted(sums: _Sums, since: Tensor, until: Tensor, start: Tensor) -> Float64[Tensor, " places"]:

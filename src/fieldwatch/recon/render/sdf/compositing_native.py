@@ -35,7 +35,7 @@ def scalar_fits(number: Tensor | float) -> bool:
     return not isinstance(number, Tensor) or (number.dtype, number.device.type) == (torch.float32, "cpu")
 
 
-def refuse(faults: int, n_rays: int, alpha: Float[Tensor, " samples"] | None = None) -> None:
+def raise_faults(faults: int, n_rays: int, alpha: Float[Tensor, " samples"] | None = None) -> None:
     """Raise for what is wrong with packed samples.
 
     Raises:
@@ -79,31 +79,31 @@ def native_composite_sections(
     quantities: Sequence[Float[Tensor, "ends _"]],
 ) -> tuple[Tensor, ...]:
     """Weights, opacity, depth and sums of sections, as `composite_sections`."""
-    made = _CompositeSections.apply(values, inverse_deviation, samples, sections, *quantities)
-    return cast("tuple[Tensor, ...]", made)
+    outputs = _CompositeSections.apply(values, inverse_deviation, samples, sections, *quantities)
+    return cast("tuple[Tensor, ...]", outputs)
 
 
 def native_transmittance(
     alpha: Float[Tensor, " samples"], ray_index: Int64[Tensor, " samples"], n_rays: int
 ) -> Float[Tensor, " samples"]:
     """Light in front of each sample."""
-    alpha, reaching = alpha.contiguous(), torch.empty_like(alpha)
+    alpha, transmittance = alpha.contiguous(), torch.empty_like(alpha)
     packed = (len(alpha), ray_index.contiguous(), n_rays, _bounds(n_rays), alpha, None, 0, None)
-    refuse(call("fw_composite", *packed, torch.get_num_threads(), reaching, None, None, None), n_rays, alpha)
-    return reaching
+    raise_faults(call("fw_composite", *packed, torch.get_num_threads(), transmittance, None, None, None), n_rays, alpha)
+    return transmittance
 
 
-def native_light(
+def native_section_opacities(
     values: Float[Tensor, " ends"], inverse_deviation: float, samples: PackedSamples, sections: Sections
 ) -> tuple[Float[Tensor, " samples"], Float[Tensor, " samples"]]:
     """Opacity of each section and the light in front of it, from the field at their ends."""
     alpha = values.new_empty(len(samples))
-    reaching = values.new_empty(len(samples))
+    transmittance = values.new_empty(len(samples))
     ends = (len(values), sections.start.contiguous(), sections.end.contiguous(), values.contiguous())
     packed = (len(samples), samples.ray_index.contiguous(), samples.n_rays, _bounds(samples.n_rays), *ends)
-    out = (torch.get_num_threads(), alpha, reaching, None, None, None)
-    refuse(call("fw_composite_sections", *packed, inverse_deviation, None, 0, None, *out), samples.n_rays)
-    return alpha, reaching
+    outputs = (torch.get_num_threads(), alpha, transmittance, None, None, None)
+    raise_faults(call("fw_composite_sections", *packed, inverse_deviation, None, 0, None, *outputs), samples.n_rays)
+    return alpha, transmittance
 
 
 def _bounds(n_rays: int) -> Int64[Tensor, " rays_and_one"]:
@@ -119,10 +119,10 @@ def _parts(
     values: Sequence[Tensor], sums: Sequence[Tensor | None], slopes: Sequence[Tensor | None] | None = None
 ) -> Int64[Tensor, "parts 4"]:
     """Quantities as native/compositing.c reads them (`Part`)."""
-    made = slopes or [None] * len(values)
+    gradients = slopes or [None] * len(values)
     rows = [
         [0 if tensor is None else pointer(tensor) for tensor in part] + [part[0].shape[1]]
-        for part in zip(values, sums, made, strict=True)
+        for part in zip(values, sums, gradients, strict=True)
     ]
     return torch.tensor(rows, dtype=torch.int64).view(-1, 4)
 
@@ -166,8 +166,8 @@ class _SectionAlpha(torch.autograd.Function):
         shares = torch.empty(-(-start.numel() // _BLOCK), dtype=torch.float64)
         by_start = torch.empty_like(start)
         by_end = torch.empty_like(end)
-        given = (gradients[0].contiguous(), torch.get_num_threads(), shares)
-        by_s = call("fw_section_alpha_backward", count, start, end, ctx.s, *given, by_start, by_end)
+        upstream = (gradients[0].contiguous(), torch.get_num_threads(), shares)
+        by_s = call("fw_section_alpha_backward", count, start, end, ctx.s, *upstream, by_start, by_end)
         return by_start, by_end, _scalar(by_s, ctx.needs_input_grad[2])
 
 
@@ -181,30 +181,32 @@ class _Composite(torch.autograd.Function):
         alpha = alpha.contiguous()
         distances = distances.contiguous()
         bounds = _bounds(n_rays)
-        reaching, weights = (torch.empty_like(alpha) for _ in range(2))
+        transmittance, weights = (torch.empty_like(alpha) for _ in range(2))
         opacity, depth, sums = _per_ray(alpha, n_rays, values)
         packed = (len(alpha), ray_index.contiguous(), n_rays, bounds, alpha, distances)
         threads = torch.get_num_threads()
-        out = (reaching, weights, opacity, depth)
-        refuse(call("fw_composite", *packed, len(values), _parts(values, sums), threads, *out), n_rays, alpha)
-        ctx.save_for_backward(bounds, alpha, reaching, distances, *values)
+        outputs = (transmittance, weights, opacity, depth)
+        raise_faults(call("fw_composite", *packed, len(values), _parts(values, sums), threads, *outputs), n_rays, alpha)
+        ctx.save_for_backward(bounds, alpha, transmittance, distances, *values)
         ctx.set_materialize_grads(False)
         return weights, opacity, depth, *sums
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         _once()
-        bounds, alpha, reaching, distances, *values = ctx.saved_tensors
+        bounds, alpha, transmittance, distances, *values = ctx.saved_tensors
         by_weights, by_opacity, by_depth, *by_sums = _contiguous(gradients)
-        slopes = [torch.zeros_like(v) if n else None for v, n in zip(values, ctx.needs_input_grad[4:], strict=True)]
+        gradients_of_values = [
+            torch.zeros_like(v) if n else None for v, n in zip(values, ctx.needs_input_grad[4:], strict=True)
+        ]
         by_alpha = torch.empty_like(alpha)
         by_distances = torch.empty_like(distances) if ctx.needs_input_grad[1] else None
-        packed = (len(alpha), len(bounds) - 1, bounds, alpha, reaching, distances)
-        parts = _parts(values, by_sums, slopes)
+        packed = (len(alpha), len(bounds) - 1, bounds, alpha, transmittance, distances)
+        parts = _parts(values, by_sums, gradients_of_values)
         threads = torch.get_num_threads()
-        given = (by_weights, by_opacity, by_depth)
-        call("fw_composite_backward", *packed, len(values), parts, threads, *given, by_alpha, by_distances)
-        return by_alpha, by_distances, None, None, *slopes
+        upstream = (by_weights, by_opacity, by_depth)
+        call("fw_composite_backward", *packed, len(values), parts, threads, *upstream, by_alpha, by_distances)
+        return by_alpha, by_distances, None, None, *gradients_of_values
 
 
 class _CompositeSections(torch.autograd.Function):
@@ -222,14 +224,14 @@ class _CompositeSections(torch.autograd.Function):
         start = sections.start.contiguous()
         end = sections.end.contiguous()
         bounds = _bounds(rays)
-        reaching, weights = (values.new_empty(count) for _ in range(2))
+        transmittance, weights = (values.new_empty(count) for _ in range(2))
         opacity, depth, sums = _per_ray(values, rays, quantities)
         packed = (count, samples.ray_index.contiguous(), rays, bounds, len(values), start, end, values, s, distances)
         parts = _parts(quantities, sums)
-        out = (None, reaching, weights, opacity, depth)
+        outputs = (None, transmittance, weights, opacity, depth)
         threads = torch.get_num_threads()
-        refuse(call("fw_composite_sections", *packed, len(quantities), parts, threads, *out), rays)
-        ctx.save_for_backward(bounds, start, values, reaching, distances, *quantities)
+        raise_faults(call("fw_composite_sections", *packed, len(quantities), parts, threads, *outputs), rays)
+        ctx.save_for_backward(bounds, start, values, transmittance, distances, *quantities)
         ctx.s = s
         ctx.set_materialize_grads(False)
         return weights, opacity, depth, *sums
@@ -237,15 +239,17 @@ class _CompositeSections(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         _once()
-        bounds, start, values, reaching, distances, *quantities = ctx.saved_tensors
+        bounds, start, values, transmittance, distances, *quantities = ctx.saved_tensors
         by_weights, by_opacity, by_depth, *by_sums = _contiguous(gradients)
-        wanted = ctx.needs_input_grad[4:]
-        slopes = [torch.zeros_like(q) if n else None for q, n in zip(quantities, wanted, strict=True)]
+        needs_gradient = ctx.needs_input_grad[4:]
+        gradients_of_quantities = [
+            torch.zeros_like(q) if n else None for q, n in zip(quantities, needs_gradient, strict=True)
+        ]
         by_values = torch.zeros_like(values)
         shares = torch.empty(len(bounds) - 1, dtype=torch.float64)
-        packed = (len(start), len(bounds) - 1, bounds, start, values, ctx.s, reaching, distances)
-        parts = _parts(quantities, by_sums, slopes)
+        packed = (len(start), len(bounds) - 1, bounds, start, values, ctx.s, transmittance, distances)
+        parts = _parts(quantities, by_sums, gradients_of_quantities)
         threads = torch.get_num_threads()
-        given = (by_weights, by_opacity, by_depth, shares, by_values)
-        by_s = call("fw_composite_sections_backward", *packed, len(quantities), parts, threads, *given)
-        return by_values, _scalar(by_s, ctx.needs_input_grad[1]), None, None, *slopes
+        upstream = (by_weights, by_opacity, by_depth, shares, by_values)
+        by_s = call("fw_composite_sections_backward", *packed, len(quantities), parts, threads, *upstream)
+        return by_values, _scalar(by_s, ctx.needs_input_grad[1]), None, None, *gradients_of_quantities

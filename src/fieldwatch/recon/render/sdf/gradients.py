@@ -30,9 +30,9 @@ def gradient_ad(
         ValueError: the field gives another number of distances than there are points.
     """
     with torch.enable_grad():
-        places = points if points.requires_grad else points.detach().requires_grad_()
-        values = _checked(field(places), places)
-        (gradient,) = torch.autograd.grad(values.sum(), places, create_graph=create_graph)
+        positions = points if points.requires_grad else points.detach().requires_grad_()
+        values = _checked(field(positions), positions)
+        (gradient,) = torch.autograd.grad(values.sum(), positions, create_graph=create_graph)
     return (values, gradient) if create_graph else (values.detach(), gradient)
 
 
@@ -52,8 +52,8 @@ def gradient_fd(field: DistanceField, points: Float[Tensor, "n 3"], eps: float =
     if not eps > 0:
         raise ValueError(f"central differences over 2 * {eps}: eps must be above 0, such as 1e-3")
     offsets = eps * _AXES.to(points)
-    places = torch.cat([points + offsets[:, None], points - offsets[:, None]]).view(-1, 3)
-    values = _checked(field(places), places).view(2, 3, len(points))
+    positions = torch.cat([points + offsets[:, None], points - offsets[:, None]]).view(-1, 3)
+    values = _checked(field(positions), positions).view(2, 3, len(points))
     return ((values[0] - values[1]) / (2 * eps)).T
 
 
@@ -85,8 +85,8 @@ def gradient_dfd(
     """
     if min(start.shape[1:]) < 2:
         raise ValueError(f"a patch of {tuple(start.shape[1:])} pixels has no neighbours: use 3 x 3 or more, odd")
-    places = start_points.detach()
-    offsets = torch.stack([end_points.detach() - places, _across(places, 2), _across(places, 1)], -2)
+    positions = start_points.detach()
+    offsets = torch.stack([end_points.detach() - positions, _across(positions, 2), _across(positions, 1)], -2)
     changes = torch.stack([end - start, _across(start, 2), _across(start, 1)], -1)
     lengths = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
     v0, v1, v2 = (offsets / lengths).unbind(-2)

@@ -9,36 +9,36 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
 from fieldwatch.recon.render.native import native_available
-from fieldwatch.recon.render.sdf.cells import Cells, grown, rimmed
+from fieldwatch.recon.render.sdf.cells import Cells, dilated, padded
 from fieldwatch.recon.render.sdf.marching_native import marches_natively, native_maps, native_march
 from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
 
 _STRIDE = 1.9  # cells that a stretch of steps is long: less than one cell from its middle to its ends
 
 
-class Maps(NamedTuple):
+class OccupancyMaps(NamedTuple):
     """Which cells are occupied, and which are occupied or have a neighbour that is; both `rimmed`.
 
     `bits` are those of both, eight cells a byte, for the native kernel; None where it does not run.
     """
 
     occupied: Bool[Tensor, "x y z"]
-    near: Bool[Tensor, "x y z"]
+    dilated: Bool[Tensor, "x y z"]
     bits: UInt8[Tensor, "2 bytes"] | None = None
 
 
-def maps_of(occupied: Bool[Tensor, "x y z"]) -> Maps:
+def build_maps(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
     """Make the maps of a cubic table."""
     cubic = len(set(occupied.shape)) == 1 and len(occupied) > 0
     if cubic and occupied.device.type == "cpu" and native_available()[0]:
-        return Maps(*native_maps(occupied))
-    return maps_reference(occupied)
+        return OccupancyMaps(*native_maps(occupied))
+    return build_maps_reference(occupied)
 
 
-def maps_reference(occupied: Bool[Tensor, "x y z"]) -> Maps:
+def build_maps_reference(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
     """Make the maps in plain torch, on any device."""
-    edge = rimmed(occupied)
-    return Maps(edge, grown(edge))
+    edge = padded(occupied)
+    return OccupancyMaps(edge, dilated(edge))
 
 
 def geometric_step(index: int, total: int, first: float = 1e-2, last: float = 1e-3) -> float:
@@ -86,12 +86,12 @@ class _Lattice(NamedTuple):
 @torch.no_grad()
 def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
     cells: Cells,
-    maps: Maps,
+    maps: OccupancyMaps,
     rays: BoundedRays,
     step: float,
     *,
     jitter: Float[Tensor, " rays"] | None,
-    most: int | None,
+    max_samples: int | None,
     chunk: int,
 ) -> PackedSamples:
     """As `OccupancyGrid.march` has it.
@@ -100,44 +100,56 @@ def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
     by step: the result is that of looking up every step.
     """
     _check(rays, step, jitter, chunk)
-    whole = _Lattice(rays, _first(rays, step, jitter), step)
-    counts = whole.counts()
+    lattice = _Lattice(rays, _first(rays, step, jitter), step)
+    counts = lattice.counts()
     stride = _stride(cells, step)
     longest = stride + (int(counts.max()) if len(rays) else 0)
-    if maps.bits is not None and marches_natively(cells, maps.bits, rays, whole.first, longest):
+    if maps.bits is not None and marches_natively(cells, maps.bits, rays, lattice.first, longest):
         return native_march(
-            cells, maps.bits, rays, whole.first, counts, step=step, stride=stride, most=most, chunk=chunk
+            cells,
+            maps.bits,
+            rays,
+            lattice.first,
+            counts,
+            step=step,
+            stride=stride,
+            max_samples=max_samples,
+            chunk=chunk,
         )
-    return march_reference(cells, maps, rays, step, jitter=jitter, most=most, chunk=chunk)
+    return march_reference(cells, maps, rays, step, jitter=jitter, max_samples=max_samples, chunk=chunk)
 
 
 @torch.no_grad()
 def march_reference(  # noqa: PLR0913 (as above)
     cells: Cells,
-    maps: Maps,
+    maps: OccupancyMaps,
     rays: BoundedRays,
     step: float,
     *,
     jitter: Float[Tensor, " rays"] | None,
-    most: int | None,
+    max_samples: int | None,
     chunk: int,
 ) -> PackedSamples:
     """March in plain torch, on any device and in any precision: what the native kernel equals to the bit."""
     first = _first(rays, step, jitter)
-    whole = _Lattice(rays, first, step)
-    found: list[tuple[Tensor, Tensor]] = []
-    samples = 0
-    for part in _parts(whole.counts(), chunk):
-        ray, number = _occupied(cells, maps, whole, part)
-        found.append((ray, number))
-        samples += len(ray)
-        if most is not None and samples > most:
+    lattice = _Lattice(rays, first, step)
+    samples_found: list[tuple[Tensor, Tensor]] = []
+    sample_count = 0
+    for part in _parts(lattice.counts(), chunk):
+        ray, number = _occupied(cells, maps, lattice, part)
+        samples_found.append((ray, number))
+        sample_count += len(ray)
+        if max_samples is not None and sample_count > max_samples:
             break
-    ray, number = (torch.cat(parts) for parts in zip(*found, strict=True)) if found else (_none(first), _none(first))
-    packed = PackedSamples(
-        t_start=whole.at(ray, number), t_end=whole.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
+    ray, number = (
+        (torch.cat(parts) for parts in zip(*samples_found, strict=True))
+        if samples_found
+        else (_none(first), _none(first))
     )
-    return packed if most is None or samples <= most else packed.first_rays(most)
+    packed = PackedSamples(
+        t_start=lattice.at(ray, number), t_end=lattice.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
+    )
+    return packed if max_samples is None or sample_count <= max_samples else packed.first_rays(max_samples)
 
 
 def _first(rays: BoundedRays, step: float, jitter: Tensor | None) -> Float[Tensor, " rays"]:
@@ -152,9 +164,9 @@ def _stride(cells: Cells, step: float) -> int:
 def _check(rays: BoundedRays, step: float, jitter: Tensor | None, chunk: int) -> None:
     if not (step > 0 and math.isfinite(step) and chunk > 0):
         raise ValueError(f"marching in steps of {step}, {chunk} places at a time: both must be above 0 and finite")
-    given = [rays.origins, rays.directions, rays.near[:, None], rays.far[:, None]]
-    given += [] if jitter is None else [jitter[:, None]]
-    if not bool(torch.isfinite(torch.cat(given, -1)).all()):
+    inputs = [rays.origins, rays.directions, rays.near[:, None], rays.far[:, None]]
+    inputs += [] if jitter is None else [jitter[:, None]]
+    if not bool(torch.isfinite(torch.cat(inputs, -1)).all()):
         raise ValueError("a ray to march along is not finite: look at the poses and lenses that made it")
 
 
@@ -170,7 +182,7 @@ def _parts(counts: Int64[Tensor, " rays"], chunk: int) -> Iterator[Int64[Tensor,
 
 
 def _occupied(
-    cells: Cells, maps: Maps, lattice: _Lattice, rays: Int64[Tensor, " part"]
+    cells: Cells, maps: OccupancyMaps, lattice: _Lattice, rays: Int64[Tensor, " part"]
 ) -> tuple[Int64[Tensor, " samples"], Int64[Tensor, " samples"]]:
     """Rays and numbers of the samples whose middle lies in an occupied cell and before `far`."""
     counts = lattice.counts()[rays]
@@ -180,11 +192,11 @@ def _occupied(
     begin = (torch.arange(len(row), device=row.device) - (stretches.cumsum(0) - stretches)[row]) * stride
     ray = rays[row]
     middle = lattice.at(ray, begin + 0.5 * stride)
-    near = cells.looked_up(maps.near, lattice.points(ray, middle))
+    near = cells.lookup(maps.dilated, lattice.points(ray, middle))
     ray = ray[near]
     begin = begin[near]
     number = (begin[:, None] + torch.arange(stride, device=begin.device)).view(-1)
     ray = ray.repeat_interleave(stride)
     middle = lattice.at(ray, number + 0.5)
-    kept = cells.looked_up(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])
-    return ray[kept], number[kept]
+    occupied = cells.lookup(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])
+    return ray[occupied], number[occupied]

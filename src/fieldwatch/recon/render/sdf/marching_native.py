@@ -34,7 +34,7 @@ def native_march(  # noqa: PLR0913  a grid and its tables; rays and their sample
     *,
     step: float,
     stride: int,
-    most: int | None,
+    max_samples: int | None,
     chunk: int,
 ) -> PackedSamples:
     """Find the samples that `march_reference` finds, to the bit.
@@ -47,20 +47,20 @@ def native_march(  # noqa: PLR0913  a grid and its tables; rays and their sample
         counts: samples to look at.
         step: length of a sample.
         stride: samples that are looked up together.
-        most: limit of samples.
+        max_samples: limit of samples.
         chunk: samples that are looked at together, but for a ray's more.
     """
     box = torch.tensor([*cells.low, *(1 / edge for edge in cells.edges)], dtype=torch.float32)
-    lines = [part.detach().contiguous() for part in (rays.origins, rays.directions, first, rays.far, counts)]
+    lines = [marched.detach().contiguous() for marched in (rays.origins, rays.directions, first, rays.far, counts)]
     parts: list[PackedSamples] = []
-    left = most
+    remaining = max_samples
     for begin, end in _groups(counts + stride, chunk):
         grid = (step, stride, cells.resolution + 2, box, bits[0], bits[1])
-        part = _marched([line[begin:end] for line in lines], grid, left)
-        parts.append(part)
-        if part.n_rays < end - begin:
+        marched = _marched([line[begin:end] for line in lines], grid, remaining)
+        parts.append(marched)
+        if marched.n_rays < end - begin:
             break
-        left = None if left is None else left - len(part)
+        remaining = None if remaining is None else remaining - len(marched)
     if len(parts) == 1:
         return parts[0]
     return _joined(parts, first)
@@ -90,25 +90,25 @@ def _groups(room: Int64[Tensor, " rays"], chunk: int) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
-def _marched(lines: list[Tensor], grid: tuple[Any, ...], most: int | None) -> PackedSamples:
-    """Samples of a group of rays, as many as have at most `most`."""
+def _marched(lines: list[Tensor], grid: tuple[Any, ...], max_samples: int | None) -> PackedSamples:
+    """Samples of a group of rays, as many as have at most `max_samples`."""
     counts = lines[-1]
     first = lines[2]
     step, stride, *_ = grid
-    room = (counts + stride).cumsum(0)
-    begin = room - counts - stride
-    found = torch.empty_like(counts)
+    room_ends = (counts + stride).cumsum(0)
+    begin = room_ends - counts - stride
+    found_counts = torch.empty_like(counts)
     threads = torch.get_num_threads()
-    numbers = torch.empty(int(room[-1]), dtype=torch.int32)
-    call("fw_march", len(counts), *lines, *grid, threads, begin, numbers, found)
-    ends = found.cumsum(0)
-    n_rays = len(counts) if most is None else int((ends <= most).sum())
+    numbers = torch.empty(int(room_ends[-1]), dtype=torch.int32)
+    call("fw_march", len(counts), *lines, *grid, threads, begin, numbers, found_counts)
+    ends = found_counts.cumsum(0)
+    n_rays = len(counts) if max_samples is None else int((ends <= max_samples).sum())
     total = int(ends[n_rays - 1]) if n_rays else 0
     start = first.new_empty(total)
     end = first.new_empty(total)
     ray_index = counts.new_empty(total)
-    where = (begin, numbers, found, ends - found)
-    call("fw_march_samples", n_rays, first, step, *where, threads, start, end, ray_index)
+    offsets = (begin, numbers, found_counts, ends - found_counts)
+    call("fw_march_samples", n_rays, first, step, *offsets, threads, start, end, ray_index)
     return PackedSamples(t_start=start, t_end=end, ray_index=ray_index, n_rays=n_rays)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fieldwatch import InputError
 from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.gradients import DistanceField
-from fieldwatch.recon.render.sdf.marching import Maps, maps_of, march
+from fieldwatch.recon.render.sdf.marching import OccupancyMaps, build_maps, march
 from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
 
 
@@ -23,7 +23,7 @@ class OccupancyConfig:
             surface is. At 80 and threshold 0.1: 0.027.
         threshold: cells above it are occupied, or above the mean occupancy where that is lower.
         decay: factor on the old occupancy of a cell that is looked at again; the larger of that and the new one stays.
-        slope: how fast the field may change at most (its Lipschitz constant): 1 for a true distance.
+        lipschitz: how fast the field may change at most (its Lipschitz constant): 1 for a true distance.
         every: steps of training between two updates.
         warmup: steps of training in which an update looks at all cells.
         period: later on, an update looks at all occupied cells and at one in so many of the others, each in its turn.
@@ -37,7 +37,7 @@ class OccupancyConfig:
     sharpness: float = 80.0
     threshold: float = 0.1
     decay: float = 0.95
-    slope: float = 1.0
+    lipschitz: float = 1.0
     every: int = 8
     warmup: int = 256
     period: int = 4
@@ -48,7 +48,7 @@ class OccupancyConfig:
             "sharpness > 0": self.sharpness > 0,
             "0 < threshold < 0.5 (the occupancy at the surface is 0.5)": 0 < self.threshold < 0.5,
             "0 <= decay < 1": 0 <= self.decay < 1,
-            "slope > 0": self.slope > 0,
+            "lipschitz > 0": self.lipschitz > 0,
             "every, period and chunk >= 1": min(self.every, self.period, self.chunk) >= 1,
             "warmup >= 0": self.warmup >= 0,
         }
@@ -85,7 +85,7 @@ class OccupancyGrid(nn.Module):
         self.register_buffer("values", torch.ones(shape))
         self.register_buffer("occupied", torch.ones(shape, dtype=torch.bool))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        self._maps: Maps | None = None
+        self._maps: OccupancyMaps | None = None
 
     @property
     def occupied_fraction(self) -> Float[Tensor, ""]:
@@ -109,13 +109,13 @@ class OccupancyGrid(nn.Module):
         if not int(self.updates):
             self.rebuild(sdf, inverse_deviation)
         else:
-            rows = self._all() if step < self.config.warmup else self._due()
-            self._look(rows, sdf, inverse_deviation, self.config.decay)
+            rows = self._all_rows() if step < self.config.warmup else self._rows_to_update()
+            self._evaluate_cells(rows, sdf, inverse_deviation, self.config.decay)
         return True
 
     def rebuild(self, sdf: DistanceField, inverse_deviation: float | None = None) -> None:
         """Forget the past and look at all cells: the remedy for a collapsed grid. Arguments as for `update`."""
-        self._look(self._all(), sdf, inverse_deviation, 0.0)
+        self._evaluate_cells(self._all_rows(), sdf, inverse_deviation, 0.0)
 
     def march(
         self,
@@ -123,7 +123,7 @@ class OccupancyGrid(nn.Module):
         step: float,
         *,
         jitter: Float[Tensor, " rays"] | None = None,
-        most: int | None = None,
+        max_samples: int | None = None,
         chunk: int = 1 << 20,
     ) -> PackedSamples:
         """Cut rays into sections of one length and keep those whose middle lies in an occupied cell and before `far`.
@@ -135,35 +135,35 @@ class OccupancyGrid(nn.Module):
             rays: and the part of each that may meet the scene.
             step: length of the sections, at most the shortest edge of a cell, so that no cell is stepped over.
             jitter: shift of the sections of each ray, in steps: uniform in [0, 1) in training; None is no shift.
-            most: limit of samples. Rays from the first that would exceed it on are left out: `n_rays` of the result
-                says how many there are (0 if the first ray alone does), and the caller drops the others.
+            max_samples: bound on the samples. Rays from the first that would exceed it on are left out: `n_rays` of
+                the result says how many there are (0 if the first ray alone does), and the caller drops the others.
             chunk: sections that are looked at together, which bounds the memory.
 
         Raises:
             ValueError: a step that is not positive, or a ray that is not finite.
         """
         if self._maps is None or self._maps.occupied.device != self.occupied.device:
-            self._maps = maps_of(self.occupied)
-        return march(self.config.cells, self._maps, rays, step, jitter=jitter, most=most, chunk=chunk)
+            self._maps = build_maps(self.occupied)
+        return march(self.config.cells, self._maps, rays, step, jitter=jitter, max_samples=max_samples, chunk=chunk)
 
     def _load_from_state_dict(self, *arguments: object, **named: object) -> None:
         super()._load_from_state_dict(*arguments, **named)  # pyright: ignore[reportArgumentType] (handed on as it came)
         self._maps = None
 
-    def _all(self) -> Int64[Tensor, " cells"]:
+    def _all_rows(self) -> Int64[Tensor, " cells"]:
         return torch.arange(self.values.numel(), device=self.values.device)
 
-    def _due(self) -> Int64[Tensor, " some"]:
+    def _rows_to_update(self) -> Int64[Tensor, " some"]:
         """Rows of occupied cells and of every period-th cell along diagonals, which move on at every update.
 
         Where more than one in `period` is occupied, those cells take turns as well, half a period apart.
         """
         period = self.config.period
         turn = int(self.updates)
-        again = self.occupied
-        if int(again.sum()) * period > again.numel():
-            again = again & self._diagonals(turn + period // 2)
-        return torch.nonzero((again | self._diagonals(turn)).view(-1))[:, 0]
+        occupied = self.occupied
+        if int(occupied.sum()) * period > occupied.numel():
+            occupied = occupied & self._diagonals(turn + period // 2)
+        return torch.nonzero((occupied | self._diagonals(turn)).view(-1))[:, 0]
 
     def _diagonals(self, turn: int) -> Bool[Tensor, "x y z"]:
         """Cells of which x + y + z + turn is a multiple of the period."""
@@ -172,22 +172,22 @@ class OccupancyGrid(nn.Module):
         return (sums % self.config.period == 0).unfold(0, size, 1).unfold(0, size, 1)
 
     @torch.no_grad()
-    def _look(
+    def _evaluate_cells(
         self, rows: Int64[Tensor, " some"], sdf: DistanceField, inverse_deviation: float | None, decay: float
     ) -> None:
         config = self.config
         sharpness = config.sharpness if inverse_deviation is None else min(config.sharpness, inverse_deviation)
-        lowest = torch.cat([sdf(config.cells.centres(part)) for part in rows.split(config.chunk)])
-        if lowest.shape != rows.shape:
+        distances = torch.cat([sdf(config.cells.centres(part)) for part in rows.split(config.chunk)])
+        if distances.shape != rows.shape:
             raise ValueError(
-                f"the field gave distances of shape {tuple(lowest.shape)} for {len(rows)} points: it must give "
+                f"the field gave distances of shape {tuple(distances.shape)} for {len(rows)} points: it must give "
                 "one number for each (squeeze the last axis)"
             )
-        if not bool(torch.isfinite(lowest).all()):
+        if not bool(torch.isfinite(distances).all()):
             raise ValueError("the field is not finite somewhere in the grid's box: the grid is left as it was")
-        new = torch.sigmoid(-sharpness * (lowest - config.slope * config.cells.reach))
-        flat = self.values.view(-1)
-        flat[rows] = torch.maximum(flat[rows] * decay, new.to(flat.dtype))
+        new = torch.sigmoid(-sharpness * (distances - config.lipschitz * config.cells.reach))
+        values = self.values.view(-1)
+        values[rows] = torch.maximum(values[rows] * decay, new.to(values.dtype))
         self.occupied.copy_(self.values > min(float(self.values.mean()), config.threshold))
         self.updates += 1
         self._maps = None

@@ -64,12 +64,12 @@ class BoundedRays:
         if not all(a < b for a, b in zip(low, high, strict=True)):
             raise ValueError(f"rays are bounded by a box from {low} to {high}: each low must be below its high")
         with torch.no_grad():
-            along = directions != 0
-            speed = torch.where(along, directions, 1)
-            ends = [(origins.new_tensor(corner) - origins) / speed for corner in (low, high)]
-            between = (ends[0] <= 0) & (ends[1] >= 0)  # of an axis along which the ray does not move
-            enter = torch.where(along, torch.minimum(*ends), torch.where(between, -torch.inf, torch.inf))
-            leave = torch.where(along, torch.maximum(*ends), torch.where(between, torch.inf, -torch.inf))
+            moves = directions != 0
+            divisor = torch.where(moves, directions, 1)
+            ends = [(origins.new_tensor(corner) - origins) / divisor for corner in (low, high)]
+            inside_slab = (ends[0] <= 0) & (ends[1] >= 0)  # of an axis along which the ray does not move
+            enter = torch.where(moves, torch.minimum(*ends), torch.where(inside_slab, -torch.inf, torch.inf))
+            leave = torch.where(moves, torch.maximum(*ends), torch.where(inside_slab, torch.inf, -torch.inf))
             near = enter.amax(-1).clamp_min(0)
             far = leave.amin(-1)
             met = near < far
@@ -131,11 +131,11 @@ class PackedSamples:
 
     def sections(self) -> Sections:
         """The ends at which a field is to be evaluated: about half as many as two for each sample."""
-        follows = torch.zeros(len(self), dtype=torch.bool, device=self.ray_index.device)
-        follows[1:] = (self.ray_index[1:] == self.ray_index[:-1]) & (self.t_start[1:] == self.t_end[:-1])
+        shares_start = torch.zeros(len(self), dtype=torch.bool, device=self.ray_index.device)
+        shares_start[1:] = (self.ray_index[1:] == self.ray_index[:-1]) & (self.t_start[1:] == self.t_end[:-1])
         row = torch.arange(len(self), device=self.ray_index.device)
-        start = row + (~follows).cumsum(0) - 1  # each run of samples has one end more than samples
-        ends = len(self) + int((~follows).sum())
+        start = row + (~shares_start).cumsum(0) - 1  # each run of samples has one end more than samples
+        ends = len(self) + int((~shares_start).sum())
         distances = self.t_start.new_empty(ends)
         rays = self.ray_index.new_empty(ends)
         for place, distance in ((start, self.t_start), (start + 1, self.t_end)):
@@ -143,13 +143,13 @@ class PackedSamples:
             rays[place] = self.ray_index
         return Sections(distances, rays, start, start + 1)
 
-    def chosen(self, kept: Bool[Tensor, " samples"]) -> "PackedSamples":
+    def selected(self, mask: Bool[Tensor, " samples"]) -> "PackedSamples":
         """The samples that are kept, of as many rays as before."""
         return PackedSamples(
-            t_start=self.t_start[kept], t_end=self.t_end[kept], ray_index=self.ray_index[kept], n_rays=self.n_rays
+            t_start=self.t_start[mask], t_end=self.t_end[mask], ray_index=self.ray_index[mask], n_rays=self.n_rays
         )
 
-    def split(self, parts: int) -> "PackedSamples":
+    def subdivided(self, parts: int) -> "PackedSamples":
         """Every sample cut into so many of equal length, that follow on one another.
 
         Raises:
@@ -166,7 +166,7 @@ class PackedSamples:
             n_rays=self.n_rays,
         )
 
-    def before(self, far: Float[Tensor, " rays"]) -> "PackedSamples":
+    def clipped(self, far: Float[Tensor, " rays"]) -> "PackedSamples":
         """What of the samples lies before a distance of each ray: those beyond are left out, the one across is cut."""
         end = far.index_select(0, self.ray_index)
         cut = PackedSamples(
@@ -175,14 +175,17 @@ class PackedSamples:
             ray_index=self.ray_index,
             n_rays=self.n_rays,
         )
-        return cut.chosen(cut.t_start < cut.t_end)
+        return cut.selected(cut.t_start < cut.t_end)
 
-    def first_rays(self, most: int) -> "PackedSamples":
-        """The first rays, as many as have at most `most` samples together; `n_rays` says how many those are."""
-        rays = int((self.counts.cumsum(0) <= most).sum())
-        kept = int((self.ray_index < rays).sum())
+    def first_rays(self, max_samples: int) -> "PackedSamples":
+        """The first rays, as many as have at most `max_samples` samples together; `n_rays` says how many those are."""
+        rays = int((self.counts.cumsum(0) <= max_samples).sum())
+        sample_count = int((self.ray_index < rays).sum())
         return PackedSamples(
-            t_start=self.t_start[:kept], t_end=self.t_end[:kept], ray_index=self.ray_index[:kept], n_rays=rays
+            t_start=self.t_start[:sample_count],
+            t_end=self.t_end[:sample_count],
+            ray_index=self.ray_index[:sample_count],
+            n_rays=rays,
         )
 
 

@@ -12,8 +12,8 @@ from fieldwatch.recon.render.sdf.compositing_native import (
     fits_native,
     indices_fit,
     native_composite_sections,
-    native_light,
-    refuse,
+    native_section_opacities,
+    raise_faults,
     scalar_fits,
 )
 from fieldwatch.recon.render.sdf.samples import PackedSamples, Sections
@@ -21,16 +21,16 @@ from fieldwatch.recon.render.sdf.samples import PackedSamples, Sections
 _NOT_THEIRS = 8  # NO_SECTION in native/compositing.c
 
 
-class Light(NamedTuple):
+class SectionOpacities(NamedTuple):
     """What light meets along rays.
 
     Attributes:
         alpha: opacity of each section.
-        reaching: share of light in front of it.
+        transmittance: share of light in front of it.
     """
 
     alpha: Float[Tensor, " samples"]
-    reaching: Float[Tensor, " samples"]
+    transmittance: Float[Tensor, " samples"]
 
 
 def composite_sections(
@@ -59,8 +59,8 @@ def composite_sections(
     """
     _check_sections(values, samples, sections)
     if _takes(values, samples, sections, *quantities) and scalar_fits(inverse_deviation):
-        made = native_composite_sections(values, inverse_deviation, samples, sections, quantities)
-        return Composited(weights=made[0], opacity=made[1], depth=made[2], values=made[3:])
+        outputs = native_composite_sections(values, inverse_deviation, samples, sections, quantities)
+        return Composited(weights=outputs[0], opacity=outputs[1], depth=outputs[2], values=outputs[3:])
     start, end = (values.index_select(0, at) for at in (sections.start, sections.end))
     means = [0.5 * (q.index_select(0, sections.start) + q.index_select(0, sections.end)) for q in quantities]
     alpha = section_alpha(start, end, inverse_deviation)
@@ -68,12 +68,12 @@ def composite_sections(
 
 
 @torch.no_grad()
-def section_light(
+def section_opacities(
     values: Float[Tensor, " ends"],
     inverse_deviation: Float[Tensor, ""] | float,
     samples: PackedSamples,
     sections: Sections,
-) -> Light:
+) -> SectionOpacities:
     """Return opacity of sections and the light that reaches them, without gradient: to leave out what nobody sees.
 
     Args:
@@ -87,18 +87,18 @@ def section_light(
     """
     _check_sections(values, samples, sections)
     if _takes(values, samples, sections):
-        return Light(*native_light(values, float(inverse_deviation), samples, sections))
+        return SectionOpacities(*native_section_opacities(values, float(inverse_deviation), samples, sections))
     alpha = section_alpha(values[sections.start], values[sections.end], inverse_deviation)
-    return Light(alpha, transmittance(alpha, samples.ray_index, samples.n_rays))
+    return SectionOpacities(alpha, transmittance(alpha, samples.ray_index, samples.n_rays))
 
 
 def _takes(values: Tensor, samples: PackedSamples, sections: Sections, *quantities: Tensor) -> bool:
     """Whether the native kernel does."""
-    here = indices_fit(len(samples), samples.ray_index, sections.start, sections.end)
-    return here and fits_native(values, *quantities) and fits_native(samples.t_start, samples.t_end)
+    indices_match = indices_fit(len(samples), samples.ray_index, sections.start, sections.end)
+    return indices_match and fits_native(values, *quantities) and fits_native(samples.t_start, samples.t_end)
 
 
 def _check_sections(values: Tensor, samples: PackedSamples, sections: Sections) -> None:
     """By their numbers; the kernels look at each one besides."""
     if not (len(sections.start) == len(sections.end) == len(samples) and len(sections.distances) == len(values)):
-        refuse(_NOT_THEIRS, samples.n_rays)
+        raise_faults(_NOT_THEIRS, samples.n_rays)

@@ -1,8 +1,17 @@
 """Gaussian splats: one call to draw them, three ways to do it."""
 
 from fieldwatch.recon.render.splats.densification_statistics import DensificationStatistics
-from fieldwatch.recon.render.splats.drawing import Backend, DepthMode, RenderOutput, splat
-from fieldwatch.recon.render.splats.projection import rotations, widened
+from fieldwatch.recon.render.splats.projection import apply_3d_filter, rotations
+from fieldwatch.recon.render.splats.rasterization import Backend, DepthMode, RenderOutput, rasterize
 from fieldwatch.recon.render.splats.view import View
 
-__all__ = ["Backend", "DensificationStatistics", "DepthMode", "RenderOutput", "View", "rotations", "splat", "widened"]
+__all__ = [
+    "Backend",
+    "DensificationStatistics",
+    "DepthMode",
+    "RenderOutput",
+    "View",
+    "apply_3d_filter",
+    "rasterize",
+    "rotations",
+]

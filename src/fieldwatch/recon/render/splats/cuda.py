@@ -8,9 +8,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import InputError
-from fieldwatch.recon.render.splats.harmonics import spherical_harmonics
 from fieldwatch.recon.render.splats.projection import project
-from fieldwatch.recon.render.splats.stages import THRESHOLD, Blended, Options, Projected, Stages
+from fieldwatch.recon.render.splats.spherical_harmonics import sh_colors
+from fieldwatch.recon.render.splats.stages import (
+    THRESHOLD,
+    BlendedImage,
+    ProjectedGaussians,
+    RasterBackend,
+    RasterOptions,
+)
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
@@ -33,7 +39,7 @@ def _conics(whitening: Float[Tensor, "visible 3"]) -> Float[Tensor, "visible 3"]
     return torch.stack([l1 * l1, l1 * l2, l2 * l2 + l3 * l3], -1)
 
 
-def _reaches(projected: Projected) -> Tensor:
+def _reaches(projected: ProjectedGaussians) -> Tensor:
     """Half the boxes on the image outside which alpha is below the threshold, in whole pixels."""
     l1, l2, l3 = projected.whitening.detach().unbind(-1)
     reach = (2 * (projected.alphas.detach() / THRESHOLD).log()).clamp_min(0).sqrt()
@@ -41,7 +47,9 @@ def _reaches(projected: Projected) -> Tensor:
     return half.clamp_max(2.0**20).ceil().to(torch.int32) + 1
 
 
-def blend(packed: Float[Tensor, "visible channels"], projected: Projected, view: View, options: Options) -> Blended:
+def blend(
+    packed: Float[Tensor, "visible channels"], projected: ProjectedGaussians, view: View, options: RasterOptions
+) -> BlendedImage:
     """Blend packed features from front to back. gsplat's alpha may reach 0.999, where the CPU's stops at 0.99.
 
     Raises:
@@ -64,17 +72,17 @@ def blend(packed: Float[Tensor, "visible channels"], projected: Projected, view:
         packed[None],
         projected.alphas[None],
         *(view.width, view.height, _TILE, offsets, flat),
-        absgrad=options.magnitudes,
+        absgrad=options.absgrad,
     )
-    magnitudes = torch.zeros_like(projected.means2d) if options.magnitudes else None
-    if magnitudes is not None and projected.means2d.requires_grad:
+    absgrad = torch.zeros_like(projected.means2d) if options.absgrad else None
+    if absgrad is not None and projected.means2d.requires_grad:
         # gsplat leaves them on the tensor it was given, before the gradient reaches the one behind it.
         def keep(_: Tensor) -> None:
-            magnitudes.copy_(means2d.absgrad[0])  # pyright: ignore[reportAttributeAccessIssue]  set by gsplat
+            absgrad.copy_(means2d.absgrad[0])  # pyright: ignore[reportAttributeAccessIssue]  set by gsplat
 
         projected.means2d.register_hook(keep)
-    return Blended(features[0], alpha[0, :, :, 0], None, magnitudes)
+    return BlendedImage(features[0], alpha[0, :, :, 0], None, absgrad)
 
 
-GSPLAT = Stages(project=project, harmonics=spherical_harmonics, blend=blend)
+GSPLAT = RasterBackend(project=project, colors=sh_colors, blend=blend)
 """gsplat's rasteriser behind the torch projection; CUDA."""

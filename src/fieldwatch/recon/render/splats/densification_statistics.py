@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.render.splats.drawing import RenderOutput
+from fieldwatch.recon.render.splats.rasterization import RenderOutput
 from fieldwatch.recon.render.splats.view import View
 
 
@@ -28,21 +28,21 @@ class DensificationStatistics:
         self.radii = torch.zeros(count, device=device)
 
     @torch.no_grad()
-    def add(self, drawn: RenderOutput, view: View) -> None:
+    def add(self, output: RenderOutput, view: View) -> None:
         """Add what one step showed; call it after backward. A gradient that is not finite counts as not seen.
 
         Raises:
             ValueError: no gradient reached the places on the image.
         """
-        gradient = drawn.means2d.grad if drawn.magnitudes is None else drawn.magnitudes
+        gradient = output.means2d.grad if output.absgrad is None else output.absgrad
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         half = gradient.new_tensor([view.width / 2, view.height / 2])
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
-        self.gradients.index_add_(0, drawn.ids, torch.where(finite, norms, 0.0))
-        self.counts.index_add_(0, drawn.ids, finite.to(drawn.radii.dtype))
-        self.radii.index_copy_(0, drawn.ids, torch.maximum(self.radii[drawn.ids], drawn.radii))
+        self.gradients.index_add_(0, output.ids, torch.where(finite, norms, 0.0))
+        self.counts.index_add_(0, output.ids, finite.to(output.radii.dtype))
+        self.radii.index_copy_(0, output.ids, torch.maximum(self.radii[output.ids], output.radii))
 
     def mean_gradient(self) -> Tensor:
         """Mean length of the gradient over the steps in which each Gaussian was visible; 0 for the never seen."""

@@ -9,13 +9,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fieldwatch.recon.render.native import call
-from fieldwatch.recon.render.splats.stages import Blended, Gaussians, Harmonics, Options, Projected, Stages
+from fieldwatch.recon.render.splats.stages import (
+    BlendedImage,
+    GaussianTensors,
+    ProjectedGaussians,
+    RasterBackend,
+    RasterOptions,
+    SphericalHarmonics,
+)
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
 _RANKED_WORDS = 12  # of struct Ranked, native/tiles.h
-_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterise.c
-_GEOMETRY = 8  # gradients per pair beside the channels, native/rasterise.c
+_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterize.c
+_GEOMETRY = 8  # gradients per pair beside the channels, native/rasterize.c
 
 
 class CameraStruct(ctypes.Structure):
@@ -25,21 +32,21 @@ class CameraStruct(ctypes.Structure):
         ("rotation", ctypes.c_double * 9),
         ("translation", ctypes.c_double * 3),
         ("position", ctypes.c_double * 3),
-        *[(name, ctypes.c_double) for name in ("fx", "fy", "cx", "cy", "width", "height", "near", "blur")],
+        *[(name, ctypes.c_double) for name in ("fx", "fy", "cx", "cy", "width", "height", "near", "eps2d")],
         *[(name, ctypes.c_double) for name in ("left", "right", "top", "bottom")],
-        ("compensated", ctypes.c_int32),
+        ("antialiased", ctypes.c_int32),
     ]
 
 
-def _camera(view: View, options: Options) -> CameraStruct:
+def _camera(view: View, options: RasterOptions) -> CameraStruct:
     world = view.camera_from_world.detach()
     return CameraStruct(
         (ctypes.c_double * 9)(*world[:3, :3].flatten().tolist()),
         (ctypes.c_double * 3)(*world[:3, 3].tolist()),
         (ctypes.c_double * 3)(*view.position.detach().tolist()),
-        *(view.fx, view.fy, view.cx, view.cy, view.width, view.height, view.near, options.blur),
+        *(view.fx, view.fy, view.cx, view.cy, view.width, view.height, view.near, options.eps2d),
         *view.bounds,
-        int(options.compensated),
+        int(options.antialiased),
     )
 
 
@@ -52,8 +59,8 @@ class _Project(torch.autograd.Function):
     """Means, quaternions, scales and opacities to the fields of `Projected`; what was not asked for is None."""
 
     @staticmethod
-    def forward(ctx: Any, means: Tensor, quaternions: Tensor, scales: Tensor, opacities: Tensor, *how: Any) -> Any:
-        view, options = how
+    def forward(ctx: Any, means: Tensor, quaternions: Tensor, scales: Tensor, opacities: Tensor, *settings: Any) -> Any:
+        view, options = settings
         gaussians = [tensor.contiguous() for tensor in (means, quaternions, scales, opacities)]
         camera = _camera(view, options)
         count = len(means)
@@ -74,13 +81,13 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
         ids, *gaussians, whitening = ctx.saved_tensors
         widths = ((2,), (3,), (), ())
-        needed = [_dense(part, (len(ids), *width)) for part, width in zip(gradients[1:5], widths, strict=True)]
-        extra = [None if part is None else part.contiguous() for part in gradients[6:]]
+        upstream = [_dense(part, (len(ids), *width)) for part, width in zip(gradients[1:5], widths, strict=True)]
+        upstream_optional = [None if part is None else part.contiguous() for part in gradients[6:]]
         outputs = [torch.empty_like(tensor) for tensor in gaussians]
         call(
             "fw_project_backward",
             *(ctypes.byref(ctx.camera), len(gaussians[0]), len(ids), ids, *gaussians, whitening),
-            *(*needed, *extra, torch.get_num_threads(), *outputs),
+            *(*upstream, *upstream_optional, torch.get_num_threads(), *outputs),
         )
         return (*outputs, None, None)
 
@@ -89,8 +96,8 @@ class _Harmonics(torch.autograd.Function):
     """Spherical harmonics of the visible Gaussians."""
 
     @staticmethod
-    def forward(ctx: Any, dc: Tensor, rest: Tensor, means: Tensor, ids: Tensor, *how: Any) -> Tensor:
-        view, degree = how
+    def forward(ctx: Any, dc: Tensor, rest: Tensor, means: Tensor, ids: Tensor, *settings: Any) -> Tensor:
+        view, degree = settings
         dc = dc.contiguous()
         rest = rest.contiguous()
         means = means.contiguous()
@@ -134,31 +141,33 @@ def _tiles(projected: tuple[Tensor, ...], columns: int, rows: int) -> tuple[Tens
             f"{count} Gaussians touch more than 2^31 tiles in all: their scales have exploded, or the image of "
             f"{columns} x {rows} tiles is too large for so many"
         )
-    members, places = torch.empty((2, pairs), dtype=torch.int32)
-    call("fw_fill", count, ranked, *grid, counts, members, places)
-    return ranked, members, places, starts
+    members, pair_slots = torch.empty((2, pairs), dtype=torch.int32)
+    call("fw_fill", count, ranked, *grid, counts, members, pair_slots)
+    return ranked, members, pair_slots, starts
 
 
 class _Blend(torch.autograd.Function):
     """Packed features, places, whitening and alphas to the image."""
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, means2d: Tensor, whitening: Tensor, alphas: Tensor, *how: Any) -> Any:
-        depths, view, median, magnitudes = how
+    def forward(ctx: Any, packed: Tensor, means2d: Tensor, whitening: Tensor, alphas: Tensor, *settings: Any) -> Any:
+        depths, view, median, absgrad = settings
         packed = packed.contiguous()
         columns = -(-view.width // _TILE)
         rows = -(-view.height // _TILE)
         shape = (means2d.contiguous(), whitening.contiguous(), depths.contiguous(), alphas.contiguous())
-        ranked, members, places, starts = _tiles(shape, columns, rows)
+        ranked, members, pair_slots, starts = _tiles(shape, columns, rows)
         size = (view.width, view.height, packed.shape[1], columns, rows)
-        features, alpha = (packed.new_empty((view.height, view.width, *more)) for more in ((packed.shape[1],), ()))
+        features, alpha = (
+            packed.new_empty((view.height, view.width, *trailing)) for trailing in ((packed.shape[1],), ())
+        )
         half = torch.empty((view.height, view.width), dtype=torch.int32) if median else None
         ends = packed.new_empty((columns * rows, _ENDS_WORDS))
-        drawn = (features, alpha, ends, half)
-        call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), *drawn)
-        ctx.save_for_backward(ranked, members, places, starts, packed, ends)
+        outputs = (features, alpha, ends, half)
+        call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), *outputs)
+        ctx.save_for_backward(ranked, members, pair_slots, starts, packed, ends)
         ctx.size = size
-        ctx.magnitudes = magnitudes
+        ctx.absgrad = absgrad
         ctx.set_materialize_grads(False)
         if half is not None:
             ctx.mark_non_differentiable(half)
@@ -167,45 +176,47 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        ranked, members, places, starts, packed, ends = ctx.saved_tensors
+        ranked, members, pair_slots, starts, packed, ends = ctx.saved_tensors
         count, channels = packed.shape
         image = (ctx.size[1], ctx.size[0])
         rows = packed.new_empty((len(members), channels + _GEOMETRY))
-        outputs = [packed.new_empty((count, *more)) for more in ((channels,), (2,), (3,), ())]
+        outputs = [packed.new_empty((count, *trailing)) for trailing in ((channels,), (2,), (3,), ())]
         call(
             "fw_blend_backward",
-            *(count, *ctx.size, ranked, len(members), members, places, starts, packed, ends),
+            *(count, *ctx.size, ranked, len(members), members, pair_slots, starts, packed, ends),
             *(_dense(gradients[0], (*image, channels)), _dense(gradients[1], image), torch.get_num_threads()),
-            *(rows, *outputs, ctx.magnitudes),
+            *(rows, *outputs, ctx.absgrad),
         )
         return (*outputs, None, None, None, None)
 
 
-def project(gaussians: Gaussians, view: View, options: Options) -> Projected:
+def project(gaussians: GaussianTensors, view: View, options: RasterOptions) -> ProjectedGaussians:
     """Project the Gaussians that touch the image; see the reference."""
-    return Projected(*_Project.apply(*gaussians, view, options))
+    return ProjectedGaussians(*_Project.apply(*gaussians, view, options))
 
 
-def spherical_harmonics(
-    harmonics: Harmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
+def sh_colors(
+    harmonics: SphericalHarmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
 ) -> Float[Tensor, "visible 3"]:
     """Colours of some Gaussians as the camera sees them; see the reference."""
     return _Harmonics.apply(harmonics.dc, harmonics.rest, means, ids, view, harmonics.degree)
 
 
-def blend(packed: Float[Tensor, "visible channels"], projected: Projected, view: View, options: Options) -> Blended:
+def blend(
+    packed: Float[Tensor, "visible channels"], projected: ProjectedGaussians, view: View, options: RasterOptions
+) -> BlendedImage:
     """Blend packed features from front to back; see the reference."""
-    magnitudes = torch.zeros_like(projected.means2d) if options.magnitudes else None
+    absgrad = torch.zeros_like(projected.means2d) if options.absgrad else None
     features, alpha, half = _Blend.apply(
         packed,
         projected.means2d,
         projected.whitening,
         projected.alphas,
         projected.depths.detach(),
-        *(view, options.median, magnitudes),
+        *(view, options.median, absgrad),
     )
-    return Blended(features, alpha, half, magnitudes)
+    return BlendedImage(features, alpha, half, absgrad)
 
 
-NATIVE = Stages(project=project, harmonics=spherical_harmonics, blend=blend)
+NATIVE = RasterBackend(project=project, colors=sh_colors, blend=blend)
 """C kernels on the CPU, single precision."""

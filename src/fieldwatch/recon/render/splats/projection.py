@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.recon.render.splats.stages import THRESHOLD, Gaussians, Options, Projected
+from fieldwatch.recon.render.splats.stages import THRESHOLD, GaussianTensors, ProjectedGaussians, RasterOptions
 from fieldwatch.recon.render.splats.view import View
 
 _LARGEST = 1e30  # a determinant above is no Gaussian one can draw
@@ -16,14 +16,14 @@ _THINNEST = 1e-8  # metres; scales below count as this for the slope of depth
 
 
 class _Footprint(NamedTuple):
-    """Gaussians on the image: covariance, its determinant, and the determinant before the blur."""
+    """Gaussians on the image: covariance, its determinant, and the determinant before the low-pass dilation."""
 
     camera: Float[Tensor, "n 3"]
     means2d: Float[Tensor, "n 2"]
     variances: Float[Tensor, "n 2"]
     covariance: Float[Tensor, " n"]
     det: Float[Tensor, " n"]
-    area: Float[Tensor, " n"]  # square root of the determinant before the blur
+    area: Float[Tensor, " n"]  # square root of the determinant before the low-pass dilation
 
 
 def rotations(quaternions: Float[Tensor, "n 4"]) -> Float[Tensor, "n 3 3"]:
@@ -37,7 +37,7 @@ def rotations(quaternions: Float[Tensor, "n 4"]) -> Float[Tensor, "n 3 3"]:
     return torch.stack([torch.stack(row, -1) for row in rows], -2)
 
 
-def project(gaussians: Gaussians, view: View, options: Options) -> Projected:
+def project(gaussians: GaussianTensors, view: View, options: RasterOptions) -> ProjectedGaussians:
     """Project the Gaussians that touch the image.
 
     Culled are Gaussians before the near plane, those whose alpha nowhere reaches 1/255 on a pixel of the image (by the
@@ -47,26 +47,26 @@ def project(gaussians: Gaussians, view: View, options: Options) -> Projected:
         ids = torch.nonzero(_visible(gaussians, view, options))[:, 0]
     means, quaternions, scales, opacities = (part[ids] for part in gaussians)
     axes = rotations(quaternions)
-    seen = _footprint(means, axes, scales, view, options.blur)
-    var_x, var_y = seen.variances.unbind(-1)
-    whitening = [(var_y / seen.det).sqrt(), -seen.covariance / (var_y * seen.det).sqrt(), var_y.rsqrt()]
-    longer = (var_x + var_y) / 2 + ((var_x - var_y).square() / 4 + seen.covariance.square()).sqrt()
-    return Projected(
+    footprint = _footprint(means, axes, scales, view, options.eps2d)
+    var_x, var_y = footprint.variances.unbind(-1)
+    whitening = [(var_y / footprint.det).sqrt(), -footprint.covariance / (var_y * footprint.det).sqrt(), var_y.rsqrt()]
+    longest_variance = (var_x + var_y) / 2 + ((var_x - var_y).square() / 4 + footprint.covariance.square()).sqrt()
+    return ProjectedGaussians(
         ids=ids,
-        means2d=seen.means2d,
+        means2d=footprint.means2d,
         whitening=torch.stack(whitening, -1),
-        depths=seen.camera[:, 2],
-        alphas=opacities * seen.area / seen.det.sqrt() if options.compensated else opacities,
-        radii=3 * longer.detach().sqrt(),
+        depths=footprint.camera[:, 2],
+        alphas=opacities * footprint.area / footprint.det.sqrt() if options.antialiased else opacities,
+        radii=3 * longest_variance.detach().sqrt(),
         normals=_thinnest_axes(means, axes, scales, view) if options.normals else None,
-        slopes=_slopes(means, axes, scales, seen.camera[:, 2], view) if options.slopes else None,
+        slopes=_slopes(means, axes, scales, footprint.camera[:, 2], view) if options.slopes else None,
     )
 
 
 def _footprint(
-    means: Float[Tensor, "n 3"], axes: Float[Tensor, "n 3 3"], scales: Float[Tensor, "n 3"], view: View, blur: float
+    means: Float[Tensor, "n 3"], axes: Float[Tensor, "n 3 3"], scales: Float[Tensor, "n 3"], view: View, eps2d: float
 ) -> _Footprint:
-    """Covariance M M^T + blur I with M = J W R S; its determinant by Cauchy-Binet, all terms of which are positive."""
+    """Covariance M M^T + eps2d I with M = J W R S; its determinant by Cauchy-Binet, all terms of which are positive."""
     world = view.camera_from_world.to(means)
     camera = means @ world[:3, :3].T + world[:3, 3]
     z = camera[:, 2:]
@@ -78,30 +78,30 @@ def _footprint(
     focal = ratios.new_tensor([view.fx, view.fy])
     centre = ratios.new_tensor([view.cx, view.cy])
     # Rows of J W: what one metre along each world axis does to the pixel's x and y.
-    pull = (focal / z)[:, :, None] * (world[:2, :3] - clamped[:, :, None] * world[2, :3])
-    shape = (pull @ axes) * scales[:, None, :]
-    squares = shape.square().sum(-1)
-    area = torch.linalg.vector_norm(torch.linalg.cross(shape[:, 0], shape[:, 1]), dim=-1)
+    jacobian = (focal / z)[:, :, None] * (world[:2, :3] - clamped[:, :, None] * world[2, :3])
+    half_axes = (jacobian @ axes) * scales[:, None, :]
+    squares = half_axes.square().sum(-1)
+    area = torch.linalg.vector_norm(torch.linalg.cross(half_axes[:, 0], half_axes[:, 1]), dim=-1)
     return _Footprint(
         camera=camera,
         means2d=focal * ratios + centre,
-        variances=squares + blur,
-        covariance=(shape[:, 0] * shape[:, 1]).sum(-1),
-        det=area.square() + blur * squares.sum(-1) + blur * blur,
+        variances=squares + eps2d,
+        covariance=(half_axes[:, 0] * half_axes[:, 1]).sum(-1),
+        det=area.square() + eps2d * squares.sum(-1) + eps2d * eps2d,
         area=area,
     )
 
 
-def _visible(gaussians: Gaussians, view: View, options: Options) -> Bool[Tensor, " n"]:
+def _visible(gaussians: GaussianTensors, view: View, options: RasterOptions) -> Bool[Tensor, " n"]:
     """Comparisons with NaN are false: what is not finite is not visible."""
     means, quaternions, scales, opacities = gaussians
-    seen = _footprint(means, rotations(quaternions), scales, view, options.blur)
-    alphas = opacities * seen.area / seen.det.sqrt() if options.compensated else opacities
-    reach = (2 * (alphas / THRESHOLD).log()).clamp_min(0).sqrt()[:, None] * seen.variances.sqrt()
-    size = seen.means2d.new_tensor([view.width, view.height])
-    touching = (seen.means2d + reach >= 0.5) & (seen.means2d - reach <= size - 0.5)
-    drawable = (seen.camera[:, 2] > view.near) & (seen.det > 0) & (seen.det < _LARGEST)
-    return drawable & (alphas >= THRESHOLD) & touching.all(-1)
+    footprint = _footprint(means, rotations(quaternions), scales, view, options.eps2d)
+    alphas = opacities * footprint.area / footprint.det.sqrt() if options.antialiased else opacities
+    extent = (2 * (alphas / THRESHOLD).log()).clamp_min(0).sqrt()[:, None] * footprint.variances.sqrt()
+    size = footprint.means2d.new_tensor([view.width, view.height])
+    touching = (footprint.means2d + extent >= 0.5) & (footprint.means2d - extent <= size - 0.5)
+    in_front = (footprint.camera[:, 2] > view.near) & (footprint.det > 0) & (footprint.det < _LARGEST)
+    return in_front & (alphas >= THRESHOLD) & touching.all(-1)
 
 
 def _thinnest_axes(
@@ -129,14 +129,14 @@ def _slopes(
     clamped = scales.clamp_min(_THINNEST)
     weights = (clamped.detach().amin(-1, keepdim=True) / clamped).square()
     offset = means - view.position.to(means)
-    own = (offset[:, None, :] @ axes)[:, 0]
-    pull = (axes @ (weights * own)[:, :, None])[:, :, 0] @ view.rotation.to(means).T
-    size = (weights * own.square()).sum(-1).clamp_min(1e-20)
-    focal = pull.new_tensor([view.fx, view.fy])
-    return -(z.square() / size)[:, None] * pull[:, :2] / focal
+    local_offset = (offset[:, None, :] @ axes)[:, 0]
+    precision_times_mean = (axes @ (weights * local_offset)[:, :, None])[:, :, 0] @ view.rotation.to(means).T
+    mahalanobis = (weights * local_offset.square()).sum(-1).clamp_min(1e-20)
+    focal = precision_times_mean.new_tensor([view.fx, view.fy])
+    return -(z.square() / mahalanobis)[:, None] * precision_times_mean[:, :2] / focal
 
 
-def widened(
+def apply_3d_filter(
     scales: Float[Tensor, "n 3"], opacities: Float[Tensor, " n"], filter_3d: Float[Tensor, " n"]
 ) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
     """Scales and opacities under the 3D smoothing filter of Mip-Splatting (Yu 2024, eq. 9).

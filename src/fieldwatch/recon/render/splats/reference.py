@@ -4,16 +4,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fieldwatch.recon.render.splats.harmonics import spherical_harmonics
 from fieldwatch.recon.render.splats.projection import project
-from fieldwatch.recon.render.splats.stages import CEILING, OPAQUE, THRESHOLD, Blended, Options, Projected, Stages
+from fieldwatch.recon.render.splats.spherical_harmonics import sh_colors
+from fieldwatch.recon.render.splats.stages import (
+    CEILING,
+    OPAQUE,
+    THRESHOLD,
+    BlendedImage,
+    ProjectedGaussians,
+    RasterBackend,
+    RasterOptions,
+)
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
 
 
 def _alphas(
-    rows: Int[Tensor, " some"], projected: Projected, pixels: Float[Tensor, "pixels 2"]
+    rows: Int[Tensor, " some"], projected: ProjectedGaussians, pixels: Float[Tensor, "pixels 2"]
 ) -> Float[Tensor, "pixels some"]:
     dx, dy = (pixels[:, None, :] - projected.means2d[rows]).unbind(-1)
     l1, l2, l3 = projected.whitening[rows].unbind(-1)
@@ -25,7 +33,7 @@ def _alphas(
 def _blend_pixels(
     rows: Int[Tensor, " some"],
     packed: Float[Tensor, "visible channels"],
-    projected: Projected,
+    projected: ProjectedGaussians,
     pixels: Float[Tensor, "pixels 2"],
 ) -> tuple[Float[Tensor, "pixels channels"], Float[Tensor, " pixels"], Int[Tensor, " pixels"]]:
     """Blend Gaussians, given from front to back, at some pixels: w_i = alpha_i prod_{j < i} (1 - alpha_j)."""
@@ -45,16 +53,16 @@ def _pixels(left: int, top: int, view: View, like: Tensor) -> Float[Tensor, "pix
     return torch.stack([x, y], -1).flatten(0, 1).to(like) + 0.5
 
 
-def blend(packed: Float[Tensor, "visible channels"], projected: Projected, view: View, options: Options) -> Blended:
+def blend(
+    packed: Float[Tensor, "visible channels"], projected: ProjectedGaussians, view: View, options: RasterOptions
+) -> BlendedImage:
     """Blend packed features from front to back.
 
     Raises:
         ValueError: absolute gradients were asked for: automatic differentiation only sees their sums.
     """
-    if options.magnitudes:
-        raise ValueError(
-            "magnitudes=True needs the native or the gsplat backend: plain torch only sees summed gradients"
-        )
+    if options.absgrad:
+        raise ValueError("absgrad=True needs the native or the gsplat backend: plain torch only sees summed gradients")
     order = torch.argsort(projected.depths.detach(), stable=True)
     with torch.no_grad():
         low, high = _boxes(projected)
@@ -69,10 +77,10 @@ def blend(packed: Float[Tensor, "visible channels"], projected: Projected, view:
             tiles.append(tuple(part.unflatten(0, size) for part in parts))
         strips.append(tuple(torch.cat(parts, 1) for parts in zip(*tiles, strict=True)))
     features, alpha, median = (torch.cat(parts) for parts in zip(*strips, strict=True))
-    return Blended(features, alpha, median.to(torch.int32) if options.median else None, None)
+    return BlendedImage(features, alpha, median.to(torch.int32) if options.median else None, None)
 
 
-def _boxes(projected: Projected) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
+def _boxes(projected: ProjectedGaussians) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
     """Boxes on the image outside which alpha is below the threshold, a little widened against rounding."""
     l1, l2, l3 = projected.whitening.unbind(-1)
     reach = (2 * (projected.alphas / THRESHOLD).log()).clamp_min(0).sqrt()
@@ -80,5 +88,5 @@ def _boxes(projected: Projected) -> tuple[Float[Tensor, "visible 2"], Float[Tens
     return projected.means2d - half, projected.means2d + half
 
 
-REFERENCE = Stages(project=project, harmonics=spherical_harmonics, blend=blend)
+REFERENCE = RasterBackend(project=project, colors=sh_colors, blend=blend)
 """Plain torch, any device and precision."""

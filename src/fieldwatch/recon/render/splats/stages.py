@@ -16,27 +16,27 @@ OPAQUE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RasterOptions:
     """How Gaussians are projected, and what beside their place and shape is asked for.
 
     Attributes:
-        blur: variance added on the image, square pixels.
-        compensated: lower the opacity as the blur widens the Gaussian (the 2D Mip filter).
+        eps2d: variance added on the image, square pixels.
+        antialiased: lower the opacity as the low-pass dilation widens the Gaussian (the 2D Mip filter).
         normals: hand out the thinnest axes.
         slopes: hand out the change of depth per pixel.
         median: find the Gaussian at which half the light is gone.
-        magnitudes: sum the absolute gradients on the image.
+        absgrad: sum the absolute gradients on the image.
     """
 
-    blur: float = 0.3
-    compensated: bool = False
+    eps2d: float = 0.3
+    antialiased: bool = False
     normals: bool = False
     slopes: bool = False
     median: bool = False
-    magnitudes: bool = False
+    absgrad: bool = False
 
 
-class Gaussians(NamedTuple):
+class GaussianTensors(NamedTuple):
     """Centres and scales in metres, quaternions (w, x, y, z) of any length, opacities in (0, 1)."""
 
     means: Float[Tensor, "n 3"]
@@ -45,7 +45,7 @@ class Gaussians(NamedTuple):
     opacities: Float[Tensor, " n"]
 
 
-class Harmonics(NamedTuple):
+class SphericalHarmonics(NamedTuple):
     """Coefficients of degree 0 and of the higher degrees, and up to which degree they count."""
 
     dc: Float[Tensor, "n 1 3"]
@@ -53,13 +53,13 @@ class Harmonics(NamedTuple):
     degree: int
 
 
-class Projected(NamedTuple):
+class ProjectedGaussians(NamedTuple):
     """The visible Gaussians of a view, in the order they are stored in.
 
     `whitening` is the triangular (l1, l2, l3) with exponent -((l1 dx + l2 dy)^2 + (l3 dy)^2) / 2: the inverse
-    covariance keeps too few digits for needles in single precision. `alphas` are the compensated opacities, `radii`
-    three standard deviations of the longer axis in pixels, `normals` the thinnest axes in camera axes, towards the
-    camera, `slopes` the change of depth per pixel (right, down).
+    covariance keeps too few digits for needles in single precision. `alphas` are the opacities, lowered where
+    `antialiased` asks for it, `radii` three standard deviations of the longer axis in pixels, `normals` the thinnest
+    axes in camera axes, towards the camera, `slopes` the change of depth per pixel (right, down).
     """
 
     ids: Int[Tensor, " visible"]
@@ -72,29 +72,29 @@ class Projected(NamedTuple):
     slopes: Float[Tensor, "visible 2"] | None
 
 
-class Blended(NamedTuple):
+class BlendedImage(NamedTuple):
     """The image: blended features, alpha, and what was asked for.
 
     `median` holds per pixel the row of the packed Gaussian at which the transmittance passes 1/2, -1 where it does not.
-    `magnitudes` are filled by backward.
+    `absgrad` are filled by backward.
     """
 
     features: Float[Tensor, "height width channels"]
     alpha: Float[Tensor, "height width"]
     median: Int[Tensor, "height width"] | None
-    magnitudes: Float[Tensor, "visible 2"] | None
+    absgrad: Float[Tensor, "visible 2"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stages:
+class RasterBackend:
     """A backend.
 
     Attributes:
         project: `Gaussians`, view, options -> `Projected`.
-        harmonics: `Harmonics`, means, ids, view -> colours of the visible Gaussians.
+        colors: `Harmonics`, means, ids, view -> colours of the visible Gaussians.
         blend: packed features, `Projected`, view, options -> `Blended`.
     """
 
-    project: Callable[..., Projected]
-    harmonics: Callable[..., Tensor]
-    blend: Callable[..., Blended]
+    project: Callable[..., ProjectedGaussians]
+    colors: Callable[..., Tensor]
+    blend: Callable[..., BlendedImage]

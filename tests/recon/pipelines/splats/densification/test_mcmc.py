@@ -18,7 +18,7 @@ from fieldwatch.recon.pipelines.splats.densification import (
     relocated_opacity,
     relocated_scale_factor,
 )
-from fieldwatch.recon.render import View, splat
+from fieldwatch.recon.render import View, rasterize
 
 
 def made(opacities, size=0.2):
@@ -36,7 +36,9 @@ def drawn(gaussians):
     view = View(camera_from_world=torch.eye(4), fx=60.0, fy=60.0, cx=32.0, cy=32.0, width=64, height=64)
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
     with torch.no_grad():
-        return splat(*parts, view, harmonics=gaussians.harmonics, degree=0, blur=0.0, backend="reference").features
+        return rasterize(
+            *parts, view, spherical_harmonics=gaussians.harmonics, sh_degree=0, eps2d=0.0, backend="reference"
+        ).features
 
 
 def paper_scale(opacity, copies):

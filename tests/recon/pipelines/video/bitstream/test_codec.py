@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.video.bitstream import (
     CodecOptions,
     breakdown,
     compare_compressors,
-    quantise,
+    quantize,
     read_bitstream,
     write_bitstream,
 )
@@ -54,7 +54,7 @@ def test_weights_are_bit_equal_on_both_sides(path):
         assert decoded.state[name].dtype == tensor.dtype
         assert decoded.state[name].shape == tensor.shape
     for name in ("decoder.weight", "decoder.bias"):
-        assert torch.equal(decoded.state[name], torch.from_numpy(quantise(state()[name], 8).dequantise()))
+        assert torch.equal(decoded.state[name], torch.from_numpy(quantize(state()[name], 8).dequantize()))
 
 
 def test_what_is_no_weight_is_stored_as_it_is(path):
@@ -75,7 +75,7 @@ def test_embeddings_replace_the_encoder(path):
     write_bitstream(path, state(), CONFIG, embeddings=codes(), options=CodecOptions(embedding_bits=6))
     decoded = read_bitstream(path)
     assert "encoder.weight" not in decoded.state
-    assert torch.equal(decoded.embeddings, torch.from_numpy(quantise(codes(), 6).dequantise()))
+    assert torch.equal(decoded.embeddings, torch.from_numpy(quantize(codes(), 6).dequantize()))
     write_bitstream(path, state(), CONFIG)
     assert read_bitstream(path).embeddings is None
     assert "encoder.weight" in read_bitstream(path).state
@@ -102,7 +102,7 @@ def test_bits_per_prefix(path):
     coarse = write_bitstream(path, state(), CONFIG, options=options)
     assert torch.equal(
         read_bitstream(path).state["decoder.weight"],
-        torch.from_numpy(quantise(state()["decoder.weight"], 6).dequantise()),
+        torch.from_numpy(quantize(state()["decoder.weight"], 6).dequantize()),
     )
     assert coarse.bytes < write_bitstream(path, state(), CONFIG).bytes
 

@@ -13,9 +13,9 @@ from fieldwatch.recon.pipelines.video.bitstream import (
     rebuild,
     write_bitstream,
 )
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Query, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Query, VideoGeometry, build_model
 
-GEOMETRY = Geometry(frames=4, height=32, width=64)
+GEOMETRY = VideoGeometry(frames=4, height=32, width=64)
 OPTIONS = ModelOptions(fc_dim=8, clip_dim=16, lower_width=8, embed="pe_1.25_8", dec_strds=(4, 2), enc_strds=(4, 2))
 
 

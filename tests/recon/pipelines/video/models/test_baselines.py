@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Query, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Query, VideoGeometry, build_model
 from fieldwatch.recon.pipelines.video.models.encoder import Encoder, embedding_channels
 
-BUNNY = Geometry(frames=132, height=640, width=1280)
-SMALL = Geometry(frames=32, height=320, width=640)
+BUNNY = VideoGeometry(frames=132, height=640, width=1280)
+SMALL = VideoGeometry(frames=32, height=320, width=640)
 PAPER = {"ks": "0_1_5", "lower_width": 12}
 
 
@@ -58,7 +58,7 @@ def test_embedding_share_of_the_model_size():
 
 
 def test_hnerv_asks_for_its_frames():
-    model = build_model("hnerv", Geometry(frames=2, height=32, width=64), ModelOptions(fc_dim=4, lower_width=2))
+    model = build_model("hnerv", VideoGeometry(frames=2, height=32, width=64), ModelOptions(fc_dim=4, lower_width=2))
     middle = torch.full((1,), 0.5, dtype=torch.float64)
     with pytest.raises(ValueError, match="frames="):
         model(Query(t=middle, x=middle, y=middle))
@@ -75,14 +75,14 @@ def test_hnerv_strides_that_do_not_meet_are_refused(knobs, hint):
 
 def test_hnerv_stem_spreads_an_embedding_over_its_block():
     options = ModelOptions(fc_dim=4, lower_width=2, enc_strds=(4, 4), dec_strds=(4, 2))
-    model = build_model("hnerv", Geometry(frames=2, height=32, width=64), options)
+    model = build_model("hnerv", VideoGeometry(frames=2, height=32, width=64), options)
     middle = torch.full((1,), 0.5, dtype=torch.float64)
     assert model.decoder[0](torch.rand(1, 16, 2, 4)).shape == (1, 4, 4, 8)
     assert model(Query(t=middle, x=middle, y=middle, frames=torch.rand(1, 3, 32, 64))).rgb.shape == (1, 3, 32, 64)
 
 
 def test_nerv_reads_time_only():
-    model = build_model("nerv", Geometry(frames=4, height=64, width=128), ModelOptions(fc_dim=8, lower_width=4))
+    model = build_model("nerv", VideoGeometry(frames=4, height=64, width=128), ModelOptions(fc_dim=8, lower_width=4))
     t = torch.tensor([0.0, 0.25, 0.25], dtype=torch.float64)
     rgb = model(Query(t=t, x=t, y=1 - t)).rgb
     assert rgb.shape == (3, 3, 64, 128)

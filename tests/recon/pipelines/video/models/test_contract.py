@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Query, VideoModel, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Query, VideoGeometry, VideoModel, build_model
 
-GEOMETRY = Geometry(frames=6, height=64, width=128)
+GEOMETRY = VideoGeometry(frames=6, height=64, width=128)
 MODELS = ("grid", "dual", "hnerv", "nerv")
 SMALL = ModelOptions(fc_dim=8, lower_width=4, clip_dim=16)
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Query, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Query, VideoGeometry, build_model
 from fieldwatch.recon.pipelines.video.models.encoding import PositionalEncoding
 
-KITCHEN = Geometry(frames=192, height=640, width=1280)
-BUNNY = Geometry(frames=32, height=320, width=640)
+KITCHEN = VideoGeometry(frames=192, height=640, width=1280)
+BUNNY = VideoGeometry(frames=32, height=320, width=640)
 FULL = (5, 3, 2, 2, 2)
 
 
@@ -119,7 +119,7 @@ def test_width_follows_modelsize():
         (BUNNY, {"dec_strds": (3, 3)}, "choose strides that divide both sides"),
         (BUNNY, {"fc_hw": "9_16"}, "leave fc_hw open"),
         (BUNNY, {"fc_hw": "9_16", "dec_strds": (5, 2, 2)}, "draws 180 x 320 pixels where 160 x 160 are wanted"),
-        (Geometry(frames=2, height=202, width=404), {}, "no common stride"),
+        (VideoGeometry(frames=2, height=202, width=404), {}, "no common stride"),
         (BUNNY, {"modelsize": 1e-4}, "raise modelsize"),
     ],
 )

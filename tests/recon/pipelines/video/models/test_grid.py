@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions, Query, build_model
+from fieldwatch.recon.pipelines.video.models import ModelOptions, Query, VideoGeometry, build_model
 from fieldwatch.recon.pipelines.video.models.grid import TimeGrid, per_pixel
 from fieldwatch.recon.pipelines.video.models.grid_sizing import count_parameters, fit_to_size
 
-BUNNY = Geometry(frames=32, height=320, width=640)
+BUNNY = VideoGeometry(frames=32, height=320, width=640)
 TINY = {"grid_widths": (12, 12, 12), "grid_channels": (6, 2, 0), "grid_static": (2, 0, 2), "clip_dim": 8}
 
 
@@ -23,7 +23,7 @@ def shared_parameters(model):
 
 @pytest.mark.parametrize("size", [(64, 128), (61, 127), (17, 9), (2, 4)])
 def test_any_frame_size_is_drawn_exactly(size):
-    geometry = Geometry(frames=3, height=size[0], width=size[1])
+    geometry = VideoGeometry(frames=3, height=size[0], width=size[1])
     prediction = build_model("grid", geometry, ModelOptions(**TINY))(at(0.0, 0.5))
     assert prediction.rgb.shape == (2, 3, *size)
     assert prediction.embedding.shape == (2, 8, 8)
@@ -31,7 +31,9 @@ def test_any_frame_size_is_drawn_exactly(size):
 
 def test_embedding_follows_its_own_patch():
     torch.manual_seed(0)
-    model = build_model("grid", Geometry(frames=1, height=64, width=128), ModelOptions(grid_blocks=(0, 0, 0), **TINY))
+    model = build_model(
+        "grid", VideoGeometry(frames=1, height=64, width=128), ModelOptions(grid_blocks=(0, 0, 0), **TINY)
+    )
     before = model(at(0.0)).embedding
     with torch.no_grad():
         model.stages[0].grids[0].values[..., 2:, 6:] += 1
@@ -49,7 +51,7 @@ def test_grid_is_linear_between_keys_and_holds_beyond_them():
 
 def test_a_frame_touches_its_own_keys_only():
     torch.manual_seed(0)
-    geometry = Geometry(frames=8, height=32, width=64)
+    geometry = VideoGeometry(frames=8, height=32, width=64)
     model = build_model("grid", geometry, ModelOptions(**TINY | {"grid_periods": (1.0, 1.0, 1.0)}))
     model(at(3 / 8)).rgb.square().sum().backward()
     touched = model.stages[0].grids[0].values.grad.abs().amax((1, 2, 3)) > 0
@@ -65,7 +67,7 @@ def test_modelsize_is_met_from_below(modelsize):
 @pytest.mark.parametrize("knobs", [{}, TINY, {"grid_blocks": (0, 2, 1), "grid_cells": (20, 10, 2)}])
 def test_parameters_are_counted_as_built(knobs):
     options = ModelOptions(**knobs)
-    geometry = Geometry(frames=7, height=90, width=130)
+    geometry = VideoGeometry(frames=7, height=90, width=130)
     assert count_parameters(geometry, options) == shared_parameters(build_model("grid", geometry, options))
 
 
@@ -96,7 +98,7 @@ def test_learns_a_short_clip_in_a_hundred_steps():
     ramp = torch.linspace(0, 2 * math.pi, 64)
     clip = torch.stack([torch.sin(ramp + i) * torch.cos(ramp[:32, None] - i) for i in range(4)])
     clip = (clip[:, None].expand(-1, 3, -1, -1) + 1) / 2
-    model = build_model("grid", Geometry(frames=4, height=32, width=64), ModelOptions(**TINY))
+    model = build_model("grid", VideoGeometry(frames=4, height=32, width=64), ModelOptions(**TINY))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step in range(100):
         frame = step % 4

@@ -1,6 +1,6 @@
 import pytest
 
-from fieldwatch.recon.pipelines.video.models import Geometry, ModelOptions
+from fieldwatch.recon.pipelines.video.models import ModelOptions, VideoGeometry
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_notations_are_read():
 @pytest.mark.parametrize("size", [{"frames": 0}, {"height": 0}, {"columns": 0}, {"rows": 321}])
 def test_geometry_without_patches_is_refused(size):
     with pytest.raises(ValueError, match=r"at least 1|ask for fewer"):
-        Geometry(**{"frames": 2, "height": 320, "width": 640, **size})
+        VideoGeometry(**{"frames": 2, "height": 320, "width": 640, **size})
 
 
 def test_remainder_pixels_belong_to_no_patch():
-    geometry = Geometry(frames=1, height=101, width=83)
+    geometry = VideoGeometry(frames=1, height=101, width=83)
     assert (geometry.patch_height, geometry.patch_width) == (50, 20)

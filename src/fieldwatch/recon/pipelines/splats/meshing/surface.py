@@ -106,10 +106,10 @@ class OpaqueGaussians:
             (self.constant, self.constant[:, :0]),
             view,
             self.bands,
-            degree=0,
+            sh_degree=0,
             depth="planar",
             median=True,
-            compensated=self.antialiased,
+            antialiased=self.antialiased,
         )
 
 

@@ -1,27 +1,27 @@
 """A trained video model as one small file: quantise, range code, checksum; and back to a model that draws."""
 
 from .allocation import allocate_bits
-from .codec import CodecOptions, Decoded, Written, breakdown, read_bitstream, write_bitstream
-from .comparison import Sizes, compare_compressors
+from .codec import CodecOptions, DecodedBitstream, WrittenBitstream, breakdown, read_bitstream, write_bitstream
+from .comparison import CompressedSizes, compare_compressors
 from .container import BitstreamError
-from .quantise import Quantised, quantise
+from .quantize import QuantizedTensor, quantize
 from .rebuild import StoredFrames, frame_codes, load_bitstream, model_config, rebuild
 
 __all__ = [
     "BitstreamError",
     "CodecOptions",
-    "Decoded",
-    "Quantised",
-    "Sizes",
+    "CompressedSizes",
+    "DecodedBitstream",
+    "QuantizedTensor",
     "StoredFrames",
-    "Written",
+    "WrittenBitstream",
     "allocate_bits",
     "breakdown",
     "compare_compressors",
     "frame_codes",
     "load_bitstream",
     "model_config",
-    "quantise",
+    "quantize",
     "read_bitstream",
     "rebuild",
     "write_bitstream",

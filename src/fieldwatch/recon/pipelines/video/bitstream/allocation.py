@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from .quantise import quantise
+from .quantize import quantize
 from .tensors import FEWEST, values_of
 
 
@@ -43,7 +43,7 @@ def allocate_bits(
     sizes = {name: t.numel() for name, t in state.items() if t.is_floating_point() and t.numel() >= FEWEST}
     added = {}
     for name in sizes:
-        rounded = values_of(quantise(state[name], least), state[name].dtype).to(state[name].device)
+        rounded = values_of(quantize(state[name], least), state[name].dtype).to(state[name].device)
         added[name] = max(error({**state, name: rounded}) - exact, 0.0)
     return _take(sizes, added, budget, range(least, most + 1))
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from fieldwatch import InputError
 
-from .container import BitstreamError, Sections, SectionSizes, read_sections, write_sections
+from .container import BitstreamError, BitstreamSections, SectionSizes, read_sections, write_sections
 from .entropy import SymbolReader, SymbolWriter
-from .tensors import Coded, code_tensor, read_tensor
+from .tensors import CodedTensor, code_tensor, read_tensor
 
 ENCODER = "encoder."
 CLIP_HEAD = "clip_head."
@@ -48,7 +48,7 @@ class CodecOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenBitstream:
     """A file that was written.
 
     Attributes:
@@ -67,7 +67,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoded:
+class DecodedBitstream:
     """A file that was read.
 
     Attributes:
@@ -92,7 +92,7 @@ def write_bitstream(
     *,
     embeddings: Tensor | None = None,
     options: CodecOptions | None = None,
-) -> Written:
+) -> WrittenBitstream:
     """Write a model as one file, whole or not at all.
 
     Args:
@@ -108,8 +108,8 @@ def write_bitstream(
     pixels = _pixels(config)
     options = options or CodecOptions()
     omitted = (*(() if embeddings is None else (ENCODER,)), *(() if options.with_clip_head else (CLIP_HEAD,)))
-    kept = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
-    coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in kept.items()]
+    stored = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
+    coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in stored.items()]
     if embeddings is not None:
         coded.append(code_tensor(EMBEDDINGS, embeddings, options.embedding_bits))
     writer = SymbolWriter()
@@ -121,9 +121,9 @@ def write_bitstream(
         "tensors": entries,
     }
     tables = b"".join(tensor.table for tensor in coded)
-    sizes = write_sections(Path(path), Sections(header=header, tables=tables, payload=writer.payload()))
+    sizes = write_sections(Path(path), BitstreamSections(header=header, tables=tables, payload=writer.payload()))
     size = sum(vars(sizes).values())
-    return Written(
+    return WrittenBitstream(
         path=Path(path),
         bytes=size,
         bpp=8 * size / pixels,
@@ -132,7 +132,7 @@ def write_bitstream(
     )
 
 
-def read_bitstream(path: Path) -> Decoded:
+def read_bitstream(path: Path) -> DecodedBitstream:
     """Read, verify and dequantise a file.
 
     Raises:
@@ -145,7 +145,7 @@ def read_bitstream(path: Path) -> Decoded:
     for entry in sections.header["tensors"]:
         state[entry["name"]], used = read_tensor(entry, tables, reader)
         tables = tables[used:]
-    return Decoded(
+    return DecodedBitstream(
         config=sections.header["config"],
         embeddings=state.pop(EMBEDDINGS) if sections.header["with_embeddings"] else None,
         state=state,
@@ -177,5 +177,5 @@ def _pixels(config: Mapping[str, Any]) -> int:
     return geometry["frames"] * geometry["height"] * geometry["width"]
 
 
-def _count(coded: list[Coded]) -> int:
+def _count(coded: list[CodedTensor]) -> int:
     return sum(0 if tensor.residuals is None else tensor.residuals.size for tensor in coded)

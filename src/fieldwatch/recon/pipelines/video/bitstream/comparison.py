@@ -14,7 +14,7 @@ from .tensors import code_tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class CompressedSizes:
     """Bytes of the same quantised weights, tables and headers left out everywhere.
 
     Attributes:
@@ -32,16 +32,16 @@ class Sizes:
     range_coder: int
 
 
-def compare_compressors(state: Mapping[str, Tensor], options: CodecOptions) -> Sizes:
+def compare_compressors(state: Mapping[str, Tensor], options: CodecOptions) -> CompressedSizes:
     """Compress the symbols of all quantised tensors, joined in the order of the state dict."""
     coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in state.items()]
-    symbols = [tensor.quantised.symbols.ravel() for tensor in coded if tensor.quantised is not None]
+    symbols = [tensor.quantized.symbols.ravel() for tensor in coded if tensor.quantized is not None]
     kind = np.dtype("u1" if all(part.max() < 256 for part in symbols) else "<u2")
     plain = b"".join(part.astype(kind).tobytes() for part in symbols)
     writer = SymbolWriter()
     for tensor in coded:
         tensor.write(writer)
-    return Sizes(
+    return CompressedSizes(
         plain=len(plain),
         deflate=len(zlib.compress(plain, 9)),
         lzma=len(lzma.compress(plain, preset=9)),

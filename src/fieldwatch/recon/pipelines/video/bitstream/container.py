@@ -33,7 +33,7 @@ class BitstreamError(InputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sections:
+class BitstreamSections:
     """Contents of a file; `header` as the JSON value, the others as bytes."""
 
     header: dict[str, Any]
@@ -52,7 +52,7 @@ class SectionSizes:
     checksum: int
 
 
-def write_sections(path: Path, sections: Sections) -> SectionSizes:
+def write_sections(path: Path, sections: BitstreamSections) -> SectionSizes:
     """Write the whole file or nothing, and say how long its parts are."""
     header = zlib.compress(json.dumps(sections.header, separators=(",", ":")).encode(), 9)
     preamble = _PREAMBLE.pack(MAGIC, LAYOUT, len(header), len(sections.tables), len(sections.payload))
@@ -67,7 +67,7 @@ def write_sections(path: Path, sections: Sections) -> SectionSizes:
     )
 
 
-def read_sections(path: Path) -> tuple[Sections, SectionSizes]:
+def read_sections(path: Path) -> tuple[BitstreamSections, SectionSizes]:
     """Read and verify a file.
 
     Raises:
@@ -79,7 +79,7 @@ def read_sections(path: Path) -> tuple[Sections, SectionSizes]:
         msg = f"{path} does not match its checksum: some of its bytes were changed; copy or write it again"
         raise BitstreamError(msg)
     edges = [_PREAMBLE.size, _PREAMBLE.size + header, _PREAMBLE.size + header + tables]
-    sections = Sections(
+    sections = BitstreamSections(
         header=json.loads(zlib.decompress(content[edges[0] : edges[1]])),
         tables=content[edges[1] : edges[2]],
         payload=content[edges[2] : edges[2] + payload],

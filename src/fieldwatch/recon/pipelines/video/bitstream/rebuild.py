@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.video.models import (
-    Geometry,
     ModelOptions,
     Prediction,
     Query,
     Unit,
+    VideoGeometry,
     VideoModel,
     build_model,
 )
 
-from .codec import CLIP_HEAD, ENCODER, Decoded, read_bitstream
+from .codec import CLIP_HEAD, ENCODER, DecodedBitstream, read_bitstream
 
 
 class Codebook(nn.Module):
@@ -62,7 +62,7 @@ class StoredFrames(VideoModel):
         return self.model.groups()
 
 
-def model_config(name: str, geometry: Geometry, options: ModelOptions, **more: Any) -> dict[str, Any]:
+def model_config(name: str, geometry: VideoGeometry, options: ModelOptions, **more: Any) -> dict[str, Any]:
     """Config dict for `write_bitstream`, as `rebuild` reads it: JSON values only."""
     return {"name": name, "geometry": asdict(geometry), "options": asdict(options), **more}
 
@@ -83,7 +83,7 @@ def load_bitstream(path: Path) -> VideoModel:
     return rebuild(read_bitstream(path))
 
 
-def rebuild(decoded: Decoded) -> VideoModel:
+def rebuild(decoded: DecodedBitstream) -> VideoModel:
     """Build the model of the config and give it the decoded weights.
 
     A CLIP head that the file leaves out draws nothing of use: ask the model with `embed=False`.
@@ -93,13 +93,13 @@ def rebuild(decoded: Decoded) -> VideoModel:
     """
     config = decoded.config
     options = {name: _tuples(value) for name, value in config["options"].items()}
-    model = build_model(config["name"], Geometry(**config["geometry"]), ModelOptions(**options))
+    model = build_model(config["name"], VideoGeometry(**config["geometry"]), ModelOptions(**options))
     _load(model, decoded)
     model.eval()
     return model if decoded.embeddings is None else StoredFrames(model, decoded.embeddings)
 
 
-def _load(model: VideoModel, decoded: Decoded) -> None:
+def _load(model: VideoModel, decoded: DecodedBitstream) -> None:
     missing, unexpected = model.load_state_dict(dict(decoded.state), strict=False)
     absent = (*(() if decoded.with_clip_head else (CLIP_HEAD,)), *(() if decoded.embeddings is None else (ENCODER,)))
     lost = [name for name in missing if not name.startswith(absent or ("\0",))]

@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 from .entropy import Prior, SymbolReader, SymbolWriter, code_length, fit_priors
-from .quantise import Quantised, quantise, zero_points
+from .quantize import QuantizedTensor, quantize, zero_points
 
 FEWEST = 3
 """Tensors with fewer elements cost less as they are than as a table and symbols."""
@@ -21,20 +21,20 @@ FEWEST_TO_PREDICT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coded:
+class CodedTensor:
     """A tensor ready to be written.
 
     Attributes:
         entry: its entry in the header (name, shape, type, and how to read it).
         table: bytes for the tables section.
         residuals: symbols for the range coder, int64; None for a tensor that is stored as it is.
-        quantised: what the residuals stand for; None for a tensor that is stored as it is.
+        quantized: what the residuals stand for; None for a tensor that is stored as it is.
     """
 
     entry: dict[str, Any]
     table: bytes
     residuals: np.ndarray | None = None
-    quantised: Quantised | None = None
+    quantized: QuantizedTensor | None = None
 
     def write(self, writer: SymbolWriter) -> dict[str, Any]:
         """Append the symbols; returns the header entry with the bytes that this added."""
@@ -44,7 +44,7 @@ class Coded:
         return self.entry | {"bytes": writer.write(self.residuals, 2 ** self.entry["bits"], (r, b))}
 
 
-def code_tensor(name: str, tensor: Tensor, bits: int) -> Coded:
+def code_tensor(name: str, tensor: Tensor, bits: int) -> CodedTensor:
     """Quantise a tensor and choose its predictor and its model.
 
     Integers, and tensors of fewer than `FEWEST` elements, are stored as they are.
@@ -55,19 +55,19 @@ def code_tensor(name: str, tensor: Tensor, bits: int) -> Coded:
     tensor = tensor.detach().cpu().contiguous()
     entry = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
     if not tensor.is_floating_point() or tensor.numel() < FEWEST:
-        return Coded(entry=entry, table=tensor.view(-1).view(torch.uint8).numpy().tobytes())
+        return CodedTensor(entry=entry, table=tensor.view(-1).view(torch.uint8).numpy().tobytes())
     if not bool(torch.isfinite(tensor.float()).all()):
         count = int((~torch.isfinite(tensor.float())).sum())
         msg = f"{count} of {tensor.numel()} values of {name} are not finite in float32: write a sound checkpoint"
         raise InputError(msg)
-    quantised = quantise(tensor, bits)
+    quantised = quantize(tensor, bits)
     delta, prior, residuals = _predict(quantised)
     kind = "half" if quantised.minimum.dtype == np.float16 else "single"
     table = b"".join(
         part.astype(part.dtype.newbyteorder("<")).tobytes() for part in (quantised.minimum, quantised.scale)
     )
     entry |= {"bits": bits, "axis": quantised.axis, "table": kind, "delta": delta, "prior": list(prior)}
-    return Coded(entry=entry, table=table, residuals=residuals, quantised=quantised)
+    return CodedTensor(entry=entry, table=table, residuals=residuals, quantized=quantised)
 
 
 def read_tensor(entry: Mapping[str, Any], tables: memoryview, reader: SymbolReader) -> tuple[Tensor, int]:
@@ -86,16 +86,16 @@ def read_tensor(entry: Mapping[str, Any], tables: memoryview, reader: SymbolRead
     length = math.prod(sizes) * kind.itemsize
     minimum, scale = (np.frombuffer(tables[i * length : (i + 1) * length], kind).reshape(sizes) for i in (0, 1))
     symbols = _restore(residuals, zero_points(minimum, scale), alphabet, entry["delta"])
-    quantised = Quantised(symbols=symbols, minimum=minimum, scale=scale, bits=entry["bits"], axis=entry["axis"])
+    quantised = QuantizedTensor(symbols=symbols, minimum=minimum, scale=scale, bits=entry["bits"], axis=entry["axis"])
     return values_of(quantised, dtype), 2 * length
 
 
-def values_of(quantised: Quantised, dtype: torch.dtype) -> Tensor:
+def values_of(quantised: QuantizedTensor, dtype: torch.dtype) -> Tensor:
     """Dequantised tensor in the type that the model had."""
-    return torch.from_numpy(quantised.dequantise()).to(dtype)
+    return torch.from_numpy(quantised.dequantize()).to(dtype)
 
 
-def _predict(quantised: Quantised) -> tuple[int | None, Prior, np.ndarray]:
+def _predict(quantised: QuantizedTensor) -> tuple[int | None, Prior, np.ndarray]:
     """Axis to predict along (None: predict the value 0), decay and residuals that take the fewest bits."""
     shape = quantised.symbols.shape
     alphabet = 2**quantised.bits
@@ -112,7 +112,7 @@ def _predict(quantised: Quantised) -> tuple[int | None, Prior, np.ndarray]:
     return axis, prior, residuals[axis]
 
 
-def _residuals(quantised: Quantised, alphabet: int, axis: int | None) -> np.ndarray:
+def _residuals(quantised: QuantizedTensor, alphabet: int, axis: int | None) -> np.ndarray:
     """Symbols less the zero point, or less the previous slice along `axis`, modulo the alphabet, around its half."""
     centred = quantised.symbols - quantised.zero_points()
     if axis is not None:

@@ -5,14 +5,14 @@ from fieldwatch import InputError
 from .dual import DualHead
 from .grid import GridVideo
 from .hnerv import HNeRV
-from .interface import Geometry, ModelName, VideoModel
+from .interface import ModelName, VideoGeometry, VideoModel
 from .nerv import NeRV
 from .options import ModelOptions
 
 MODELS: dict[ModelName, type[VideoModel]] = {"grid": GridVideo, "dual": DualHead, "hnerv": HNeRV, "nerv": NeRV}
 
 
-def build_model(name: ModelName, geometry: Geometry, options: ModelOptions) -> VideoModel:
+def build_model(name: ModelName, geometry: VideoGeometry, options: ModelOptions) -> VideoModel:
     """Build a video model with fresh weights; call `torch.manual_seed` first for the same weights every time.
 
     Args:

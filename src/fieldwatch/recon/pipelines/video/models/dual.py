@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from .blocks import OutputMap, build_decoder, clip_head
 from .encoding import PositionalEncoding
-from .interface import Geometry, Prediction, Query, Unit, VideoModel
+from .interface import Prediction, Query, Unit, VideoGeometry, VideoModel
 from .options import ModelOptions
 from .sizing import parse_size, solve_width, strides_and_start
 
@@ -26,7 +26,7 @@ class DualHead(VideoModel):
     unit: ClassVar[Unit] = "patch"
     needs_frames: ClassVar[bool] = False
 
-    def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
+    def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         self.patch = (geometry.patch_height, geometry.patch_width)
         self.encoding = PositionalEncoding.parse(options.embed)

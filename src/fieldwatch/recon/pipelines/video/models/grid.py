@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from .blocks import OutputMap, clip_head
 from .grid_sizing import fit_to_size, stage_sizes
-from .interface import Geometry, Prediction, Query, Unit, VideoModel
+from .interface import Prediction, Query, Unit, VideoGeometry, VideoModel
 from .options import ModelOptions
 
 
@@ -60,7 +60,7 @@ class Refine(nn.Module):
         return x + per_pixel(self.narrow, functional.silu(per_pixel(self.widen, self.depthwise(x))))
 
 
-class Stage(nn.Module):
+class GridStage(nn.Module):
     """Features of one cell size: the enlarged coarser features plus this stage's grids, then refinements."""
 
     def __init__(self, coarser: int, ratio: int, width: int, grids: Sequence[TimeGrid], refine: Sequence[int]) -> None:
@@ -99,7 +99,7 @@ class GridVideo(VideoModel):
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = False
 
-    def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
+    def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         if options.modelsize is not None:
             options = fit_to_size(geometry, options, options.modelsize)
@@ -137,12 +137,12 @@ class GridVideo(VideoModel):
         return self.clip_head(features[..., :height, :width])
 
 
-def build_stages(geometry: Geometry, options: ModelOptions) -> nn.ModuleList:
+def build_stages(geometry: VideoGeometry, options: ModelOptions) -> nn.ModuleList:
     """Stages from the coarsest to the finest cell."""
-    stages: list[Stage] = []
+    stages: list[GridStage] = []
     coarser = 0
     for size in stage_sizes(geometry, options):
         grids = [TimeGrid(keys, channels, size.height, size.width) for keys, channels in size.grids]
-        stages.append(Stage(coarser, size.ratio, size.channels, grids, [options.grid_kernel] * size.blocks))
+        stages.append(GridStage(coarser, size.ratio, size.channels, grids, [options.grid_kernel] * size.blocks))
         coarser = size.channels
     return nn.ModuleList(stages)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fieldwatch import InputError
 
-from .interface import Geometry
+from .interface import VideoGeometry
 from .options import ModelOptions
 
 
@@ -21,7 +21,7 @@ class StageSize:
     grids: tuple[tuple[int, int], ...]
 
 
-def stage_sizes(geometry: Geometry, options: ModelOptions) -> list[StageSize]:
+def stage_sizes(geometry: VideoGeometry, options: ModelOptions) -> list[StageSize]:
     """Stages from coarse to fine; cells cover the frame, so the last row and column may overhang it."""
     sizes = []
     for i, cell in enumerate(options.grid_cells):
@@ -39,7 +39,7 @@ def stage_sizes(geometry: Geometry, options: ModelOptions) -> list[StageSize]:
     return sizes
 
 
-def count_parameters(geometry: Geometry, options: ModelOptions) -> int:
+def count_parameters(geometry: VideoGeometry, options: ModelOptions) -> int:
     """Parameters of grids and stages, without the heads."""
     total = 0
     coarser = 0
@@ -54,7 +54,7 @@ def count_parameters(geometry: Geometry, options: ModelOptions) -> int:
     return total
 
 
-def fit_to_size(geometry: Geometry, options: ModelOptions, modelsize: float) -> ModelOptions:
+def fit_to_size(geometry: VideoGeometry, options: ModelOptions, modelsize: float) -> ModelOptions:
     """Options whose widths and grid channels are scaled by one factor, the largest found within `modelsize` million.
 
     Raises:

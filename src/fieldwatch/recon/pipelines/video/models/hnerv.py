@@ -9,7 +9,7 @@ from fieldwatch import InputError
 
 from .blocks import OutputMap, build_decoder, clip_head
 from .encoder import Encoder, embedding_channels
-from .interface import Geometry, Prediction, Query, Unit, VideoModel
+from .interface import Prediction, Query, Unit, VideoGeometry, VideoModel
 from .options import ModelOptions
 from .sizing import derive_strides, solve_width
 
@@ -24,7 +24,7 @@ class HNeRV(VideoModel):
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = True
 
-    def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
+    def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         enc_strds, dec_strds, start = _plan(geometry, options)
         cells = geometry.frames * (geometry.height // math.prod(enc_strds)) * (geometry.width // math.prod(enc_strds))
@@ -56,7 +56,7 @@ class HNeRV(VideoModel):
         return {"decoder": shared, "rgb_head": self.rgb_head, "clip_head": self.clip_head}
 
 
-def _plan(geometry: Geometry, options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
+def _plan(geometry: VideoGeometry, options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """Encoder strides, decoder strides, and the block of pixels that one embedding becomes in the stem."""
     size = (geometry.height, geometry.width)
     enc_strds = options.enc_strds or options.dec_strds or derive_strides(*size, start=2)

@@ -44,7 +44,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry:
+class VideoGeometry:
     """Size of the video and of its patch grid, in frames and pixels.
 
     A patch is floor(height / rows) x floor(width / columns); the remaining pixels belong to no patch.

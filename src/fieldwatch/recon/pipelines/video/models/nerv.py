@@ -6,7 +6,7 @@ from torch import nn
 
 from .blocks import OutputMap, build_decoder, clip_head
 from .encoding import PositionalEncoding
-from .interface import Geometry, Prediction, Query, Unit, VideoModel
+from .interface import Prediction, Query, Unit, VideoGeometry, VideoModel
 from .options import ModelOptions
 from .sizing import solve_width, strides_and_start
 
@@ -17,7 +17,7 @@ class NeRV(VideoModel):
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = False
 
-    def __init__(self, geometry: Geometry, options: ModelOptions) -> None:
+    def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         self.encoding = PositionalEncoding.parse(options.embed)
         strides, start = strides_and_start(geometry.height, geometry.width, options, start=8)

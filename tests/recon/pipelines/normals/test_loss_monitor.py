@@ -5,21 +5,21 @@ import math
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.normals.loss_watch import SETTLED, LossWatch
+from fieldwatch.recon.pipelines.normals.loss_monitor import SETTLED, LossMonitor
 
 
 def shown(steps, *, look_every=5, restored=()):
     """A watch that was shown steps with these terms, and how many were high at each look."""
-    watch, highs = LossWatch(10.0), []
+    watch, highs = LossMonitor(10.0), []
     for index, terms in enumerate(steps):
         weights, values = ({name: pair[i] for name, pair in terms.items()} for i in (0, 1))
         refused = torch.tensor(float(not all(map(math.isfinite, values.values()))))
         watch.observe(weights, {name: torch.tensor(value) for name, value in values.items()}, refused)
         if index in restored:
-            state, watch = watch.state_dict(), LossWatch(10.0)
+            state, watch = watch.state_dict(), LossMonitor(10.0)
             watch.load_state_dict(state)
         if (index + 1) % look_every == 0:
-            watch.look()
+            watch.judge()
             highs.append(watch.high)
     return watch, highs
 
@@ -71,6 +71,6 @@ def test_what_was_not_looked_at_goes_through_a_checkpoint():
 def test_settling_forgets_the_count_and_keeps_the_medians():
     watch, _ = shown(mask(*NOISY, *[1.7] * 20))
     usual = watch.state_dict()["usual"]
-    watch.settle()
+    watch.reset()
     assert (watch.high, watch.refused, watch.worst) == (0, 0, 0.0)
     assert watch.state_dict()["usual"] == usual

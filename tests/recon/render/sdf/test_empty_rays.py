@@ -6,7 +6,7 @@ import torch
 from fieldwatch.recon.render import (
     BoundedRays,
     Cells,
-    CollapseWatch,
+    CollapseDetector,
     OccupancyConfig,
     OccupancyGrid,
     composite,
@@ -103,14 +103,14 @@ def test_the_share_counts_in_mask_rays_only():
 
 
 def test_a_collapse_is_several_bad_steps_in_a_row():
-    watch = CollapseWatch(0.5, patience=3)
+    watch = CollapseDetector(0.5, patience=3)
     shares = [0.9, 0.9, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.5]
     assert [watch.observe(share) for share in shares] == [False] * 5 + [True, False, False, True, False]
     assert (watch.collapses, watch.bad_steps) == (2, 0)
 
 
 def test_a_checkpoint_keeps_the_count():
-    first, second = CollapseWatch(patience=2), CollapseWatch(patience=2)
+    first, second = CollapseDetector(patience=2), CollapseDetector(patience=2)
     first.observe(1.0)
     second.load_state_dict(first.state_dict())
     assert second.observe(1.0)
@@ -119,12 +119,12 @@ def test_a_checkpoint_keeps_the_count():
 @pytest.mark.parametrize("wrong", [(1.0, 3), (-0.1, 3), (0.5, 0)])
 def test_a_watch_that_cannot_tell_is_refused(wrong):
     with pytest.raises(ValueError, match=r"\[0, 1\) over 1 .*, got"):
-        CollapseWatch(*wrong)
+        CollapseDetector(*wrong)
 
 
 def test_a_collapsed_grid_is_rebuilt_from_the_field():
     rays, grid = scene()
-    watch = CollapseWatch(patience=5)
+    watch = CollapseDetector(patience=5)
     mask = torch.tensor([True] * 5 + [False])
 
     def field(points):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.bitstream import quantise
+from fieldwatch.recon.pipelines.video.bitstream import quantize
 
 
 def weights(*shape, seed=0, scale=0.05):
@@ -12,15 +12,15 @@ def weights(*shape, seed=0, scale=0.05):
 @pytest.mark.parametrize("bits", [4, 6, 8, 12])
 def test_no_value_is_further_than_half_a_step(bits):
     tensor = weights(16, 8, 3, 3)
-    quantised = quantise(tensor, bits)
-    error = np.abs(quantised.dequantise() - tensor.numpy())
+    quantised = quantize(tensor, bits)
+    error = np.abs(quantised.dequantize() - tensor.numpy())
     assert (error <= 0.5001 * quantised.scale.astype(np.float32)).all()
     assert quantised.symbols.min() >= 0
     assert quantised.symbols.max() < 2**bits
 
 
 def test_tables_are_rounded_before_the_symbols_are_taken():
-    quantised = quantise(weights(64, 64), 8)
+    quantised = quantize(weights(64, 64), 8)
     assert quantised.minimum.dtype == quantised.scale.dtype == np.float16
     minimum, scale = quantised.minimum.astype(np.float64), quantised.scale.astype(np.float64)
     values = weights(64, 64).numpy()
@@ -30,34 +30,34 @@ def test_tables_are_rounded_before_the_symbols_are_taken():
 
 def test_an_axis_of_unlike_slices_gets_its_own_table():
     tensor = weights(8, 600) * torch.logspace(0, -3, 8)[:, None]
-    assert quantise(tensor, 8).axis == 0
-    assert quantise(tensor, 8).scale.shape == (8, 1)
-    whole = quantise(weights(10, 10) * torch.logspace(0, -3, 10)[:, None], 8)
+    assert quantize(tensor, 8).axis == 0
+    assert quantize(tensor, 8).scale.shape == (8, 1)
+    whole = quantize(weights(10, 10) * torch.logspace(0, -3, 10)[:, None], 8)
     assert whole.axis is None  # a table per row would be 10 % of the tensor
 
 
 def test_candidate_with_the_least_error_wins():
     tensor = weights(100, 100) * torch.logspace(0, -2, 100)
-    assert quantise(tensor, 6).axis == 1
+    assert quantize(tensor, 6).axis == 1
 
 
 @pytest.mark.parametrize("tensor", [weights(500) * 1e-6, weights(500) * 1e6, weights(500) + 1000.0])
 def test_single_precision_tables_where_half_would_lose(tensor):
-    quantised = quantise(tensor, 8)
+    quantised = quantize(tensor, 8)
     assert quantised.minimum.dtype == np.float32
     step = float(quantised.scale.max())
-    assert np.abs(quantised.dequantise() - tensor.numpy()).max() <= 0.55 * step
+    assert np.abs(quantised.dequantize() - tensor.numpy()).max() <= 0.55 * step
     assert step == pytest.approx(float(tensor.max() - tensor.min()) / 255, rel=1e-3)
 
 
 def test_a_constant_tensor_keeps_its_value():
-    quantised = quantise(torch.full((50,), 0.25), 8)
+    quantised = quantize(torch.full((50,), 0.25), 8)
     assert (quantised.symbols == 0).all()
-    assert (quantised.dequantise() == 0.25).all()
+    assert (quantised.dequantize() == 0.25).all()
     assert (quantised.zero_points() == 0).all()
 
 
 def test_zero_point_is_the_symbol_of_zero():
-    quantised = quantise(torch.linspace(-1, 3, 400), 8)
+    quantised = quantize(torch.linspace(-1, 3, 400), 8)
     value = quantised.minimum.astype(np.float64) + quantised.scale.astype(np.float64) * quantised.zero_points()
     assert abs(value.item()) <= 0.5 * float(quantised.scale.item())

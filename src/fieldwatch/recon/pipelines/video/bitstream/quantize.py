@@ -14,7 +14,7 @@ LOOSEST_STEP = 1.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantised:
+class QuantizedTensor:
     """Symbols of one tensor, and the table that turns them into values again.
 
     Attributes:
@@ -31,7 +31,7 @@ class Quantised:
     bits: int
     axis: int | None
 
-    def dequantise(self) -> np.ndarray:
+    def dequantize(self) -> np.ndarray:
         """Values in float32: one product and one sum, each rounded by itself, so every machine gets the same bits."""
         return self.minimum.astype(np.float32) + self.scale.astype(np.float32) * self.symbols.astype(np.float32)
 
@@ -47,7 +47,7 @@ def zero_points(minimum: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.rint(np.clip(ratio, -(2.0**30), 2.0**30)).astype(np.int64)
 
 
-def quantise(tensor: Tensor, bits: int) -> Quantised:
+def quantize(tensor: Tensor, bits: int) -> QuantizedTensor:
     """Quantise with the table whose mean absolute error is least (HNeRV, Chen et al. 2023, released code).
 
     Candidates are one pair for the whole tensor and a pair per slice of every axis whose table is small enough. Minima
@@ -59,12 +59,12 @@ def quantise(tensor: Tensor, bits: int) -> Quantised:
     """
     values = tensor.detach().to("cpu", torch.float32).numpy()
     axes = [axis for axis, size in enumerate(values.shape) if 1 < size < LARGEST_TABLE * values.size]
-    candidates = [_quantise_along(values, bits, axis) for axis in (None, *axes)]
-    errors = [float(np.abs(candidate.dequantise() - values).mean()) for candidate in candidates]
+    candidates = [_quantize_along(values, bits, axis) for axis in (None, *axes)]
+    errors = [float(np.abs(candidate.dequantize() - values).mean()) for candidate in candidates]
     return candidates[int(np.argmin(errors))]
 
 
-def quantise_like(values: np.ndarray, pattern: Quantised) -> Quantised:
+def quantize_like(values: np.ndarray, pattern: QuantizedTensor) -> QuantizedTensor:
     """Symbols of other values (float32, same shape) in the table of `pattern`."""
     minimum = pattern.minimum.astype(np.float32)
     scale = pattern.scale.astype(np.float32)
@@ -72,13 +72,13 @@ def quantise_like(values: np.ndarray, pattern: Quantised) -> Quantised:
     return replace(pattern, symbols=np.clip(np.rint(steps), 0, 2**pattern.bits - 1).astype(np.int64))
 
 
-def _quantise_along(values: np.ndarray, bits: int, axis: int | None) -> Quantised:
+def _quantize_along(values: np.ndarray, bits: int, axis: int | None) -> QuantizedTensor:
     others = tuple(i for i in range(values.ndim) if i != axis)
     least = values.min(axis=others, keepdims=True)
     largest = values.max(axis=others, keepdims=True)
     minimum, scale = _table(least, largest, 2**bits - 1)
     empty = np.zeros(values.shape, dtype=np.int64)
-    return quantise_like(values, Quantised(symbols=empty, minimum=minimum, scale=scale, bits=bits, axis=axis))
+    return quantize_like(values, QuantizedTensor(symbols=empty, minimum=minimum, scale=scale, bits=bits, axis=axis))
 
 
 def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:

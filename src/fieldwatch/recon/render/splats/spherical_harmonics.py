@@ -5,13 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.recon.render.splats.stages import Harmonics
+from fieldwatch.recon.render.splats.stages import SphericalHarmonics
 from fieldwatch.recon.render.splats.view import View
 
 MAX_DEGREE = 3
 
 
-def harmonic_basis(directions: Float[Tensor, "n 3"], degree: int) -> Float[Tensor, "n k"]:
+def sh_basis(directions: Float[Tensor, "n 3"], degree: int) -> Float[Tensor, "n k"]:
     """Basis functions at unit directions, (degree + 1)^2 of them, in the order and with the signs of 3DGS files."""
     x, y, z = directions.unbind(-1)
     xx = x * x
@@ -41,11 +41,11 @@ def harmonic_basis(directions: Float[Tensor, "n 3"], degree: int) -> Float[Tenso
     return torch.stack(columns, -1)
 
 
-def spherical_harmonics(
-    harmonics: Harmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
+def sh_colors(
+    harmonics: SphericalHarmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
 ) -> Float[Tensor, "visible 3"]:
     """Colours of some Gaussians as the camera sees them: the sum plus 0.5, at least 0."""
     directions = functional.normalize(means[ids] - view.position.to(means), dim=-1)
-    basis = harmonic_basis(directions, harmonics.degree)
+    basis = sh_basis(directions, harmonics.degree)
     coefficients = torch.cat([harmonics.dc[ids], harmonics.rest[ids][:, : basis.shape[1] - 1]], 1)
     return ((basis[:, :, None] * coefficients).sum(1) + 0.5).clamp_min(0)

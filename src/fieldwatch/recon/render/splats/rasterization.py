@@ -1,4 +1,4 @@
-"""One call that draws Gaussians, whatever draws them."""
+"""One call that renders Gaussians, whichever backend rasterizes them."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,16 +9,23 @@ from torch import Tensor
 
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.splats.cuda import GSPLAT
-from fieldwatch.recon.render.splats.harmonics import MAX_DEGREE
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.reference import REFERENCE
-from fieldwatch.recon.render.splats.stages import Blended, Gaussians, Harmonics, Options, Projected, Stages
+from fieldwatch.recon.render.splats.spherical_harmonics import MAX_DEGREE
+from fieldwatch.recon.render.splats.stages import (
+    BlendedImage,
+    GaussianTensors,
+    ProjectedGaussians,
+    RasterBackend,
+    RasterOptions,
+    SphericalHarmonics,
+)
 from fieldwatch.recon.render.splats.view import View
 
 Backend = Literal["auto", "reference", "native", "gsplat"]
 DepthMode = Literal["centre", "planar"]
 
-_STAGES = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT}
+_BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,7 +42,7 @@ class RenderOutput:
         ids: which Gaussians are visible, ascending.
         radii: three standard deviations along the longer axis on the image, pixels, one per id.
         means2d: centres on the image, pixels, one per id; keeps its gradient (`means2d.grad`) after backward.
-        magnitudes: sums of the absolute values of that gradient over pixels, filled by backward; None if not asked.
+        absgrad: sums of the absolute values of that gradient over pixels, filled by backward; None if not asked.
     """
 
     features: Float[Tensor, "height width channels"]
@@ -47,7 +54,7 @@ class RenderOutput:
     ids: Int[Tensor, " visible"]
     radii: Float[Tensor, " visible"]
     means2d: Float[Tensor, "visible 2"]
-    magnitudes: Float[Tensor, "visible 2"] | None
+    absgrad: Float[Tensor, "visible 2"] | None
 
     def expected_depth(self, least: float = 1e-6) -> Float[Tensor, "height width"]:
         """Depth divided by alpha, metres; alpha counts as at least `least`.
@@ -56,30 +63,30 @@ class RenderOutput:
             ValueError: no depth was asked for.
         """
         if self.depth is None:
-            raise ValueError("no depth was drawn: call splat(..., depth='centre') or depth='planar'")
+            raise ValueError("no depth was rendered: call rasterize(..., depth='centre') or depth='planar'")
         return self.depth / self.alpha.clamp_min(least)
 
 
-def splat(  # noqa: PLR0913  four tensors are the Gaussians, the rest the options of one picture
+def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest the options of one picture
     means: Float[Tensor, "n 3"],
     quaternions: Float[Tensor, "n 4"],
     scales: Float[Tensor, "n 3"],
     opacities: Float[Tensor, " n"],
     view: View,
     *,
-    harmonics: tuple[Float[Tensor, "n 1 3"], Float[Tensor, "n k 3"]] | None = None,
-    degree: int = MAX_DEGREE,
+    spherical_harmonics: tuple[Float[Tensor, "n 1 3"], Float[Tensor, "n k 3"]] | None = None,
+    sh_degree: int = MAX_DEGREE,
     features: Float[Tensor, "n c"] | None = None,
     background: Float[Tensor, " channels"] | None = None,
     depth: DepthMode | None = None,
     normals: bool = False,
     median: bool = False,
-    blur: float = 0.3,
-    compensated: bool = False,
-    magnitudes: bool = False,
+    eps2d: float = 0.3,
+    antialiased: bool = False,
+    absgrad: bool = False,
     backend: Backend = "auto",
 ) -> RenderOutput:
-    """Draw Gaussians as 3DGS does (Kerbl 2023).
+    """Rasterize Gaussians as 3DGS does (Kerbl 2023).
 
     Args:
         means: centres in the world, metres.
@@ -87,17 +94,18 @@ def splat(  # noqa: PLR0913  four tensors are the Gaussians, the rest the option
         scales: standard deviations along the own axes, metres (after exp).
         opacities: in (0, 1) (after the sigmoid).
         view: the camera.
-        harmonics: coefficients of degree 0 and of the higher degrees, for colours that change with the direction.
-        degree: of the harmonics, 0 to 3; at most what the coefficients hold.
+        spherical_harmonics: coefficients of degree 0 and of the higher degrees, for colors that change with the
+            direction.
+        sh_degree: degree up to which they count, 0 to 3; at most what the coefficients hold.
         features: values of any width per Gaussian, blended as they are.
         background: one value per blended channel, added behind everything.
         depth: "centre" blends the centres' depths; "planar" where each Gaussian is largest on the pixel's ray, a plane
             for each Gaussian (RaDe-GS, Zhang 2024): no bias on slanted surfaces.
         normals: blend the thinnest axes.
         median: also find the median depth, of the same mode as `depth` ("centre" if None).
-        blur: variance of the low-pass filter on the image, square pixels.
-        compensated: keep the light of Gaussians that the blur widens (the 2D filter of Mip-Splatting, Yu 2024).
-        magnitudes: also sum absolute gradients of the centres (AbsGS, Ye 2024); not by the reference.
+        eps2d: low-pass dilation: variance added to every Gaussian on the image, square pixels.
+        antialiased: keep the light of Gaussians that the dilation widens (the 2D filter of Mip-Splatting, Yu 2024).
+        absgrad: also sum absolute gradients of the centres (AbsGS, Ye 2024); not by the reference.
         backend: "auto" takes gsplat on CUDA; on the CPU the native kernels for float32 where `native_available`, else
             the reference.
 
@@ -105,25 +113,31 @@ def splat(  # noqa: PLR0913  four tensors are the Gaussians, the rest the option
         ValueError: nothing to blend, a degree beyond the coefficients, or a backend that cannot do what is asked.
         NativeUnavailable: backend "native" where the kernels cannot be built.
     """
-    wanted = {"normals": normals, "slopes": depth == "planar", "median": median, "magnitudes": magnitudes}
-    options = Options(blur=blur, compensated=compensated, **wanted)
-    stages = _stages(backend, means)
-    projected = _retaining(stages.project(Gaussians(means, quaternions, scales, opacities), view, options))
-    parts: list[Tensor] = []
-    if harmonics is not None:
-        _check_degree(degree, harmonics[1].shape[1])
-        parts.append(stages.harmonics(Harmonics(*harmonics, degree), means, projected.ids, view))
+    requested = {"normals": normals, "slopes": depth == "planar", "median": median, "absgrad": absgrad}
+    options = RasterOptions(eps2d=eps2d, antialiased=antialiased, **requested)
+    chosen = _choose_backend(backend, means)
+    projected = _with_retained_gradient(
+        chosen.project(GaussianTensors(means, quaternions, scales, opacities), view, options)
+    )
+    visible_features: list[Tensor] = []
+    if spherical_harmonics is not None:
+        _check_degree(sh_degree, spherical_harmonics[1].shape[1])
+        visible_features.append(
+            chosen.colors(SphericalHarmonics(*spherical_harmonics, sh_degree), means, projected.ids, view)
+        )
     if features is not None:
-        parts.append(features[projected.ids])
-    channels = sum(part.shape[1] for part in parts)
-    blended = stages.blend(_packed([*parts, *_geometry(projected, view, depth)]), projected, view, options)
-    drawn = _assembled(blended, projected, view, channels, depth)
-    return drawn if background is None else _over(drawn, background)
+        visible_features.append(features[projected.ids])
+    channels = sum(part.shape[1] for part in visible_features)
+    blended = chosen.blend(
+        _concatenated([*visible_features, *_geometry_channels(projected, view, depth)]), projected, view, options
+    )
+    output = _split_channels(blended, projected, view, channels, depth)
+    return output if background is None else _over_background(output, background)
 
 
-def _stages(backend: str, means: Tensor) -> Stages:
-    if backend != "auto":
-        return _STAGES[backend]
+def _choose_backend(name: str, means: Tensor) -> RasterBackend:
+    if name != "auto":
+        return _BACKENDS[name]
     if means.device.type == "cuda":
         return GSPLAT
     return NATIVE if means.dtype == torch.float32 and native_available()[0] else REFERENCE
@@ -137,90 +151,92 @@ def _check_degree(degree: int, coefficients: int) -> None:
         )
 
 
-def _retaining(projected: Projected) -> Projected:
+def _with_retained_gradient(projected: ProjectedGaussians) -> ProjectedGaussians:
     if projected.means2d.requires_grad:
         projected.means2d.retain_grad()
     return projected
 
 
-def _over(drawn: RenderOutput, background: Float[Tensor, " channels"]) -> RenderOutput:
-    return replace(drawn, features=drawn.features + (1 - drawn.alpha)[..., None] * background)
+def _over_background(output: RenderOutput, background: Float[Tensor, " channels"]) -> RenderOutput:
+    return replace(output, features=output.features + (1 - output.alpha)[..., None] * background)
 
 
-def _packed(parts: list[Tensor]) -> Float[Tensor, "visible channels"]:
+def _concatenated(parts: list[Tensor]) -> Float[Tensor, "visible channels"]:
     if not parts:
         raise ValueError("nothing to draw: pass harmonics, features, a depth mode or normals=True")
     return torch.cat(parts, 1)
 
 
-def _centre(view: View, like: Tensor) -> Float[Tensor, "2"]:
+def _image_center(view: View, like: Tensor) -> Float[Tensor, "2"]:
     return like.new_tensor([view.width / 2, view.height / 2])
 
 
-def _geometry(projected: Projected, view: View, depth: DepthMode | None) -> list[Tensor]:
+def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMode | None) -> list[Tensor]:
     """Channels of depth and normals. A planar depth is linear over the image: its value at the centre, its slopes."""
-    parts: list[Tensor] = []
+    channels: list[Tensor] = []
     if depth == "centre":
-        parts.append(projected.depths[:, None])
+        channels.append(projected.depths[:, None])
     elif projected.slopes is not None:
-        from_centre = _centre(view, projected.means2d) - projected.means2d
+        from_centre = _image_center(view, projected.means2d) - projected.means2d
         at_centre = projected.depths + (projected.slopes * from_centre).sum(-1)
-        parts += [at_centre[:, None], projected.slopes]
+        channels += [at_centre[:, None], projected.slopes]
     if projected.normals is not None:
-        parts.append(projected.normals)
-    return parts
+        channels.append(projected.normals)
+    return channels
 
 
-def _offsets(view: View, like: Tensor) -> tuple[Float[Tensor, "1 width"], Float[Tensor, "height 1"]]:
+def _pixel_offsets(view: View, like: Tensor) -> tuple[Float[Tensor, "1 width"], Float[Tensor, "height 1"]]:
     """Pixel centres, from the image's centre."""
     across = torch.arange(view.width, device=like.device, dtype=like.dtype) + (0.5 - view.width / 2)
     down = torch.arange(view.height, device=like.device, dtype=like.dtype) + (0.5 - view.height / 2)
     return across[None, :], down[:, None]
 
 
-def _assembled(
-    blended: Blended,
-    projected: Projected,
+def _split_channels(
+    blended: BlendedImage,
+    projected: ProjectedGaussians,
     view: View,
     channels: int,
     depth: DepthMode | None,
 ) -> RenderOutput:
     """Split the blended channels again, in one operation: each slice would make a whole image of gradients."""
     widths = [channels, {"centre": 1, "planar": 3}.get(depth or "", 0), 3 if projected.normals is not None else 0]
-    features, shape, normals = blended.features.split(widths, -1)
-    flat = shape[..., 0] if depth else None
+    features, depth_channels, normals = blended.features.split(widths, -1)
+    depth_map = depth_channels[..., 0] if depth else None
     if depth == "planar":
-        at_centre, right, down = shape.unbind(-1)
-        across, downwards = _offsets(view, shape)
-        flat = at_centre + across * right + downwards * down
+        at_centre, right, down = depth_channels.unbind(-1)
+        across, downwards = _pixel_offsets(view, depth_channels)
+        depth_map = at_centre + across * right + downwards * down
     return RenderOutput(
         features=features,
         alpha=blended.alpha,
-        depth=flat,
+        depth=depth_map,
         normals=normals if projected.normals is not None else None,
         median_depth=None if blended.median is None else _median_depth(blended.median, projected, view),
         median_ids=None if blended.median is None else _median_ids(blended.median, projected),
         ids=projected.ids,
         radii=projected.radii,
         means2d=projected.means2d,
-        magnitudes=blended.magnitudes,
+        absgrad=blended.absgrad,
     )
 
 
-def _median_depth(rows: Int[Tensor, "height width"], projected: Projected, view: View) -> Float[Tensor, "height width"]:
+def _median_depth(
+    rows: Int[Tensor, "height width"], projected: ProjectedGaussians, view: View
+) -> Float[Tensor, "height width"]:
     """Depth of the Gaussian at which half the light is gone, on its plane where slopes are known."""
-    found = rows >= 0
-    chosen = rows[found].long()
-    depths = projected.depths[chosen]
+    known = rows >= 0
+    gaussian_rows = rows[known].long()
+    depths = projected.depths[gaussian_rows]
     if projected.slopes is not None:
-        across, down = _offsets(view, depths)
-        pixels = torch.stack(torch.broadcast_tensors(across, down), -1)[found] + _centre(view, depths)
-        depths = depths + (projected.slopes[chosen] * (pixels - projected.means2d[chosen])).sum(-1)
-    return depths.new_zeros(rows.shape).masked_scatter(found, depths)
+        across, down = _pixel_offsets(view, depths)
+        pixels = torch.stack(torch.broadcast_tensors(across, down), -1)[known] + _image_center(view, depths)
+        depths = depths + (projected.slopes[gaussian_rows] * (pixels - projected.means2d[gaussian_rows])).sum(-1)
+    return depths.new_zeros(rows.shape).masked_scatter(known, depths)
 
 
-def _median_ids(rows: Int[Tensor, "height width"], projected: Projected) -> Int[Tensor, "height width"]:
+def _median_ids(rows: Int[Tensor, "height width"], projected: ProjectedGaussians) -> Int[Tensor, "height width"]:
     """Rows of what was packed, as numbers of the Gaussians."""
-    found = rows >= 0
+    known = rows >= 0
     ids = projected.ids.new_full(rows.shape, -1)
-    return ids.masked_scatter(found, projected.ids[rows[found].long()])
+    return ids.masked_scatter(known, projected.ids[rows[known].long()])

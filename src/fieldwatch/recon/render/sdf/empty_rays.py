@@ -12,7 +12,7 @@ from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Filled:
+class FilledSamples:
     """Samples of all rays.
 
     Attributes:
@@ -29,7 +29,7 @@ class Filled:
 @torch.no_grad()
 def fill_empty(
     samples: PackedSamples, rays: BoundedRays, count: int = 64, *, noise: Float[Tensor, "rays _"] | None = None
-) -> Filled:
+) -> FilledSamples:
     """Give rays without samples `count` stratified ones, so that a lost surface has gradients to come back by.
 
     The `count` + 1 ends of the sections lie in as many equal parts of [near, far], one in each; the sections follow on
@@ -52,12 +52,12 @@ def fill_empty(
         )
     empty = samples.counts == 0
     meets = rays.far > rays.near
-    chosen = torch.nonzero(empty & meets)[:, 0]
-    part = torch.arange(count + 1, device=chosen.device) + (0.5 if noise is None else noise[chosen])
-    near = rays.near[chosen, None]
-    far = rays.far[chosen, None]
-    ends = near + (far - near) * part / (count + 1)
-    ray_index = torch.cat([samples.ray_index, chosen.repeat_interleave(count)])
+    filled_rays = torch.nonzero(empty & meets)[:, 0]
+    fraction = torch.arange(count + 1, device=filled_rays.device) + (0.5 if noise is None else noise[filled_rays])
+    near = rays.near[filled_rays, None]
+    far = rays.far[filled_rays, None]
+    ends = near + (far - near) * fraction / (count + 1)
+    ray_index = torch.cat([samples.ray_index, filled_rays.repeat_interleave(count)])
     order = torch.sort(ray_index, stable=True).indices
     merged = PackedSamples(
         t_start=torch.cat([samples.t_start, ends[:, :-1].reshape(-1)])[order],
@@ -65,7 +65,7 @@ def fill_empty(
         ray_index=ray_index[order],
         n_rays=samples.n_rays,
     )
-    return Filled(samples=merged, filled=len(chosen), missed=int((empty & ~meets).sum()))
+    return FilledSamples(samples=merged, filled=len(filled_rays), missed=int((empty & ~meets).sum()))
 
 
 def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Tensor, ""]:
@@ -79,7 +79,7 @@ def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Te
     return ((samples.counts == 0) & mask).sum() / mask.sum().clamp_min(1)
 
 
-class CollapseWatch:
+class CollapseDetector:
     """Tells a collapsed grid from a bad batch: too many in-mask rays without samples, several steps in a row.
 
     Args:

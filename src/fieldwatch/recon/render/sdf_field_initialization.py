@@ -36,21 +36,23 @@ def sphere_weights(
         raise InputError(f"a neural SDF starts as a sphere in the box [-1, 1]: give a radius up to 1, got {radius}")
     if not 0 < sharpness < math.inf:
         raise InputError(f"a neural SDF needs a sharpness of Softplus above 0, got {sharpness}")
-    turn = _rotation(generator)
-    even = _spread(hidden)
-    first = math.sqrt(6 / hidden) * (even - even.mean(dim=0)) @ turn.T  # the length of 3 draws of N(0, 2 / hidden)
+    rotation = _rotation(generator)
+    directions = _spread(hidden)
+    first = (
+        math.sqrt(6 / hidden) * (directions - directions.mean(dim=0)) @ rotation.T
+    )  # the length of 3 draws of N(0, 2 / hidden)
     zero = torch.zeros(hidden, dtype=torch.float64)
-    made = [(first, zero)] + [(torch.eye(hidden, dtype=torch.float64), zero) for _ in range(layers - 1)]
+    hidden_layers = [(first, zero)] + [(torch.eye(hidden, dtype=torch.float64), zero) for _ in range(layers - 1)]
     probes = _spread(_PROBES)
-    inner = radius * probes
-    outer = probes
-    for weight, _ in made:
-        raw = inner @ weight.T
-        inner = functional.softplus(raw, sharpness)
-        outer = (outer @ weight.T) * torch.sigmoid(sharpness * raw)
-    scale = 1 / outer.sum(dim=1).mean()
+    values = radius * probes
+    slopes = probes
+    for weight, _ in hidden_layers:
+        preactivations = values @ weight.T
+        values = functional.softplus(preactivations, sharpness)
+        slopes = (slopes @ weight.T) * torch.sigmoid(sharpness * preactivations)
+    scale = 1 / slopes.sum(dim=1).mean()
     last = scale.expand(1, hidden)
-    return [*made, (last, -(inner @ last.T).mean(dim=0))]
+    return [*hidden_layers, (last, -(values @ last.T).mean(dim=0))]
 
 
 def _spread(count: int) -> Float64[Tensor, "n 3"]:
@@ -58,12 +60,12 @@ def _spread(count: int) -> Float64[Tensor, "n 3"]:
     order = torch.arange(count, dtype=torch.float64)
     z = 1 - (2 * order + 1) / count
     angle = order * math.pi * (3 - math.sqrt(5))
-    around = torch.sqrt(1 - z * z)
-    return torch.stack([around * torch.cos(angle), around * torch.sin(angle), z], dim=-1)
+    radius = torch.sqrt(1 - z * z)
+    return torch.stack([radius * torch.cos(angle), radius * torch.sin(angle), z], dim=-1)
 
 
 def _rotation(generator: torch.Generator | None) -> Float64[Tensor, "3 3"]:
     """A random rotation or reflection, even over all."""
-    drawn = torch.randn(3, 3, generator=generator, dtype=torch.float64)
-    whole, upper = torch.linalg.qr(drawn)
-    return whole * torch.sign(torch.diagonal(upper))
+    normal = torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    orthogonal, upper = torch.linalg.qr(normal)
+    return orthogonal * torch.sign(torch.diagonal(upper))

@@ -23,7 +23,7 @@ class _Pending(NamedTuple):
     refused: Any
 
 
-class LossWatch:
+class LossMonitor:
     """Compares the loss of each step with what it usually is: the running medians of its terms under today's weights.
 
     So a weight that ramps up is no jump, and a term that has just begun is not judged. Steps above the bound do not
@@ -56,14 +56,14 @@ class LossWatch:
         """
         self._pending.append(_Pending(dict(weights), dict(values), refused))
 
-    def look(self) -> None:
+    def judge(self) -> None:
         """Read and judge the steps since the last look."""
         self._read()
         for weights, values, refused in self._pending:
             self._judge(weights, values, refused=bool(refused))
         self._pending.clear()
 
-    def settle(self) -> None:
+    def reset(self) -> None:
         """Begin to count anew, after something was done about it."""
         self._pending.clear()
         self.high = self.refused = 0
@@ -73,26 +73,28 @@ class LossWatch:
         """Return medians, counts and what has not been judged, for a checkpoint."""
         self._read()
         usual = {name: list(values) for name, values in self._usual.items()}
-        pending = [one._asdict() for one in self._pending]
+        pending = [step._asdict() for step in self._pending]
         return {"usual": usual, "pending": pending, "high": self.high, "refused": self.refused, "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a checkpoint."""
         self._usual = {name: deque(values, WINDOW) for name, values in state["usual"].items()}
-        self._pending = [_Pending(**one) for one in state["pending"]]
+        self._pending = [_Pending(**step) for step in state["pending"]]
         self.high = int(state["high"])
         self.refused = int(state["refused"])
         self.worst = float(state["worst"])
 
     def _read(self) -> None:
         """Turn all that is on the device into numbers, in one transfer."""
-        unread = [one for one in self._pending if isinstance(one.refused, Tensor)]
+        unread = [step for step in self._pending if isinstance(step.refused, Tensor)]
         if not unread:
             return
-        flat = [value for one in unread for value in (*one.values.values(), one.refused)]
-        numbers = iter(torch.stack([value.float() for value in flat]).tolist())
-        known = [_Pending(one.weights, {name: next(numbers) for name in one.values}, next(numbers)) for one in unread]
-        self._pending = [*self._pending[: len(self._pending) - len(unread)], *known]
+        device_values = [value for step in unread for value in (*step.values.values(), step.refused)]
+        numbers = iter(torch.stack([value.float() for value in device_values]).tolist())
+        read_steps = [
+            _Pending(step.weights, {name: next(numbers) for name in step.values}, next(numbers)) for step in unread
+        ]
+        self._pending = [*self._pending[: len(self._pending) - len(unread)], *read_steps]
 
     def _judge(self, weights: Mapping[str, float], values: Mapping[str, float], *, refused: bool) -> None:
         if refused:

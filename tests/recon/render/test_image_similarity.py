@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.losses import ssim
-from fieldwatch.recon.render import native_available, similarity, similarity_reference
+from fieldwatch.recon.render import image_similarity, image_similarity_reference, native_available
 
 
 def images(height, width, channels, dtype=torch.float32):
@@ -38,7 +38,7 @@ def by_hand(image, photo):
 
 def test_the_torch_form_is_the_definition():
     image, photo = images(9, 14, 2, torch.float64)
-    found = similarity_reference(image, photo)
+    found = image_similarity_reference(image, photo)
     torch.testing.assert_close(found.ssim, by_hand(image, photo))
     torch.testing.assert_close(found.l1, (image - photo).abs().mean())
 
@@ -47,7 +47,7 @@ def test_inside_the_border_it_is_the_ssim_of_the_losses():
     image, photo = images(24, 30, 3, torch.float64)
     x, y = (part.permute(2, 0, 1)[None] for part in (image, photo))
     wide = [torch.nn.functional.pad(part, (5, 5, 5, 5)) for part in (x, y)]
-    torch.testing.assert_close(similarity_reference(image, photo).ssim, ssim(*wide)[0])
+    torch.testing.assert_close(image_similarity_reference(image, photo).ssim, ssim(*wide)[0])
 
 
 @pytest.mark.parametrize("size", [(1, 1, 3), (5, 4, 1), (11, 300, 3), (64, 64, 3), (37, 61, 7)])
@@ -56,7 +56,7 @@ def test_native_is_the_reference_forward_and_backward(size):
         pytest.skip(native_available()[1])
     image, photo = images(*size)
     exact, exact_photo = image.detach().double().requires_grad_(), photo.double()
-    ours, wanted = similarity(image, photo), similarity_reference(exact, exact_photo)
+    ours, wanted = image_similarity(image, photo), image_similarity_reference(exact, exact_photo)
     for found, right in zip(ours, wanted, strict=True):
         assert found.item() == pytest.approx(right.item(), abs=1e-5)
     (0.8 * ours.l1 - 0.2 * ours.ssim).backward()
@@ -68,8 +68,8 @@ def test_native_is_the_reference_forward_and_backward(size):
 def test_each_part_has_its_own_gradient(part):
     image, photo = images(16, 16, 3)
     exact = image.detach().double().requires_grad_()
-    similarity(image, photo)[part].backward()
-    similarity_reference(exact, photo.double())[part].backward()
+    image_similarity(image, photo)[part].backward()
+    image_similarity_reference(exact, photo.double())[part].backward()
     torch.testing.assert_close(image.grad.double(), exact.grad, rtol=1e-4, atol=1e-7)
 
 
@@ -79,7 +79,7 @@ def test_the_same_bits_for_any_number_of_threads():
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         image.grad = None
-        found = similarity(image, photo)
+        found = image_similarity(image, photo)
         (found.l1 + found.ssim).backward()
         results.append((found.l1.detach(), found.ssim.detach(), image.grad))
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
@@ -87,7 +87,7 @@ def test_the_same_bits_for_any_number_of_threads():
 
 def test_equal_images_are_perfect():
     photo = images(20, 20, 3)[1]
-    found = similarity(photo.clone(), photo)
+    found = image_similarity(photo.clone(), photo)
     assert found.l1 == 0
     assert found.ssim.item() == pytest.approx(1, abs=1e-6)
 
@@ -95,22 +95,22 @@ def test_equal_images_are_perfect():
 def test_one_bad_pixel_of_a_photo_is_seen():
     image, photo = images(40, 40, 3)
     photo[7, 8, 1] = math.nan
-    found = similarity(image, photo)
+    found = image_similarity(image, photo)
     assert found.l1.isnan()
     assert found.ssim.isnan()
 
 
 def test_double_precision_takes_the_reference():
     image, photo = images(12, 12, 3, torch.float64)
-    assert similarity(image, photo).ssim.dtype == torch.float64
+    assert image_similarity(image, photo).ssim.dtype == torch.float64
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_shapes_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"\(4, 4, 3\).*shape \(4, 5, 3\)"):
-        similarity(torch.zeros(4, 4, 3), torch.zeros(4, 5, 3))
+        image_similarity(torch.zeros(4, 4, 3), torch.zeros(4, 5, 3))
 
 
 def test_a_photo_with_a_gradient_is_refused():
     with pytest.raises(ValueError, match=r"shape \(4, 4, 3\).*requires a gradient"):
-        similarity(torch.zeros(4, 4, 3), torch.zeros(4, 4, 3, requires_grad=True))
+        image_similarity(torch.zeros(4, 4, 3), torch.zeros(4, 4, 3, requires_grad=True))

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-import fieldwatch.recon.render.splats.drawing as module
-from fieldwatch.recon.render import DensificationStatistics, View, rotations, splat, widened
+import fieldwatch.recon.render.splats.rasterization as module
+from fieldwatch.recon.render import DensificationStatistics, View, apply_3d_filter, rasterize, rotations
 
 
 def view(size=32, **options):
@@ -27,10 +27,10 @@ BACKENDS = pytest.mark.parametrize("backend", ["native", "reference"])
 
 @BACKENDS
 def test_a_ball_is_a_bell_on_the_image(backend):
-    """Seen from afar: variance (f s / z)^2 + blur, centred on the principal point."""
+    """Seen from afar: variance (f s / z)^2 + eps2d, centred on the principal point."""
     means, quaternions, scales, opacities = ball(z=200.0)
-    drawn = splat(
-        means, quaternions, scales * 100, opacities, view(), features=torch.ones(1, 1), blur=0.5, backend=backend
+    drawn = rasterize(
+        means, quaternions, scales * 100, opacities, view(), features=torch.ones(1, 1), eps2d=0.5, backend=backend
     )
     offsets = torch.arange(32) + 0.5 - 16
     squared = offsets[:, None] ** 2 + offsets[None, :] ** 2
@@ -42,9 +42,11 @@ def test_a_ball_is_a_bell_on_the_image(backend):
 @BACKENDS
 def test_the_nearer_covers_the_farther(backend):
     values = torch.tensor([[1.0], [10.0], [100.0]])
-    drawn = splat(*ball(count=3, opacity=0.5), view(), features=values, depth="centre", median=True, backend=backend)
+    drawn = rasterize(
+        *ball(count=3, opacity=0.5), view(), features=values, depth="centre", median=True, backend=backend
+    )
     flipped = [part.flip(0) for part in ball(count=3, opacity=0.5)]
-    other = splat(*flipped, view(), features=values.flip(0), depth="centre", median=True, backend=backend)
+    other = rasterize(*flipped, view(), features=values.flip(0), depth="centre", median=True, backend=backend)
     assert drawn.features[16, 16, 0] == pytest.approx(0.5 * 1 + 0.25 * 10 + 0.125 * 100, rel=0.03)
     assert drawn.expected_depth()[16, 16] == pytest.approx((0.5 * 2 + 0.25 * 3 + 0.125 * 4) / 0.875, rel=0.01)
     assert drawn.median_depth[16, 16] in (2.0, 3.0)
@@ -56,7 +58,7 @@ def test_the_nearer_covers_the_farther(backend):
 def test_alpha_stops_at_its_ceiling_and_nothing_shows_behind_an_opaque_stack(backend):
     means, quaternions, scales, opacities = ball(count=6, opacity=1.0)
     values = torch.arange(6.0)[:, None]
-    drawn = splat(means, quaternions, 10 * scales, opacities, view(), features=values, backend=backend)
+    drawn = rasterize(means, quaternions, 10 * scales, opacities, view(), features=values, backend=backend)
     assert drawn.alpha.max() <= 1
     assert drawn.features[16, 16, 0] == pytest.approx(0.0099, rel=0.05)
 
@@ -64,14 +66,16 @@ def test_alpha_stops_at_its_ceiling_and_nothing_shows_behind_an_opaque_stack(bac
 @BACKENDS
 def test_the_background_fills_what_is_left(backend):
     colour = torch.tensor([0.2, 0.4])
-    drawn = splat(*ball(), view(), features=torch.zeros(1, 2), background=colour, backend=backend)
+    drawn = rasterize(*ball(), view(), features=torch.zeros(1, 2), background=colour, backend=backend)
     torch.testing.assert_close(drawn.features, (1 - drawn.alpha)[..., None] * colour)
 
 
 @BACKENDS
 def test_without_gaussians_there_is_background_and_gradients_are_empty(backend):
     parts = [part.requires_grad_() for part in ball(count=0)]
-    drawn = splat(*parts, view(), features=torch.zeros(0, 3), background=torch.ones(3), depth="planar", backend=backend)
+    drawn = rasterize(
+        *parts, view(), features=torch.zeros(0, 3), background=torch.ones(3), depth="planar", backend=backend
+    )
     assert drawn.features.eq(1).all()
     assert drawn.expected_depth().eq(0).all()
     drawn.features.sum().backward()
@@ -83,7 +87,7 @@ def test_normals_look_at_the_camera(backend):
     means, _, _, opacities = ball()
     scales = torch.tensor([[0.3, 0.3, 0.01]])
     for quaternion in (torch.tensor([[1.0, 0, 0, 0]]), torch.tensor([[0.0, 1, 0, 0]])):
-        drawn = splat(means, quaternion, scales, opacities, view(), normals=True, backend=backend)
+        drawn = rasterize(means, quaternion, scales, opacities, view(), normals=True, backend=backend)
         direction = drawn.normals[16, 16] / drawn.alpha[16, 16]
         torch.testing.assert_close(direction, torch.tensor([0.0, 0.0, -1.0]), rtol=0, atol=1e-5)
     assert drawn.features.shape == (32, 32, 0)
@@ -96,14 +100,14 @@ def test_compensation_keeps_the_light_of_a_small_gaussian(backend):
     scales = torch.full((1, 3), 0.1 * 2 / 32)
     light = 2 * math.pi * 0.01 * 0.8
     sums = [
-        splat(
+        rasterize(
             means,
             quaternions,
             scales,
             opacities,
             view(33, cx=16.5, cy=16.5),
             features=torch.ones(1, 1),
-            compensated=kept,
+            antialiased=kept,
             backend=backend,
         )
         .alpha.sum()
@@ -116,10 +120,10 @@ def test_compensation_keeps_the_light_of_a_small_gaussian(backend):
 
 def test_the_3d_filter_widens_and_dims():
     scales, opacities = torch.tensor([[3.0, 4.0, 0.0]]), torch.tensor([0.5])
-    wider, dimmer = widened(scales, opacities, torch.tensor([4.0]))
+    wider, dimmer = apply_3d_filter(scales, opacities, torch.tensor([4.0]))
     torch.testing.assert_close(wider, torch.tensor([[5.0, 32**0.5, 4.0]]))
     assert dimmer == 0
-    unchanged = widened(scales, opacities, torch.tensor([0.0]))
+    unchanged = apply_3d_filter(scales, opacities, torch.tensor([0.0]))
     torch.testing.assert_close(unchanged[0], scales)
 
 
@@ -137,10 +141,10 @@ def test_a_camera_that_moves_sees_what_a_world_that_moves_shows(backend):
     camera_from_world[:3, :3], camera_from_world[:3, 3] = turn.T, -turn.T @ shift
     means, quaternions, scales, opacities = ball(count=3)
     scales = scales * torch.tensor([1.0, 0.5, 0.2])
-    still = splat(means, quaternions, scales, opacities, view(), depth="planar", normals=True, backend=backend)
+    still = rasterize(means, quaternions, scales, opacities, view(), depth="planar", normals=True, backend=backend)
     quaternion = torch.tensor([[0.9, 0.1, -0.3, 0.2]]).repeat(3, 1)
     moved_view = View(camera_from_world=camera_from_world, fx=32.0, fy=32.0, cx=16.0, cy=16.0, width=32, height=32)
-    moved = splat(
+    moved = rasterize(
         means @ turn.T + shift, quaternion, scales, opacities, moved_view, depth="planar", normals=True, backend=backend
     )
     for name in ("alpha", "depth", "normals"):
@@ -150,8 +154,8 @@ def test_a_camera_that_moves_sees_what_a_world_that_moves_shows(backend):
 def test_a_scaled_view_shows_the_same_picture_smaller():
     whole, half = view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0), view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0).scaled(0.5)
     assert (half.width, half.height, half.cx, half.fx) == (32, 32, 15.0, 32.0)
-    large = splat(*ball(), whole, features=torch.ones(1, 1), blur=0.0)
-    small = splat(*ball(), half, features=torch.ones(1, 1), blur=0.0)
+    large = rasterize(*ball(), whole, features=torch.ones(1, 1), eps2d=0.0)
+    small = rasterize(*ball(), half, features=torch.ones(1, 1), eps2d=0.0)
     shrunk = torch.nn.functional.avg_pool2d(large.alpha[None, None], 2)[0, 0]
     torch.testing.assert_close(small.alpha, shrunk, rtol=0, atol=0.02)
 
@@ -163,35 +167,35 @@ def test_a_view_without_size_is_refused():
 
 def test_nothing_to_draw_is_refused():
     with pytest.raises(ValueError, match="normals=True"):
-        splat(*ball(), view())
+        rasterize(*ball(), view())
 
 
 @pytest.mark.parametrize("degree", [-1, 2, 4])
 def test_a_degree_beyond_the_coefficients_is_refused(degree):
     with pytest.raises(ValueError, match=f"degree {degree} need"):
-        splat(*ball(), view(), harmonics=(torch.zeros(1, 1, 3), torch.zeros(1, 3, 3)), degree=degree)
+        rasterize(*ball(), view(), spherical_harmonics=(torch.zeros(1, 1, 3), torch.zeros(1, 3, 3)), sh_degree=degree)
 
 
 def test_a_depth_that_was_not_drawn_is_refused():
     with pytest.raises(ValueError, match="depth='centre'"):
-        splat(*ball(), view(), normals=True).expected_depth()
+        rasterize(*ball(), view(), normals=True).expected_depth()
 
 
-def test_the_reference_has_no_magnitudes():
-    with pytest.raises(ValueError, match=r"magnitudes=True.*gsplat"):
-        splat(*ball(), view(), normals=True, magnitudes=True, backend="reference")
+def test_the_reference_has_no_absgrad():
+    with pytest.raises(ValueError, match=r"absgrad=True.*gsplat"):
+        rasterize(*ball(), view(), normals=True, absgrad=True, backend="reference")
 
 
 def test_gsplat_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gsplat", None)
     with pytest.raises(ImportError, match=r"pip install 'fieldwatch\[gpu\]'"):
-        splat(*ball(), view(), normals=True, backend="gsplat")
+        rasterize(*ball(), view(), normals=True, backend="gsplat")
 
 
 def test_double_precision_and_a_machine_without_compiler_take_the_reference(monkeypatch):
-    assert splat(*ball(dtype=torch.float64), view(), normals=True).alpha.dtype == torch.float64
+    assert rasterize(*ball(dtype=torch.float64), view(), normals=True).alpha.dtype == torch.float64
     monkeypatch.setattr(module, "native_available", lambda: (False, "no compiler"))
-    assert module._stages("auto", torch.zeros(1, 3)) is module.REFERENCE
+    assert module._choose_backend("auto", torch.zeros(1, 3)) is module.REFERENCE
 
 
 def test_statistics_add_up_what_densification_reads():
@@ -200,7 +204,7 @@ def test_statistics_add_up_what_densification_reads():
     statistics, camera = DensificationStatistics(3), view()
     lengths = torch.zeros(3)
     for step in (1.0, 2.0):
-        drawn = splat(means, *rest, camera, features=torch.tensor([[1.0], [2.0], [3.0]]))
+        drawn = rasterize(means, *rest, camera, features=torch.tensor([[1.0], [2.0], [3.0]]))
         weights = torch.arange(32.0)[None, :, None]
         (step * drawn.features * weights).sum().backward()
         statistics.add(drawn, camera)
@@ -216,4 +220,4 @@ def test_statistics_add_up_what_densification_reads():
 
 def test_statistics_want_a_gradient():
     with pytest.raises(ValueError, match="no gradient reached means2d"):
-        DensificationStatistics(1).add(splat(*ball(), view(), normals=True), view())
+        DensificationStatistics(1).add(rasterize(*ball(), view(), normals=True), view())

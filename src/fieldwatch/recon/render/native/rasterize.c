@@ -13,7 +13,7 @@
 #define PIXELS (TILE * TILE)
 #define VECTORS (PIXELS / LANES) /* of one channel of a tile */
 #define PER_ROW (TILE / LANES)
-#define GEOMETRY 8 /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, magnitudes 2 */
+#define GEOMETRY 8 /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, absgrad 2 */
 
 /* How the blending of a tile's pixels ended: the light that passes, and the last pair of Gaussian and tile that could
  * take some: the one that made the pixel opaque, or the tile's last; -1 beside the image. */
@@ -180,7 +180,7 @@ typedef struct {
 } Moments;
 
 /* One Gaussian's gradients in one tile, from the sums over its pixels. */
-FW_INLINE void write_row(const Ranked *g, const Moments *m, const vf *df, int channels, int magnitudes, float *row) {
+FW_INLINE void write_row(const Ranked *g, const Moments *m, const vf *df, int channels, int absgrad, float *row) {
     const float root = sqrtf(HALF_LOG2E), u = total(m->eu), y = total(m->ey);
     const float back = 1 / (root * root), e = total(m->e);
     for (int c = 0; c < channels; c++) row[c] = total(df[c]);
@@ -191,12 +191,12 @@ FW_INLINE void write_row(const Ranked *g, const Moments *m, const vf *df, int ch
     row[3] = -total(m->euy) / root;
     row[4] = -total(m->eyy) * g->l3 / root;
     row[5] = e * exp2f(-g->level);
-    row[6] = magnitudes ? back * total(m->ax) : 0;
-    row[7] = magnitudes ? back * total(m->ay) : 0;
+    row[6] = absgrad ? back * total(m->ax) : 0;
+    row[7] = absgrad ? back * total(m->ay) : 0;
 }
 
 FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t tile, const int channels,
-                                                      const int magnitudes, const Given *given, vf *restrict gradient,
+                                                      const int absgrad, const Given *given, vf *restrict gradient,
                                                       vf *restrict behind, vf *restrict df, float *rows_out) {
     const float faint = log2f(THRESHOLD);
     const int width = channels + GEOMETRY;
@@ -250,14 +250,14 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
                 m.euy += eu * dy;
                 m.ey += e * dy;
                 m.eyy += e * (dy * dy);
-                if (magnitudes) {
+                if (absgrad) {
                     vf px = eu * g->l1, py = eu * g->l2 + e * (v * g->l3);
                     m.ax += choose(px < 0, -px, px);
                     m.ay += choose(py < 0, -py, py);
                 }
             }
         }
-        if (touched) write_row(g, &m, df, channels, magnitudes, rows_out + (int64_t)p * width);
+        if (touched) write_row(g, &m, df, channels, absgrad, rows_out + (int64_t)p * width);
         else memset(rows_out + (int64_t)p * width, 0, sizeof(float) * (size_t)width);
     }
 }
@@ -265,7 +265,7 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
 /* Adds up the rows of each Gaussian. */
 static void gather(int64_t n, int64_t channels, const Ranked *ranked, int64_t pairs, const int32_t *places,
                    const float *rows, int threads, float *dpacked, float *dmeans, float *dwhitening, float *dopacities,
-                   float *magnitudes) {
+                   float *absgrad) {
     const int64_t width = channels + GEOMETRY;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < n; r++) {
@@ -280,18 +280,18 @@ static void gather(int64_t n, int64_t channels, const Ranked *ranked, int64_t pa
         memcpy(dmeans + 2 * to, sum, 2 * sizeof(float));
         memcpy(dwhitening + 3 * to, sum + 2, 3 * sizeof(float));
         dopacities[to] = sum[5];
-        if (magnitudes) memcpy(magnitudes + 2 * to, sum + 6, 2 * sizeof(float));
+        if (absgrad) memcpy(absgrad + 2 * to, sum + 6, 2 * sizeof(float));
     }
 }
 
-/* Gradients of n packed Gaussians. `rows_out` has pairs * (channels + 8) floats; `magnitudes` may be NULL: else per
+/* Gradients of n packed Gaussians. `rows_out` has pairs * (channels + 8) floats; `absgrad` may be NULL: else per
  * Gaussian the sums over pixels of the absolute gradient of its place on the image (AbsGS, Ye 2024). */
 FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64_t channels, int columns, int rows,
                                  const Ranked *ranked, int64_t pairs, const int32_t *members, const int32_t *places,
                                  const int32_t *starts, const float *packed, const Ends *ends,
                                  const float *dfeatures, const float *dalpha, int threads, float *rows_out,
                                  float *dpacked, float *dmeans, float *dwhitening, float *dopacities,
-                                 float *magnitudes) {
+                                 float *absgrad) {
     const Scene scene = {width, height, channels, columns, rows, ranked, members, starts, packed};
     const Given given = {ends, dfeatures, dalpha};
     const int64_t tiles = (int64_t)columns * rows;
@@ -300,7 +300,7 @@ FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64
         vf gradient[VECTORS * (channels ? channels : 1)], behind[VECTORS], df[channels ? channels : 1];
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++) {
-            if (magnitudes) switch (channels) {
+            if (absgrad) switch (channels) {
                 case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, behind, df, rows_out); break;
                 case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, behind, df, rows_out); break;
                 default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, behind, df, rows_out);
@@ -314,5 +314,5 @@ FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64
             }
         }
     }
-    gather(n, channels, ranked, pairs, places, rows_out, threads, dpacked, dmeans, dwhitening, dopacities, magnitudes);
+    gather(n, channels, ranked, pairs, places, rows_out, threads, dpacked, dmeans, dwhitening, dopacities, absgrad);
 }

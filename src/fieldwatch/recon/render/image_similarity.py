@@ -17,7 +17,7 @@ _C1 = 0.01**2
 _C2 = 0.03**2
 
 
-class Similarity(NamedTuple):
+class ImageSimilarity(NamedTuple):
     """Mean absolute difference and mean SSIM of two images."""
 
     l1: Float[Tensor, ""]
@@ -49,9 +49,9 @@ class _Fused(torch.autograd.Function):
         return torch.sub(image, photo).sign_().mul_(gradients[0] / image.numel()).addcmul_(slope, gradients[1]), None
 
 
-def similarity(
+def image_similarity(
     image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"]
-) -> Similarity:
+) -> ImageSimilarity:
     """Compare a rendered image with a photo: L1 and SSIM, differentiable by the image.
 
     SSIM has a Gaussian window of 11 x 11 pixels, sigma 1.5, zeros outside the image, and is averaged over all pixels
@@ -72,8 +72,8 @@ def similarity(
         )
     kinds = {(tensor.device.type, tensor.dtype) for tensor in (image, photo)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
-        return Similarity(*_Fused.apply(image, photo))
-    return similarity_reference(image, photo)
+        return ImageSimilarity(*_Fused.apply(image, photo))
+    return image_similarity_reference(image, photo)
 
 
 def _window(like: Tensor) -> Float[Tensor, " taps"]:
@@ -89,9 +89,9 @@ def _blurred(maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps he
     return functional.conv2d(across, taps[:, None].expand(count, 1, -1, 1), padding=(_WINDOW // 2, 0), groups=count)[0]
 
 
-def similarity_reference(
+def image_similarity_reference(
     image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"]
-) -> Similarity:
+) -> ImageSimilarity:
     """Compute the same in plain torch, on any device and in any precision."""
     x = image.permute(2, 0, 1)
     y = photo.permute(2, 0, 1)
@@ -99,4 +99,4 @@ def similarity_reference(
     both = mean_x.square() + mean_y.square()
     cross = mean_x * mean_y
     index = (2 * cross + _C1) * (2 * (product - cross) + _C2) / ((both + _C1) * (squares - both + _C2))
-    return Similarity((image - photo).abs().mean(), index.mean())
+    return ImageSimilarity((image - photo).abs().mean(), index.mean())
