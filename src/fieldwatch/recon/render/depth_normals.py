@@ -25,6 +25,7 @@ class _Fused(torch.autograd.Function):
         mask = None if mask is None else mask.contiguous()
         width = camera.width
         height = camera.height
+        # Scratch of the kernel: expected depths, and its intermediate maps with a border of one pixel at each side.
         expected = torch.empty(height * width, dtype=torch.float64)
         planes = alpha.new_empty(4 * (width + 2) * height)
         sums = torch.empty(2 * height, dtype=torch.float64)
@@ -32,6 +33,7 @@ class _Fused(torch.autograd.Function):
         gradients = [torch.empty_like(part) if any(ctx.needs_input_grad) else None for part in maps]
         lens = (camera.fx, camera.fy, camera.cx, camera.cy, opaque)
         threads = torch.get_num_threads()
+        # The gradients come out of the forward pass: the kernel has every intermediate value at hand there.
         call("fw_depth_normals", width, height, *lens, *maps, mask, threads, expected, planes, sums, result, *gradients)
         ctx.save_for_backward(result, *gradients)
         return result[0].to(alpha.dtype)
@@ -40,6 +42,7 @@ class _Fused(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
         result, *gradients_of_sum = ctx.saved_tensors
+        # result[1] turns gradients of the sum into those of the mean.
         scale = (gradients[0] * result[1]).to(gradients[0].dtype)
         return (*(gradient * scale for gradient in gradients_of_sum), None, None, None)
 

@@ -222,6 +222,7 @@ class _Fused(torch.autograd.Function):
         _refuse_outside(points, outside_count)
         ctx.save_for_backward(points, table, weights)
         ctx.lattices = lattices
+        # An output that nothing depends on gets None instead of a tensor of zeros: the kernel skips it.
         ctx.set_materialize_grads(False)
         return features, jacobian
 
@@ -252,6 +253,7 @@ def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[Hash
     lattices = []
     start = 0
     for level in range(levels):
+        # Equations 2 and 3 of the paper; _ROUNDING keeps the finest level at exactly `finest`.
         resolution = math.floor(base * math.exp(growth * level) * (1 + _ROUNDING))
         rows = min((resolution + 1) ** 3, most_rows)
         lattices.append(HashLevel(resolution=resolution, start=start, rows=rows))
@@ -286,8 +288,10 @@ def _interpolated(
     per_level = []
     for level, weight in zip(lattices, weights.unbind(), strict=True):
         scaled = points * level.resolution
+        # The clamp puts a point on the upper face of the cube into the last cell instead of one beyond it.
         cell = scaled.detach().floor().clamp(0, level.resolution - 1)
         fraction = scaled - cell
+        # NaN has no integer: any row will do, since the weights of that point are NaN anyway.
         cell_index = torch.where(cell.isnan(), 0.0, cell).long()
         corner_weights = [
             torch.stack([1 - part, part], dim=-1) for part in fraction.unbind(-1)
@@ -309,6 +313,7 @@ def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
     z = z[:, None, None, :]
     edge = level.resolution + 1
     if level.hashed:
+        # Equation 4. The number of hashed rows is a power of two, so the mask is the modulo.
         rows = (x * _PRIMES[0] ^ y * _PRIMES[1] ^ z * _PRIMES[2]) & (level.rows - 1)
     else:
         rows = x + edge * (y + edge * z)

@@ -46,6 +46,7 @@ class _Fused(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
         image, photo, slope = ctx.saved_tensors
+        # L1 has the gradient sign(image - photo) / count; that of SSIM was stored by the forward pass.
         return torch.sub(image, photo).sign_().mul_(gradients[0] / image.numel()).addcmul_(slope, gradients[1]), None
 
 
@@ -95,6 +96,7 @@ def image_similarity_reference(
     """Compute the same in plain torch, on any device and in any precision."""
     x = image.permute(2, 0, 1)
     y = photo.permute(2, 0, 1)
+    # One blur for all four maps: E[x], E[y], E[x^2 + y^2] and E[xy] are all that SSIM needs.
     mean_x, mean_y, squares, product = _blurred(torch.cat([x, y, x * x + y * y, x * y])).chunk(4)
     both = mean_x.square() + mean_y.square()
     cross = mean_x * mean_y

@@ -79,6 +79,7 @@ class HashSdf(nn.Module):
         self.last = nn.Linear(hidden, 1)
         with torch.no_grad():
             for linear, (weight, bias) in zip([*self._hidden(), self.last], start, strict=True):
+                # Columns beyond those of the start belong to the hash features: weight 0, so the field starts as a sphere.
                 linear.weight.zero_()[:, : weight.shape[1]] = weight
                 linear.bias.copy_(bias)
         if weight_norm:
@@ -111,10 +112,12 @@ class HashSdf(nn.Module):
             return self._fused(points, sloped=True)
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
+        # Reverse mode by hand, from the last layer to the inputs; every product stays in the graph.
         backpropagated = self.last.weight
         for linear, output in zip(reversed(self._hidden()), reversed(outputs), strict=True):
             # Softplus' = sigmoid(beta a) = 1 - exp(-beta h)
             backpropagated = (backpropagated * -torch.expm1(-self.sharpness * output)) @ linear.weight
+        # The features are those of u = (x + 1) / 2: their chain rule brings the factor 1/2.
         gradient = backpropagated[:, :3] + torch.einsum("nf,nfd->nd", backpropagated[:, 3:], jacobian) / 2
         return self.last(outputs[-1])[:, 0], gradient
 

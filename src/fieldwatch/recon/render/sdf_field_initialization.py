@@ -43,6 +43,7 @@ def sphere_weights(
     )  # the length of 3 draws of N(0, 2 / hidden)
     zero = torch.zeros(hidden, dtype=torch.float64)
     hidden_layers = [(first, zero)] + [(torch.eye(hidden, dtype=torch.float64), zero) for _ in range(layers - 1)]
+    # Values and outward slopes on the sphere, layer by layer: for the outward slope the input is the direction itself.
     probes = _spread(_PROBES)
     values = radius * probes
     slopes = probes
@@ -50,6 +51,7 @@ def sphere_weights(
         preactivations = values @ weight.T
         values = functional.softplus(preactivations, sharpness)
         slopes = (slopes @ weight.T) * torch.sigmoid(sharpness * preactivations)
+    # Calibrates the last layer: mean slope 1, and below mean value 0 on the sphere.
     scale = 1 / slopes.sum(dim=1).mean()
     last = scale.expand(1, hidden)
     return [*hidden_layers, (last, -(values @ last.T).mean(dim=0))]
@@ -68,4 +70,5 @@ def _rotation(generator: torch.Generator | None) -> Float64[Tensor, "3 3"]:
     """A random rotation or reflection, even over all."""
     normal = torch.randn(3, 3, generator=generator, dtype=torch.float64)
     orthogonal, upper = torch.linalg.qr(normal)
+    # QR fixes the signs of its factors; undoing that makes the distribution uniform (Haar).
     return orthogonal * torch.sign(torch.diagonal(upper))

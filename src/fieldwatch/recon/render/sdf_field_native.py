@@ -88,6 +88,7 @@ class _Fused(torch.autograd.Function):
         threads = torch.get_num_threads()
         count = len(points)
         sizes = (count, table.shape[1] * len(settings.lattices), network[0].shape[0], settings.sloped)
+        # The kernel says how much it stores for a backward pass: next to nothing where none can come.
         memory = points.new_empty(call("fw_sdf_memory", *sizes, settings.kept, threads))
         distance = points.new_empty(count)
         gradient = points.new_empty(count, 3) if settings.sloped else None

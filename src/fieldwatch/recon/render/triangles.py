@@ -123,8 +123,10 @@ def _reference(
     best = torch.full((view.height * view.width,), _NOTHING, device=vertices.device)
     for face, pixel in _candidates(corners, view):
         weights = _weights(corners[face], pixel, rays, view)
+        # Depth in the upper half of the key, face in the lower one: the minimum is the nearest, then the lowest face.
         bits = weights.depth[weights.met].float().view(torch.int32).long()  # of positive floats: ordered as they are
         key = bits << 32 | face[weights.met]
+        # Positive floats keep their order as integers, so one integer minimum decides.
         best.scatter_reduce_(0, pixel[weights.met], key, "amin")
     return _collected(best, corners, rays, view)
 
@@ -162,6 +164,7 @@ def _candidates(
 
 def _boxes(corners: Float64[Tensor, "m 3 3"], view: View) -> tuple[Int64[Tensor, "m"], ...]:
     """Return first columns, ends of columns, first rows, ends of rows."""
+    # A face through the near plane has no finite box on the image: it gets the whole image.
     front = corners[..., 2] >= view.near
     depth = torch.where(front, corners[..., 2], 1)
     bounds: list[Tensor] = []
@@ -189,6 +192,7 @@ def _weights(corners: Float64[Tensor, "pairs 3 3"], pixel: Int64[Tensor, "pairs"
     tolerance = _BLUR * rays.reach * (sizes[0] * sizes[1])
     total = _added(edge)
     area_tolerance = _added(tolerance)
+    # Both orientations count as hits: a mesh is seen from either side.
     inside = (edge >= -tolerance).all(1) | (edge <= tolerance).all(1)
     weights = (edge * torch.where(total < 0, -1, 1)[:, None]).clamp_min(0)
     depth = _added(weights * corners[..., 2]) / _added(weights)

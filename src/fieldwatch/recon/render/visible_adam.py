@@ -66,6 +66,7 @@ class VisibleAdam(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        # GradScaler sets found_inf on optimizers that declare `_step_supports_amp_scaling`: the skip happens here.
         refused = getattr(self, "found_inf", None)
         if refused is not None and bool(refused):
             return loss
@@ -84,6 +85,7 @@ class VisibleAdam(Optimizer):
         state["step"] += 1
         beta1, beta2 = group["betas"]
         step_count = state["step"].item()
+        # Bias corrections folded into rate and root (Kingma 2015, end of section 2): no temporary per row.
         rate = group["lr"] / (1 - beta1**step_count)
         root = (1 - beta2**step_count) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])

@@ -74,6 +74,7 @@ def _compile(sources: list[str], library: Path) -> None:
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
             draft = Path(folder) / library.name
             _run([*command, *flags(), *sources, "-o", str(draft), "-lm"])
+            # Within one folder a rename is atomic: a concurrent process never loads half a library.
             draft.replace(library)
     except OSError as error:
         raise NativeUnavailable(

@@ -53,6 +53,7 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeUnavailable(f"cannot load {path}: {error}; delete it to have it built again") from error
+    # Without declared types ctypes would pass 64-bit integers and doubles as 32-bit ints.
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype = result

@@ -33,6 +33,7 @@ def section_alpha_reference(
     start: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"], inverse_deviation: Float[Tensor, ""] | float
 ) -> Float[Tensor, "*batch"]:
     """Compute the same in plain torch, on any device and in any precision. Arguments as of `section_alpha`."""
+    # The quotient of sigmoids as a difference of logarithms: no division, no small constant in a denominator.
     change = functional.logsigmoid(inverse_deviation * end) - functional.logsigmoid(inverse_deviation * start)
     return -torch.expm1(change.clamp_max(0))
 
@@ -64,6 +65,7 @@ def neus_alpha(
         raise ValueError(
             f"the cosine is annealed from 0 to 1, got {anneal}: give the share of the annealing that is done"
         )
+    # NeuS anneals between relu(0.5 - cosine / 2) and relu(-cosine), the true one.
     closing = functional.relu(-cosine) * anneal
     if anneal < 1:
         closing = closing + functional.relu(0.5 - 0.5 * cosine) * (1 - anneal)

@@ -45,6 +45,7 @@ class SampleBudget:
     @property
     def rays(self) -> int:
         """Rays for the next step."""
+        # The inner maximum bounds the rays by `highest` also where rays need no samples (per_ray 0).
         wanted = self.lowest if self.per_ray is None else self.target / max(self.per_ray, self.target / self.highest)
         groups = int(max(wanted, self.lowest)) // self.multiple
         least = -(-self.lowest // self.multiple)

@@ -68,6 +68,7 @@ class Cells:
         size = self.resolution + 2
         rows = torch.zeros_like(points[0], dtype=torch.int32)
         for coordinate, low, edge in zip(points, self.low, self.edges, strict=True):
+            # 1 for the rim. The clamp sends everything outside to the rim, whose cells are empty.
             cell = ((coordinate - low) * (1 / edge) + 1).floor_().clamp_(0, size - 1)
             rows = rows * size + cell.int()
         return table.view(-1).index_select(0, rows.view(-1)).view(rows.shape)
@@ -80,6 +81,7 @@ def padded(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x_and_two y_and_two z_
 
 def dilated(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
     """The same with the 26 neighbours of every cell added."""
+    # Separable: one pass per axis reaches all 26 neighbors.
     for axis in range(3):
         wider = cells.clone()
         size = cells.shape[axis]

@@ -129,6 +129,7 @@ def _tried(function: Callable[[Tensor], tuple[Tensor, ...]], points: Tensor) -> 
         values = function(points)
     except (torch.OutOfMemoryError, MemoryError):
         return None
+    # The CPU allocator raises a plain RuntimeError; only its text tells.
     except RuntimeError as error:
         if not any(sign in str(error) for sign in _HOST_IS_FULL):
             raise

@@ -143,12 +143,14 @@ class _Sums(NamedTuple):
 
     def _between(self, since: Tensor, until: Tensor | slice, hidden: int) -> Float64[Tensor, " places"]:
         """Product over samples from `since` to before `until`, if exactly `hidden` of them are solid; else 0."""
+        # Logarithms of solid samples are left out of the sums, so their number decides instead.
         unobstructed = self.solid[until] - self.solid[since] == hidden
         return torch.where(unobstructed, self.logs[until] - self.logs[since], -torch.inf).exp()
 
 
 def _sums(alpha: Tensor, ray_index: Int64[Tensor, " samples"], n_rays: int) -> _Sums:
     solid = alpha == 1
+    # Double precision: differences of running sums over millions of samples lose digits.
     logs = torch.log1p(-torch.where(solid, 0, alpha.double()))
     rays = torch.arange(n_rays + 1, device=ray_index.device)
     bounds = torch.searchsorted(ray_index.contiguous(), rays)
@@ -178,10 +180,12 @@ class _Blend(torch.autograd.Function):
         reaching = sums.reaching()
         through = sums.behind()
         gain, end = (gradient.double() for gradient in gradients)
+        # Suffix sums per ray as differences of one prefix sum over all samples.
         carried = _running(gain * alpha * reaching)
         after = carried[sums.bounds[1:]][ray_index] - carried[1:] + (end * through)[ray_index]
         solid = alpha == 1
         behind = after / torch.where(solid, 1, 1 - alpha.double())
+        # One host read; the general case has no solid sample and skips the second pass.
         if bool(solid.any()):
             behind = torch.where(solid, reaching * _behind_solid(gain * alpha, end, solid, sums)[ray_index], behind)
         return (gain * reaching - behind).to(alpha.dtype), None, None

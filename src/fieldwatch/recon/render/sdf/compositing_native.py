@@ -167,6 +167,7 @@ class _SectionAlpha(torch.autograd.Function):
         by_start = torch.empty_like(start)
         by_end = torch.empty_like(end)
         upstream = (gradients[0].contiguous(), torch.get_num_threads(), shares)
+        # `shares` has one partial sum per block, added in order: the same bits for any number of threads.
         by_s = call("fw_section_alpha_backward", count, start, end, ctx.s, *upstream, by_start, by_end)
         return by_start, by_end, _scalar(by_s, ctx.needs_input_grad[2])
 
@@ -245,6 +246,7 @@ class _CompositeSections(torch.autograd.Function):
         gradients_of_quantities = [
             torch.zeros_like(q) if n else None for q, n in zip(quantities, needs_gradient, strict=True)
         ]
+        # Neighboring sections share an end: the kernel adds to it, so it starts at 0.
         by_values = torch.zeros_like(values)
         shares = torch.empty(len(bounds) - 1, dtype=torch.float64)
         packed = (len(start), len(bounds) - 1, bounds, start, values, ctx.s, transmittance, distances)

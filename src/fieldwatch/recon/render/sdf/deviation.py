@@ -57,6 +57,7 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, value: Tensor, low: float, high: float) -> Tensor:
+        # 1 at the lower bound, -1 at the upper one, 0 between them.
         ctx.save_for_backward((value <= low).to(value.dtype) - (value >= high).to(value.dtype))
         return value.clamp(low, high)
 

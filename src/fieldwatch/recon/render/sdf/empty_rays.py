@@ -58,6 +58,7 @@ def fill_empty(
     far = rays.far[filled_rays, None]
     ends = near + (far - near) * fraction / (count + 1)
     ray_index = torch.cat([samples.ray_index, filled_rays.repeat_interleave(count)])
+    # Stable: the samples of a ray stay in their order from front to back.
     order = torch.sort(ray_index, stable=True).indices
     merged = PackedSamples(
         t_start=torch.cat([samples.t_start, ends[:, :-1].reshape(-1)])[order],

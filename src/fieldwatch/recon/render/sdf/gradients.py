@@ -30,6 +30,7 @@ def gradient_ad(
         ValueError: the field gives another number of distances than there are points.
     """
     with torch.enable_grad():
+        # Points that belong to a graph stay in it, so that poses get gradients.
         positions = points if points.requires_grad else points.detach().requires_grad_()
         values = _checked(field(positions), positions)
         (gradient,) = torch.autograd.grad(values.sum(), positions, create_graph=create_graph)
@@ -91,6 +92,7 @@ def gradient_dfd(
     lengths = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
     v0, v1, v2 = (offsets / lengths).unbind(-2)
     d0, d1, d2 = (changes / lengths[..., 0]).unbind(-1)
+    # Cramer's rule: the rows of V^-1 are cross products over the volume.
     crosses = [torch.linalg.cross(a, b) for a, b in ((v1, v2), (v2, v0), (v0, v1))]
     volume = (v0 * crosses[0]).sum(-1, keepdim=True)
     if not bool((volume.abs() > _FLAT).all()):

@@ -103,6 +103,7 @@ def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
     lattice = _Lattice(rays, _first(rays, step, jitter), step)
     counts = lattice.counts()
     stride = _stride(cells, step)
+    # The largest sample number, for the kernel's 32-bit counters; one host read.
     longest = stride + (int(counts.max()) if len(rays) else 0)
     if maps.bits is not None and marches_natively(cells, maps.bits, rays, lattice.first, longest):
         return native_march(
@@ -177,6 +178,7 @@ def _none(like: Tensor) -> Int64[Tensor, "none"]:
 def _parts(counts: Int64[Tensor, " rays"], chunk: int) -> Iterator[Int64[Tensor, " part"]]:
     """Rays with something to look up, in order, as many at a time as have `chunk` places (one ray at least)."""
     used = torch.nonzero(counts)[:, 0]
+    # Rays are grouped by running total, so that a group looks up about `chunk` samples.
     group = (counts[used].cumsum(0) - 1) // chunk
     yield from used.split(torch.unique_consecutive(group, return_counts=True)[1].tolist())
 
@@ -189,6 +191,7 @@ def _occupied(
     stride = _stride(cells, lattice.step)
     stretches = -(-counts // stride)
     row = torch.repeat_interleave(stretches)
+    # Number of the stretch within its ray, times its length.
     begin = (torch.arange(len(row), device=row.device) - (stretches.cumsum(0) - stretches)[row]) * stride
     ray = rays[row]
     middle = lattice.at(ray, begin + 0.5 * stride)

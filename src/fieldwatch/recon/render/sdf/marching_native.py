@@ -102,6 +102,7 @@ def _marched(lines: list[Tensor], grid: tuple[Any, ...], max_samples: int | None
     numbers = torch.empty(int(room_ends[-1]), dtype=torch.int32)
     call("fw_march", len(counts), *lines, *grid, threads, begin, numbers, found_counts)
     ends = found_counts.cumsum(0)
+    # Whole rays only: as many as stay within the bound.
     n_rays = len(counts) if max_samples is None else int((ends <= max_samples).sum())
     total = int(ends[n_rays - 1]) if n_rays else 0
     start = first.new_empty(total)

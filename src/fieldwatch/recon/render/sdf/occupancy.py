@@ -161,6 +161,7 @@ class OccupancyGrid(nn.Module):
         period = self.config.period
         turn = int(self.updates)
         occupied = self.occupied
+        # With most cells occupied, looking at all of them would cost as much as the warm-up.
         if int(occupied.sum()) * period > occupied.numel():
             occupied = occupied & self._diagonals(turn + period // 2)
         return torch.nonzero((occupied | self._diagonals(turn)).view(-1))[:, 0]
@@ -169,6 +170,7 @@ class OccupancyGrid(nn.Module):
         """Cells of which x + y + z + turn is a multiple of the period."""
         size = self.config.cells.resolution
         sums = torch.arange(3 * size - 2, device=self.occupied.device) + turn
+        # Cell (x, y, z) reads entry x + y + z: two unfolds make a view of a vector, no table.
         return (sums % self.config.period == 0).unfold(0, size, 1).unfold(0, size, 1)
 
     @torch.no_grad()
@@ -185,9 +187,11 @@ class OccupancyGrid(nn.Module):
             )
         if not bool(torch.isfinite(distances).all()):
             raise ValueError("the field is not finite somewhere in the grid's box: the grid is left as it was")
+        # Upper bound over the cell: nowhere in it is f lower than at its center less lipschitz * reach.
         new = torch.sigmoid(-sharpness * (distances - config.lipschitz * config.cells.reach))
         values = self.values.view(-1)
         values[rows] = torch.maximum(values[rows] * decay, new.to(values.dtype))
+        # Also above the mean, so that a field without a surface does not empty the grid (PMNI).
         self.occupied.copy_(self.values > min(float(self.values.mean()), config.threshold))
         self.updates += 1
         self._maps = None

@@ -41,6 +41,7 @@ class BoundedRays:
         if not radius > 0:
             raise ValueError(f"rays are bounded by a sphere of radius {radius}: it must be above 0")
         with torch.no_grad():
+            # Distance to the point nearest to the center, and the half chord around it.
             middle = -(origins * directions).sum(-1)
             passes = (origins + middle[:, None] * directions).square().sum(-1)
             half = (radius**2 - passes).clamp_min(0).sqrt()
@@ -65,6 +66,7 @@ class BoundedRays:
             raise ValueError(f"rays are bounded by a box from {low} to {high}: each low must be below its high")
         with torch.no_grad():
             moves = directions != 0
+            # A ray parallel to a slab never crosses its sides: it is inside it everywhere or nowhere.
             divisor = torch.where(moves, directions, 1)
             ends = [(origins.new_tensor(corner) - origins) / divisor for corner in (low, high)]
             inside_slab = (ends[0] <= 0) & (ends[1] >= 0)  # of an axis along which the ray does not move

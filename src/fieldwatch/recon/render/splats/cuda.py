@@ -59,6 +59,7 @@ def blend(
     if options.median:
         raise ValueError("median=True is not there with gsplat: use the expected depth, or backend='reference'")
     gsplat: Any = _gsplat()
+    # Ceiling division: a tile may reach beyond the image.
     columns = -(-view.width // _TILE)
     rows = -(-view.height // _TILE)
     means2d = projected.means2d[None]

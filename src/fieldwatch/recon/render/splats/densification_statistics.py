@@ -37,6 +37,7 @@ class DensificationStatistics:
         gradient = output.means2d.grad if output.absgrad is None else output.absgrad
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
+        # From pixels to normalized device coordinates, which are 2 units wide.
         half = gradient.new_tensor([view.width / 2, view.height / 2])
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
@@ -50,6 +51,7 @@ class DensificationStatistics:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the sums, for a checkpoint."""
+        # The keys are those of earlier versions, which their checkpoints have.
         return {"pulls": self.gradients, "sightings": self.counts, "radii": self.radii}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

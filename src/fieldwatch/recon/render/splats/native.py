@@ -72,6 +72,7 @@ class _Project(torch.autograd.Function):
         columns = [None if column is None else column[:visible] for column in columns]
         ctx.camera = camera
         ctx.save_for_backward(ids, *gaussians, columns[1])
+        # columns[4] are the radii: statistics of the densification, never part of a loss.
         ctx.mark_non_differentiable(ids, columns[4])
         ctx.set_materialize_grads(False)
         return (ids, *columns)
@@ -162,6 +163,7 @@ class _Blend(torch.autograd.Function):
             packed.new_empty((view.height, view.width, *trailing)) for trailing in ((packed.shape[1],), ())
         )
         half = torch.empty((view.height, view.width), dtype=torch.int32) if median else None
+        # Where each pixel's blending ended: the backward pass starts there and goes from back to front.
         ends = packed.new_empty((columns * rows, _ENDS_WORDS))
         outputs = (features, alpha, ends, half)
         call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), *outputs)

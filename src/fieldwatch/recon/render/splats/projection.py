@@ -74,12 +74,14 @@ def _footprint(
     left, right, top, bottom = view.bounds
     low = ratios.new_tensor([left, top])
     high = ratios.new_tensor([right, bottom])
+    # Only the Jacobian is taken at the clamped ratio: the mean itself projects to where it is.
     clamped = torch.minimum(torch.maximum(ratios, low), high)
     focal = ratios.new_tensor([view.fx, view.fy])
     centre = ratios.new_tensor([view.cx, view.cy])
     # Rows of J W: what one metre along each world axis does to the pixel's x and y.
     jacobian = (focal / z)[:, :, None] * (world[:2, :3] - clamped[:, :, None] * world[2, :3])
     half_axes = (jacobian @ axes) * scales[:, None, :]
+    # Cauchy-Binet: det(M M^T) = |m1 x m2|^2, without the cancellation of xx yy - xy^2 for needles.
     squares = half_axes.square().sum(-1)
     area = torch.linalg.vector_norm(torch.linalg.cross(half_axes[:, 0], half_axes[:, 1]), dim=-1)
     return _Footprint(
@@ -97,6 +99,7 @@ def _visible(gaussians: GaussianTensors, view: View, options: RasterOptions) -> 
     means, quaternions, scales, opacities = gaussians
     footprint = _footprint(means, rotations(quaternions), scales, view, options.eps2d)
     alphas = opacities * footprint.area / footprint.det.sqrt() if options.antialiased else opacities
+    # The ellipse at which alpha falls to the threshold, and half the box around it.
     extent = (2 * (alphas / THRESHOLD).log()).clamp_min(0).sqrt()[:, None] * footprint.variances.sqrt()
     size = footprint.means2d.new_tensor([view.width, view.height])
     touching = (footprint.means2d + extent >= 0.5) & (footprint.means2d - extent <= size - 0.5)
@@ -110,6 +113,7 @@ def _thinnest_axes(
     """Axis of the least scale, in camera axes, towards the camera."""
     column = scales.argmin(-1)[:, None, None].expand(-1, 3, 1)
     normals = axes.gather(2, column)[:, :, 0]
+    # A normal has no sign of its own: it is turned towards the camera.
     away = (normals * (means - view.position.to(means))).sum(-1, keepdim=True) > 0
     return torch.where(away, -normals, normals) @ view.rotation.to(means).T
 
@@ -127,6 +131,7 @@ def _slopes(
     d = mu / z its derivative by d is -z^2 A mu / (mu^T A mu). A may be scaled at will, so the thinnest axis gets 1.
     """
     clamped = scales.clamp_min(_THINNEST)
+    # The scale of A cancels in A mu / (mu^T A mu): relative to the thinnest axis nothing overflows.
     weights = (clamped.detach().amin(-1, keepdim=True) / clamped).square()
     offset = means - view.position.to(means)
     local_offset = (offset[:, None, :] @ axes)[:, 0]

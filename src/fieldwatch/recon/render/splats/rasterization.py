@@ -119,6 +119,7 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest the op
     projected = _with_retained_gradient(
         chosen.project(GaussianTensors(means, quaternions, scales, opacities), view, options)
     )
+    # All channels are blended in one pass: colors, features, then depth and normals.
     visible_features: list[Tensor] = []
     if spherical_harmonics is not None:
         _check_degree(sh_degree, spherical_harmonics[1].shape[1])
@@ -187,6 +188,7 @@ def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMo
 
 def _pixel_offsets(view: View, like: Tensor) -> tuple[Float[Tensor, "1 width"], Float[Tensor, "height 1"]]:
     """Pixel centres, from the image's centre."""
+    # Coordinates from the center keep the products small, and with them the rounding of planar depths.
     across = torch.arange(view.width, device=like.device, dtype=like.dtype) + (0.5 - view.width / 2)
     down = torch.arange(view.height, device=like.device, dtype=like.dtype) + (0.5 - view.height / 2)
     return across[None, :], down[:, None]

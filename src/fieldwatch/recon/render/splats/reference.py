@@ -39,6 +39,7 @@ def _blend_pixels(
     """Blend Gaussians, given from front to back, at some pixels: w_i = alpha_i prod_{j < i} (1 - alpha_j)."""
     alphas = _alphas(rows, projected, pixels)
     after = torch.cumprod(1 - alphas, 1)
+    # Transmittance in front of each Gaussian: the exclusive product.
     before = torch.cat([torch.ones_like(after[:, :1]), after[:, :-1]], 1)
     weights = torch.where(before > OPAQUE, alphas * before, 0)
     crossing = (before > 0.5) & (after <= 0.5)
@@ -63,6 +64,7 @@ def blend(
     """
     if options.absgrad:
         raise ValueError("absgrad=True needs the native or the gsplat backend: plain torch only sees summed gradients")
+    # Stable, so that Gaussians of one depth keep the order of the kernels.
     order = torch.argsort(projected.depths.detach(), stable=True)
     with torch.no_grad():
         low, high = _boxes(projected)
