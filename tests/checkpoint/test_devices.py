@@ -108,7 +108,7 @@ def test_the_table_of_neighbours_comes_back_to_the_device_of_the_gaussians():
 
 def test_a_search_that_was_under_way_begins_again_for_the_device_of_the_gaussians(monkeypatch):
     trained = Neighbourhood(2)
-    trained.renew(0, torch.randn(6, 3))
+    trained.start_search(0, torch.randn(6, 3))
     neighbourhood = Neighbourhood(2, META)
     asked = []
     monkeypatch.setattr(neighbourhood, "_begin", lambda *given: asked.append(given))
