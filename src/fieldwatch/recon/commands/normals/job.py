@@ -40,6 +40,7 @@ def prepare(config: NormalsConfig) -> Job:
     scene = prepare_scene(config)
     return Job(
         headline=headline(config, scene),
+        total=scene.schedule.total,
         notes=scene.notes,
         device=str(scene.device),
         train=lambda folder, how: train_normals(config, scene, folder, **how),
