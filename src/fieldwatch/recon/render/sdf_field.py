@@ -79,7 +79,7 @@ class HashSdf(nn.Module):
         self.last = nn.Linear(hidden, 1)
         with torch.no_grad():
             for linear, (weight, bias) in zip([*self._hidden(), self.last], start, strict=True):
-                # Columns beyond those of the start belong to the hash features: weight 0, so the field starts as a sphere.
+                # Further columns belong to the hash features: weight 0, so the field starts as a sphere.
                 linear.weight.zero_()[:, : weight.shape[1]] = weight
                 linear.bias.copy_(bias)
         if weight_norm:

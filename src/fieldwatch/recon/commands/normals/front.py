@@ -42,6 +42,8 @@ def prepare(config: NormalsConfig) -> Job:
         headline=headline(config, scene),
         notes=scene.notes,
         device=str(scene.device),
+        total=scene.schedule.total,
+        progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
 
