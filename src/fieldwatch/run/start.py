@@ -102,7 +102,7 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     checkpoints = folder / CHECKPOINTS
     if not checkpoints.exists():
         return None
-    target = folder / f"{GIVEN_UP}{PLACE}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
+    target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
     checkpoints.rename(target)
     return target
 
@@ -124,7 +124,9 @@ def refuse_step_0(folder: Path) -> None:
         names = ", ".join(path.name for path in set_aside[:3])
         reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
     elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
-        reason = f"the record of {folder} tells of checkpoints, and {PLACE}/ has none: restore that folder from a copy"
+        reason = (
+            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
+        )
     else:
         return
     raise NoWayBackError(
