@@ -43,7 +43,6 @@ def prepare(config: NormalsConfig) -> Job:
         total=scene.schedule.total,
         notes=scene.notes,
         device=str(scene.device),
-        total=scene.schedule.total,
         progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
     )
