@@ -354,11 +354,16 @@ def header(source: Path) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The model of the processor."""
-    place = Path("/proc/cpuinfo")
-    lines = place.read_text().splitlines() if place.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or "unknown"
+    """The processor: a vendor gives one name to generations that compute differently, so the name alone will not do."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    facts: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())  # of the first core
+    name = facts.get("model name") or platform.processor() or "unknown"
+    numbers = [f"{key} {facts[key]}" for key in ("cpu family", "model", "stepping") if key in facts]
+    return ", ".join([name, *numbers, torch.backends.cpu.get_cpu_capability()])
 
 
 def write(file: Path, names: Sequence[str], source: Path) -> int:
