@@ -56,6 +56,7 @@ class Orbit:
         heights = offsets @ up
         horizontal = offsets - heights[:, None] * up
         radii = horizontal.norm(dim=-1)
+        # The camera farthest out has the most certain direction; one right above the target has none.
         first = _unit(horizontal[int(radii.argmax())], else_across=up)
         second = torch.linalg.cross(up, first)
         angles = torch.atan2(horizontal @ second, horizontal @ first)
