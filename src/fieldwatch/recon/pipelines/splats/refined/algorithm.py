@@ -58,6 +58,7 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
     def objective(piece: ViewInBands) -> ViewOutput:
         """Compare a view of the Gaussians on the mesh with its photo, and neighboring faces (SuGaR, section 4.3)."""
         view = piece.view
+        # Centers, quaternions and the term below share corners and normals, and the graph through them.
         with gaussians.cached_geometry():
             with run.span("render"):
                 degree = gaussians.degree_at(run.step_index, every=plan.degree_every)
