@@ -250,6 +250,7 @@ class Gaussians(nn.Module):
             )
         for name in PARAMETERS:
             old = self.get_parameter(name)
+            # One parameter after the other, so that the copies of all are never in memory beside all originals.
             rows = old.detach()[surviving]
             new = nn.Parameter(rows if added is None else torch.cat([rows, getattr(added, name)]))
             self._replace(name, new, surviving)

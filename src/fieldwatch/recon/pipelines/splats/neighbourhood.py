@@ -51,6 +51,7 @@ class Neighbourhood:
         table = self._neighbours.table
         # The loop waits here. It happens at the first density term and after each change of the rows.
         if table is None or len(table.indices) != len(means):
+            # Kept on the disk: another run from the same checkpoint begins with the same points.
             self._neighbours.start(means, cached=True)
             table = self._neighbours.take()
             self._points = None

@@ -312,5 +312,6 @@ def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height widt
     """The blended depth, with the largest depth of the view behind everything."""
     if output.depth is None:
         raise ValueError("the SDF term needs depth: render what geometry_outputs names")
-    # As in SuGaR's code; a depth of 0 would be a surface at the camera. Detached: the background pulls no Gaussian.
+    # A depth of 0 would be a surface at the camera; SuGaR's code puts the depth of the farthest center there.
+    # Detached, so that the background pulls on no Gaussian.
     return output.depth + (1 - output.alpha) * output.depth.detach().amax()

@@ -105,6 +105,7 @@ class Orbit:
         """Mean over the cameras, those nearest to an angle counting most."""
         # Differences of angles, from -pi to pi.
         differences = (self.angles - angle + math.pi).remainder(2 * math.pi) - math.pi
+        # Gaussian weights by softmax: they do not all underflow to 0 where no camera is near.
         weights = torch.softmax(-0.5 * (differences / _ANGLE_WIDTH).square(), 0)
         return float(weights @ values)
 
