@@ -64,6 +64,7 @@ def loss_terms(
             error = depth_normal(config, scene.photos.cameras[rendered.view.index], rendered)
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
+        # In shares of the scene's size: the unit of length is arbitrary, and the weight must mean the same everywhere.
         terms |= Terms(flatness=(surface.flatness_weight, flatness_error(rendered.scales()) / scene.size))
     if density_acts(config, scene, step):
         with span("loss_density"):
@@ -121,6 +122,7 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
         run.track(**state, groups=model.groups(), data={"photos": scene.photos, "neighbours": neighbourhood})
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(plan.total, first=plan.first):
+            # Tests count finished steps: this one is of the model as it was loaded or initialized, before any update.
             if step.index == plan.first and plan.first in plan.tests:
                 evaluation = evaluator.evaluate(run, plan.first)
             with step.span("data"), run.stop_point.waiting():
@@ -140,14 +142,17 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
 
             visible = summary.visible
             step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
+            # Before the densification: it renumbers the rows, so that `visible` would name others.
             monitor.after_update(run, step, visible, sampled=density_acts(config, scene, step.index))
             del outputs, summary, visible  # otherwise they take memory beside those of the next step
             # clone and split, or relocate; reset opacities; prune
             if densifier.densify_and_prune(run, step, evaluator.micro_batches):
                 monitor.rows_changed()
+                # Nothing is searched now: `at` does so when a density term next asks, which may be never.
                 neighbourhood.clear()
             elif plan.searches_after(step.index):
                 neighbourhood.start_search(step.index, gaussians.means)
+            # The model is as the update left it: `due_after` holds densification, reset and prune back after this step.
             if step.index == plan.export_after:
                 export = partial(write_stage0, model, scene, folder / STAGE0, plan.exported_as, config=config)
                 run.ranks.only_first(export, "the export as 3DGS")

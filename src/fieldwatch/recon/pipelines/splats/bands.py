@@ -50,6 +50,7 @@ class Band(View):
     @property
     def bounds(self) -> tuple[float, float, float, float]:
         """Those of the whole view."""
+        # The projection clamps its Jacobian there: by bounds of the band, shapes would depend on the number of bands.
         return self.whole.bounds
 
     @property
@@ -92,6 +93,7 @@ def split_views(
         views: of a step, over all processes.
         device: of the generators.
     """
+    # Every process draws the seeds of all views: their common random state must not drift apart.
     seeds = torch.randint(1 << 62, (views,)).tolist() if views > 1 else []
     for number, view in enumerate(batch.views, batch.first):
         generator = torch.Generator(device).manual_seed(seeds[number]) if seeds else None
@@ -120,6 +122,7 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
     rows = view.fy * down / ahead + view.cy
     visible_rows = rows[(ahead > view.near) & rows.isfinite()]
     per_tile = torch.bincount((visible_rows / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
+    # Two shares of 1 each: of the Gaussians by their centers, and of the pixels, which all rows of tiles have alike.
     work = (per_tile / per_tile.sum().clamp_min(1) + 1 / tiles).cumsum(0)
     targets = torch.arange(1, count, dtype=work.dtype, device=work.device) * work[-1] / count
     inner_ends = (torch.searchsorted(work, targets) + 1).tolist()
@@ -200,12 +203,14 @@ class _BandedRendering:
     def set_visible(self, outputs: Sequence[RenderOutput]) -> None:
         """Derive from the bands which Gaussians are visible in the whole image, where, and how large."""
         self.visible = [output.ids for output in outputs]
+        # Sorted by `unique`, as `searchsorted` wants it.
         self.ids = torch.cat(self.visible).unique()
         self.positions = [torch.searchsorted(self.ids, ids) for ids in self.visible]
         self.radii = outputs[0].radii.new_zeros(len(self.ids))
         self.means2d = outputs[0].means2d.new_zeros(len(self.ids), 2)
         for band, output, positions in zip(self.bands, outputs, self.positions, strict=True):
             self.radii[positions] = torch.maximum(self.radii[positions], output.radii)
+            # A band counts its rows from its own top.
             self.means2d[positions] = output.means2d + output.means2d.new_tensor([0.0, band.top])
         if outputs[0].absgrad is not None:
             self.absgrad = torch.zeros_like(self.means2d)

@@ -28,6 +28,7 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
         geometry = (gaussians.means, gaussians.quaternions, *model.shapes())
     largest = gaussians.means.new_zeros(len(gaussians))
     for view in views:
+        # The only leaf: geometry has no graph, so `backward` computes nothing but the blending weights.
         ones = largest.new_ones(len(largest), 1).requires_grad_()
         output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(output.features.sum(), ones)

@@ -54,6 +54,7 @@ class Densifier:
         self._prune_hidden = config.surface.prune_hidden
         self._thresholds = DensificationThresholds(
             gradient=options.growth_pull or GRADIENT_THRESHOLDS[options.growth_gradient],
+            # The radius is three standard deviations in pixels; a size of 0 splits none.
             split_radius=options.split_size * longer_side or None,
             least_opacity=options.least_opacity,
             largest_scale=options.largest_size or None,
@@ -87,6 +88,7 @@ class Densifier:
         if statistics is not None:
             self.statistics.gradients += statistics.gradients
             self.statistics.counts += statistics.counts
+            # Gradients are means over the views that show a Gaussian, but one view that shows it too large is enough.
             torch.maximum(self.statistics.radii, statistics.radii, out=self.statistics.radii)
 
     def add_sgld_noise(self, step: int, rate: float) -> None:
@@ -111,12 +113,14 @@ class Densifier:
             with step.span("densify"):
                 self._densify(run, step.index, schedule.last_step)
             changed = True
+        # After the densification, as in 3DGS: its prune reads opacities that were trained. MCMC has no resets.
         if schedule is not None and self._mode == "adaptive" and plan.due_after(step.index, schedule.resets_after):
             run.event("reset", lowered=reset_opacity(self._model.gaussians))
         if plan.due_after(step.index, lambda index: index == plan.prune_after):
             self._prune(run, evaluation_batches or MicroBatches("evaluation", most=1))
             changed = True
         mip = self._model.mip
+        # After a change at once, as there is one width per row; otherwise now and then, as the means have moved.
         if mip is not None and (changed or step.every(plan.neighbours_every)):
             mip.update(self._model.gaussians.means)
         return changed
@@ -144,9 +148,11 @@ class Densifier:
             "below": self._prune_below,
         }
         removed = int(pruned.sum())
+        # Recorded, not raised: the run goes on with all Gaussians, and the rule `PruneRefused` reports the event.
         if before - removed < LEAST_LEFT * before:
             run.event("prune", before=before, after=before, removed=0, refused=removed, **facts)
             return
+        # Comparisons with NaN are false: broken Gaussians would be kept, and nothing would say so.
         gaussians.refuse_not_finite()
         prune(gaussians, pruned)
         reset_statistics(self.statistics, len(gaussians))

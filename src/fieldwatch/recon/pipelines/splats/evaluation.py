@@ -126,6 +126,7 @@ def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
             score, scored_image = _score_view(model, image, view, milliseconds, lpips)
             scores.append(score)
             worst.append(WorstView(index=view.index, score=score, image=scored_image.cpu()))
+            # Cut at every view, so that few images are in memory, however many photos are held out.
             worst = sorted(worst, key=lambda each: each.score.psnr)[:WORST_VIEWS]
         if not scores:
             raise InputError(

@@ -106,6 +106,7 @@ class Exposures(nn.Module):
                 "from 0"
             )
         raw = self.raw.detach()
+        # The mean is taken off at every use rather than held at 0 by the optimizer, which steps one map at a time.
         return self.raw[index] - raw.mean(0) + identity(raw)
 
     def forward(self, image: Float[Tensor, "height width 3"], index: int) -> Float[Tensor, "height width 3"]:

@@ -86,6 +86,7 @@ def _in_gaps(
     distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbours, len(known)), largest=False)
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
+    # The median: where the known points lie on foreground and background, a mean would lie on neither.
     guessed_depths = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
     return _unprojected(pixels[empty], guessed_depths, camera), photo.image[rows[empty], columns[empty]]
 

@@ -207,6 +207,7 @@ class Gaussians(nn.Module):
     @property
     def degree(self) -> int:
         """Degree of the harmonics that are held, 0 .. 3."""
+        # A degree has (degree + 1)^2 functions; the constant one is held apart.
         return math.isqrt(self.rest.shape[1] + 1) - 1
 
     def degree_at(self, step: int, every: int = 1000) -> int:
@@ -249,6 +250,7 @@ class Gaussians(nn.Module):
             )
         for name in PARAMETERS:
             old = self.get_parameter(name)
+            # One parameter after the other, so that the copies of all are never in memory beside all originals.
             rows = old.detach()[surviving]
             new = nn.Parameter(rows if added is None else torch.cat([rows, getattr(added, name)]))
             self._replace(name, new, surviving)

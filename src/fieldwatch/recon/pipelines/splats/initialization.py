@@ -38,9 +38,11 @@ def initial_model(config: SplatsConfig, scene: Scene) -> SplatModel:
     gaussians = (_from_photos(config, scene) if scene.cloud is None else Gaussians.from_cloud(scene.cloud)).to(
         scene.device
     )
+    # Before the 3D filter is made, which has one width per Gaussian.
     if scene.cloud is not None and config.prune_on_load:
         prune_opacity(gaussians, prune_below(config))
     learnable = config.surface.beta == "learnable"
+    # A learned thickness begins at the mean of all Gaussians; mode "average" takes that of the neighbors.
     thickness = gaussians.scales.detach().amin(1).mean()
     return SplatModel(
         gaussians,
@@ -60,6 +62,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     photos = scene.photos
     cap = growth_cap(config)
     if not len(photos.points):
+        # Two at least: the first sizes come from the distances between neighbors.
         count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
         hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
         if len(hull):

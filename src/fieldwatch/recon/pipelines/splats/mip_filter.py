@@ -38,6 +38,7 @@ def filter_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float[T
         down = view.fy * y / safe + view.cy
         inside = (across >= -_MARGIN * view.width) & (across <= (1 + _MARGIN) * view.width)
         inside &= (down >= -_MARGIN * view.height) & (down <= (1 + _MARGIN) * view.height)
+        # The sampling rate of a photo at the center is focal length over depth; the photo with the highest rate counts.
         rate = max(view.fx, view.fy) / safe
         finest = torch.where(inside & (depth > _NEAR), torch.maximum(finest, rate), finest)
     visible = finest > 0

@@ -49,7 +49,9 @@ class Neighbourhood:
             self._neighbours.take()
             self._points = None
         table = self._neighbours.table
+        # The loop waits here. It happens at the first density term and after each change of the rows.
         if table is None or len(table.indices) != len(means):
+            # Kept on the disk: another run from the same checkpoint begins with the same points.
             self._neighbours.start(means, cached=True)
             table = self._neighbours.take()
             self._points = None
@@ -57,6 +59,7 @@ class Neighbourhood:
 
     def start_search(self, step: int, means: Float[Tensor, "n 3"]) -> None:
         """Begin a search after a step; its table is used from `USED_AFTER` steps on."""
+        # A copy: a checkpoint that is saved during the search must hold the points as they were when it began.
         self._start(means.detach().to("cpu", copy=True), step + USED_AFTER, means.device)
 
     def clear(self) -> None:

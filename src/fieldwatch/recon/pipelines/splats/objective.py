@@ -145,6 +145,7 @@ def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> ImageSim
     """Return L1 and SSIM of a rendering and its photo; over a random color where the photo is transparent."""
     behind = None
     if config.transparency == "random" and rendered.view.alpha is not None:
+        # Rendering and photo lie over the background already: adding the difference replaces it by the random color.
         behind = random_color(rendered.generator, rendered.view.image.device) - rendered.model.background
     return photo_similarity(rendered.model.exposures, rendered.output, rendered.view, behind)
 
@@ -174,6 +175,7 @@ def photo_similarity(
     if exposures is not None and view.train_index is not None:
         image = exposures(image, view.train_index)
     if behind is not None and view.alpha is not None:
+        # After the color map: the photo gets the very same color, to which no map applies. Alpha gets a gradient here.
         image = image + (1 - output.alpha)[..., None] * behind
         photo = photo + (1 - view.alpha) * behind
     if view.mask is not None:
@@ -210,6 +212,7 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
         return depth_normal_consistency(blended, output.alpha, depth, camera, opaque=OPAQUE, mask=mask)
     opaque = output.alpha.detach() > OPAQUE
     opaque = opaque if mask is None else opaque & mask
+    # The weight is detached: otherwise the term could fall by making Gaussians transparent where normals disagree.
     from_depth, valid = normals_from_depth(output.expected_depth(), eye, mask=opaque)
     return depth_normal_error(blended, from_depth, output.alpha.detach() * valid)
 
@@ -226,6 +229,7 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     depth = _depth_before_background(rendered.output) if scene.plan.acts("sdf_estimation", rendered.step) else None
     candidates = rendered.visible()
     if depth is not None:
+        # The depth map says nothing of hidden Gaussians: around them it would give the distance to what hides them.
         candidates = candidates & near_depth(ellipsoids, depth, camera)
     count = _sample_count(surface, len(candidates))
     samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
@@ -281,9 +285,11 @@ def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was rendered, and w
         distance, valid = sdf_from_depth(samples.points, *depth_and_camera)
         valid_count = valid.sum()
         share = LITERAL_SHARE if surface.literal else 1.0
+        # SuGaR, eq. 7 and 8: the distance that the density stands for, against that of the depth map.
         sdf = sdf_from_density(share * density(contributed), thickness)
         errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), valid_count
     elif plan.acts("sdf_density", rendered.step):
+        # SuGaR, eq. 5: the same comparison by densities, with the distance to the plane of the sample's own Gaussian.
         errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), sample_count
     if plan.acts("better_normal", rendered.step):
         errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), sample_count
@@ -306,4 +312,6 @@ def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height widt
     """The blended depth, with the largest depth of the view behind everything."""
     if output.depth is None:
         raise ValueError("the SDF term needs depth: render what geometry_outputs names")
+    # A depth of 0 would be a surface at the camera; SuGaR's code puts the depth of the farthest center there.
+    # Detached, so that the background pulls on no Gaussian.
     return output.depth + (1 - output.alpha) * output.depth.detach().amax()

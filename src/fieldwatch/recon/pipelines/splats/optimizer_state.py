@@ -32,6 +32,7 @@ def replace_parameter(
             continue
         if surviving is not None:
             optimizer.state[new] = {name: _carried_over(value, old, new, surviving) for name, value in state.items()}
+        # The optimizer was restored before its Gaussians: its moments have the new number of rows already.
         elif all(not isinstance(v, Tensor) or v.dim() == 0 or v.shape == new.shape for v in state.values()):
             optimizer.state[new] = state
 

@@ -50,6 +50,7 @@ class SplatOptimizers:
             visible: Gaussians that are visible in them.
         """
         if isinstance(self.gaussians, VisibleAdam):
+            # Adam would go on moving the rows that no photo of the step shows, by their momentum.
             self.gaussians.visible = visible
         if self._exposures is not None:
             self._exposure_rates.apply(self._exposures, step, *photos)

@@ -56,6 +56,7 @@ class Orbit:
         heights = offsets @ up
         horizontal = offsets - heights[:, None] * up
         radii = horizontal.norm(dim=-1)
+        # The camera farthest out has the most certain direction; one right above the target has none.
         first = _unit(horizontal[int(radii.argmax())], else_across=up)
         second = torch.linalg.cross(up, first)
         angles = torch.atan2(horizontal @ second, horizontal @ first)
@@ -104,6 +105,7 @@ class Orbit:
         """Mean over the cameras, those nearest to an angle counting most."""
         # Differences of angles, from -pi to pi.
         differences = (self.angles - angle + math.pi).remainder(2 * math.pi) - math.pi
+        # Gaussian weights by softmax: they do not all underflow to 0 where no camera is near.
         weights = torch.softmax(-0.5 * (differences / _ANGLE_WIDTH).square(), 0)
         return float(weights @ values)
 

@@ -70,6 +70,7 @@ class PopulationMonitor:
             left_out = self._scene.photos.left_out
             if left_out:
                 run.event("left_out", count=len(left_out), photos=list(left_out))
+        # What follows costs more than `LastVisible.add`, which needs every step.
         if not (first or step.every(self._every)):
             return
         number = (step.index + 1) // self._every

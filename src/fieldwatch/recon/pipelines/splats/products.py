@@ -145,6 +145,7 @@ def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any
     if config.data is not None:
         return settings | {"source_path": str(config.data.resolve())}
     if config.checkpoint_path is not None:
+        # This run knows no `source_path` of its own: the one that the loaded folder names stays.
         return {**open_splat_folder(config.checkpoint_path).settings, **settings}
     built_in = {"views": len(scene.photos), "size": scene.photos.cameras[0].width, "seed": 0}
     return settings | {"source_path": "", "fieldwatch_scene": BUILT_IN, **built_in}

@@ -82,8 +82,10 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
             "lr": rates.means_at(0, extent) if name == "means" else getattr(rates, name),
         }
         for name, parameter in gaussians.named_parameters()
+        # Harmonics of degree 0 leave `rest` empty.
         if parameter.numel()
     ]
+    # The eps below is 3DGS's: a loss that is a mean over pixels has gradients that are small against the usual 1e-8.
     on_cpu = gaussians.means.device.type == "cpu"
     if visible_only and on_cpu:
         optimizer = VisibleAdam(groups, betas=(0.9, 0.999), eps=1e-15)

@@ -33,6 +33,7 @@ def mean_in_chunks(
         return {name: error for name, (error, _) in errors_of(samples).items()}
     # Cached here, outside of the chunks: computed once, with a graph that all chunks share.
     _ = ellipsoids.whitening, ellipsoids.normals, ellipsoids.thickness
+    # `chunk` may give fewer chunks than asked for, but equally many for both tensors.
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
     chunk_errors: list[Errors] = [
         _checkpoint(errors_of, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)

@@ -115,6 +115,7 @@ class Scene:
         points = self.photos.points if self.cloud is None else self.cloud.means
         if not len(points):
             return self.extent
+        # Every so many-th instead of random ones: the size must be the same in every process and after a resume.
         samples = points[:: -(-len(points) // _SIZE_SAMPLES)].to(self.device)
         return max(float(reference_lengths(samples, self.training_views, 0.0).median()), self.extent)
 

@@ -245,6 +245,7 @@ def _densification(
     begin = max(to_steps.steps(options.growth_from), first + 1)
     if options.growth == "none" or begin > last:
         return None
+    # At most `last`: a run that is too short for the least interval densifies once, after `last`, rather than never.
     every = min(max(round(options.growth_every * to_steps.scale), MIN_DENSIFICATION_INTERVAL), last)
     resets = max(round(options.reset_every * to_steps.scale), 1) if options.reset_every else 0
     return DensificationSchedule(first=begin, last=last, every=every, reset_every=resets)
@@ -262,6 +263,7 @@ def _prune_after(config: SplatsConfig, to_steps: _IterationsToSteps, first: int,
     if config.regularization == "none" or not (prune_below(config) or config.surface.prune_hidden):
         return None
     at = to_steps.steps(config.surface.prune_at)
+    # Not after the last step: no step would follow in which the remaining Gaussians adapt.
     return at - 1 if first < at < total else None
 
 

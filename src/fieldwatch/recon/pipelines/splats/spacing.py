@@ -29,6 +29,7 @@ def point_spacing(points: Float[Tensor, "n 3"], neighbours: int = 3, kind: Spaci
             f"the spacing of {len(points)} points to {neighbours} neighbours was asked for: it takes two points or "
             "more and one neighbour; give the starting size yourself"
         )
+    # One more, as the nearest neighbor of a point is itself.
     table = nearest_neighbours(points, min(neighbours + 1, len(points)))
     others = table.squared[:, 1:].sqrt().to(points)
     distances = others.mean(1) if kind == "mean" else others[:, 0]

@@ -203,6 +203,7 @@ def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
     """Return the iteration to load."""
     wanted = config.iteration_to_load
     if wanted is None:
+        # SuGaR's scripts load iteration 7000 of 3DGS.
         return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
     folder.ply(wanted)  # refuses an iteration that is not there
     return wanted

@@ -121,9 +121,11 @@ def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts 
         chosen &= ~pruned
     cloned_rows = (chosen & ~large_scale).nonzero()[:, 0]
     split_rows = (chosen & large_scale).nonzero()[:, 0]
+    # First: with shared opacities it lowers those of the originals in place, which `rearrange` copies.
     clones = _clones(gaussians, cloned_rows, thresholds.clone_opacity)
     added = _concatenated(clones, _children(gaussians, split_rows, generator))
     surviving = (~pruned & ~(chosen & large_scale)).nonzero()[:, 0]
+    # `rearrange` copies every parameter with its moments, so it is skipped where nothing changes.
     if len(surviving) < before or len(added.means):
         gaussians.rearrange(surviving, added)
     reset_statistics(statistics, len(gaussians))

@@ -118,6 +118,7 @@ def relocate(gaussians: Gaussians, dead: float = 0.005, generator: torch.Generat
     _rescale_for_copies(gaussians, sources, dead)
     for name, rows in gaussians.rows(sources)._asdict().items():
         parameter = gaussians.get_parameter(name)
+        # In place: the number of rows stays, so the optimizers need no new parameter.
         parameter[dead_rows] = rows
         clear_moments(gaussians.optimizers, parameter, torch.cat([dead_rows, sources]))
     return len(dead_rows)
@@ -128,6 +129,7 @@ def add_copies(gaussians: Gaussians, count: int, dead: float = 0.005, generator:
     """Append copies of living Gaussians, sampled by opacity; the moments of the originals are cleared, too."""
     if count < 1:
         return
+    # After `relocate` none is dead any more; those it has just moved may be copied, too.
     everybody = torch.ones(len(gaussians), dtype=torch.bool, device=gaussians.means.device)
     sources = _sample_by_opacity(gaussians, everybody, count, generator)
     _rescale_for_copies(gaussians, sources, dead)
@@ -152,6 +154,7 @@ def add_sgld_noise(
     axes = quaternion_to_matrix(gaussians.quaternions)
     # The covariance R S S^T R^T times the noise, without forming the matrix.
     in_axes = (noise[:, None, :] @ axes)[:, 0] * gaussians.scales.square()
+    # The authors' sigmoid(100 (1 - opacity - 0.995)): one half at the bound of death, next to 0 if opaque.
     strength = torch.sigmoid(-options.steepness * (gaussians.opacities - options.dead))
     gaussians.means.add_(strength[:, None] * (axes @ in_axes[:, :, None])[:, :, 0], alpha=options.noise * rate)
 
@@ -170,16 +173,20 @@ def _sample_by_opacity(
     gaussians: Gaussians, living: Bool[Tensor, " n"], count: int, generator: torch.Generator | None
 ) -> Int[Tensor, " count"]:
     """Row numbers, sampled with replacement; by the sums of opacities, as `multinomial` stops at 2^24 rows."""
+    # In double precision: a float32 sum over millions of opacities would lose the small ones.
     sums = torch.where(living, gaussians.opacities.double(), 0.0).cumsum(0)
     positions = torch.rand(count, generator=generator, dtype=torch.float64).to(sums) * sums[-1]
     # Where a position rounds up to the whole sum, the search ends behind the last living row.
     last = living.nonzero()[-1, 0]
+    # `right` skips dead rows, whose sums equal those of the row before.
     return torch.searchsorted(sums, positions, right=True).clamp_max(last)
 
 
 def _rescale_for_copies(gaussians: Gaussians, sources: Int[Tensor, " count"], dead: float) -> None:
     """Give Gaussians the opacity and the scale with which they and their copies look like one (eq. 9)."""
+    # Each row once: with repeated rows, the `+=` below would count only one of them.
     originals, copies = sources.unique(return_counts=True)
+    # N of eq. 9 counts the original.
     copies = (copies + 1).clamp_max(MAX_COPIES)
     opacities = gaussians.opacities[originals].double().clamp_max(_MAX_OPACITY)
     # No copy starts dead, or the next densification would relocate it again.

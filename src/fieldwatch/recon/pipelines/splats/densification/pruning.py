@@ -90,5 +90,6 @@ def reset_opacity(gaussians: Gaussians, ceiling: float = 0.01) -> int:
     logit = math.log(ceiling / (1 - ceiling))
     lowered = int((gaussians.opacity_logits > logit).sum())
     gaussians.opacity_logits.clamp_max_(logit)
+    # Old moments would carry the opacities on from the reset value in the direction of before.
     clear_moments(gaussians.optimizers, gaussians.opacity_logits)
     return lowered

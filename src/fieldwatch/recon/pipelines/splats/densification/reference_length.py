@@ -31,6 +31,7 @@ def reference_lengths(means: Float[Tensor, "n 3"], views: Sequence[View], extent
     """
     positions = torch.stack([view.position for view in views]).to(means)
     forward = torch.stack([view.rotation[2] for view in views]).to(means)
+    # A center lies in front of a camera where <center, forward> exceeds this: one matrix product for all pairs.
     offsets = (positions * forward).sum(1)
     rows = max(_PAIRS_AT_ONCE // len(views), 1)
     nearest = [_nearest_distance(chunk, positions, forward, offsets) for chunk in means.split(rows)]

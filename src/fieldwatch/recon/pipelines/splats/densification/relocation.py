@@ -31,6 +31,7 @@ def relocated_scale_factor(opacities: Float[Tensor, " n"], copies: Int[Tensor, "
         opacities: of the original, in (0, 1).
         copies: N, from 1 to `MAX_COPIES`.
     """
+    # The terms alternate in sign: with many copies, their sum would lose most of its digits in single precision.
     opacities = opacities.double()
     number = copies.double()[:, None]
     share = relocated_opacity(opacities, copies)[:, None]

@@ -78,6 +78,7 @@ class MemoryBudget:
         room = self.share(0.5) // _BYTES_PER_POINT
         if self.limited and count > room:
             limit = (self._limit or 0) / GIBIBYTE
+            # Twice, as `room` is half of what is left.
             short = (count - room) * _BYTES_PER_POINT * 2 / GIBIBYTE
             raise InputError(
                 f"--memory {limit:.3g} GiB leaves room for {room} surface points, and there may be {count}: give "

@@ -81,6 +81,7 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that the
     profiles = _profiles(origins, directions, whitening, ellipsoids.means[rows], ellipsoids.opacities[rows])
     spans = REACH * _spread(directions, hit, ellipsoids)
     even = torch.linspace(-1, 1, SAMPLES, dtype=origins.dtype, device=origins.device) * spans[:, None]
+    # Clamped rather than dropped: all rays keep the same number of samples, and the ends are sampled anyway.
     peaks = torch.minimum(torch.maximum(profiles.peaks, -spans[:, None]), spans[:, None])
     distances = torch.cat([even, peaks], 1).sort(1).values
     values = profiles.density(distances)
@@ -103,6 +104,7 @@ def _profiles(
 ) -> _Profiles:
     offsets = (whitening * (origins[:, None] - means)[:, :, None]).sum(-1)
     steps = (whitening * directions[:, None, None]).sum(-1)
+    # In standard deviations, the squared distance along the ray is |offset + t step|^2: a parabola with one minimum.
     curvatures = steps.square().sum(-1).clamp_min(_SMALLEST_CURVATURE)
     peaks = -(offsets * steps).sum(-1) / curvatures
     nearest = (offsets + peaks[..., None] * steps).square().sum(-1)
@@ -123,6 +125,7 @@ def _first_crossing(
     profiles: _Profiles, distances: Float[Tensor, "rays samples"], values: Float[Tensor, "rays samples"], level: float
 ) -> tuple[Bool[Tensor, " rays"], Float[Tensor, " rays"]]:
     above = values > level
+    # Of equal values `argmax` returns the first one.
     first = above.int().argmax(1)
     # With a first sample above the level, the ray does not enter from below.
     crossed = above.any(1) & (first > 0)
@@ -146,5 +149,6 @@ def _outward(
     """Minus the gradient of the density, of length 1; 0 where there is none."""
     offsets = (whitening * (points[:, None] - ellipsoids.means[rows])[:, :, None]).sum(-1)
     weights = ellipsoids.opacities[rows] * (-0.5 * offsets.square().sum(-1)).exp()
+    # The gradient of o exp(-|W d|^2 / 2) is -W^T W d times the density; here summed over the neighbors.
     falling = ((whitening * offsets[..., None]).sum(-2) * weights[..., None]).sum(1)
     return torch.nn.functional.normalize(falling, dim=-1)

@@ -32,6 +32,7 @@ class DepthMaps:
         Above 0 at least two cameras saw the point to be empty; infinite where nothing was behind it; minus infinite
         where fewer than two cameras had it in their image.
         """
+        # Running largest and second largest: the gaps of all views would take as many arrays as there are views.
         best = np.full(len(points), -np.inf)
         second = best.copy()
         for view, stride, depth in self._maps:

@@ -78,6 +78,7 @@ def extract_mesh(
     """
     began = time.perf_counter()
     budget = MemoryBudget(options.memory)
+    # Training photos only: held-out ones must not shape the mesh.
     hull = VisualHull.of(scene.photos)
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
@@ -203,6 +204,7 @@ class _RegionMesher:
         if self.options.resolution is not None or not len(points):
             return self.options.resolution or _MIN_RESOLUTION
         middle = torch.from_numpy(np.median(points.points, axis=0)).float()
+        # World units that a pixel of each photo covers at the points.
         pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
         longest = float(np.ptp(points.points, axis=0).max())
         return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
@@ -211,11 +213,13 @@ class _RegionMesher:
         """Join, decimate and snap; SuGaR's order."""
         self.on_progress("finishing", 0.0)
         meshes = [region.mesh for region in regions if region.mesh is not None]
+        # Joined first: the limit of the decimation is one for foreground and background together.
         mesh = joined(meshes)
         self.budget.release_freed()
         if self.options.limit is not None:
             mesh = cleaned(decimated(mesh, **self.options.limit))
             self.budget.release_freed()
+        # The other methods have their vertices on the level or on the fused depth already.
         if self.options.snap and self.options.method in {"poisson", "open3d"}:
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)

@@ -166,12 +166,14 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
             raise AssertionError("the renderer returned no median depth, though it was asked for it")
         if mask.solid is not None:
             depth = torch.where(mask.solid, depth, 0.0)  # the photo shows the background there
+        # 0 counts as empty space, NaN as not known: masked pixels must not carve.
         depths.add(view, depth.numpy() if mask.counted is None else torch.where(mask.counted, depth, torch.nan).numpy())
         hit = (depth > 0) if mask.counted is None else (depth > 0) & mask.counted
         # Twice as many rays as points are wanted: not all of them cross the level.
         pixels = _sample_pixels(hit, 2 * per_view, seed + number)
         for level, points in enumerate(_points_of(gaussians, view, output, pixels, levels, budget)):
             inside = points if hull is None or not len(hull) else points.chosen(~hull.outside(points.points))
+            # The pixels are in random order, so the first points are a random choice.
             levels_points[level].append(inside.chosen(np.arange(len(inside)) < per_view))
         on_view(number + 1)
     return VisibleSurface(levels=tuple(OrientedPoints.joined(*parts) for parts in levels_points), depths=depths)
@@ -223,6 +225,7 @@ def _surface_rays(
     column = pixels % view.width
     x = (column + 0.5 - view.cx) / view.fx
     y = (row + 0.5 - view.cy) / view.fy
+    # z = 1 in camera axes, so that depth, which is along the optical axis, is the factor.
     towards = torch.stack([x, y, torch.ones_like(x)], -1) @ view.rotation
     depth = output.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
     return view.position + depth[:, None] * towards, torch.nn.functional.normalize(towards, dim=-1)

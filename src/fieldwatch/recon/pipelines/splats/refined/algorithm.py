@@ -42,10 +42,12 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
     model = refinement.model
     gaussians = refinement.gaussians
     plan = scene.plan
+    # Once: the vertices move, but the faces stay.
     pairs = inner_pairs(gaussians.faces)
     optimizers = RefineOptimizers(config, scene.extent, gaussians)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
+    # Before `run.resume`, which puts the vertices of a checkpoint in place of those of the first step.
     displacement = MeshDisplacement(gaussians)
     evaluator = Evaluator(scene, model)
     micro_batches = MicroBatches("picture", most=max_bands(scene.views))
@@ -56,6 +58,7 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
     def objective(piece: ViewInBands) -> ViewOutput:
         """Compare a view of the Gaussians on the mesh with its photo, and neighboring faces (SuGaR, section 4.3)."""
         view = piece.view
+        # Centers, quaternions and the term below share corners and normals, and the graph through them.
         with gaussians.cached_geometry():
             with run.span("render"):
                 degree = gaussians.degree_at(run.step_index, every=plan.degree_every)

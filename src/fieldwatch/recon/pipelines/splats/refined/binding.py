@@ -101,6 +101,7 @@ class BoundGaussians(nn.Module):
         self._cached_normals: Tensor | None = None
         self.register_buffer("faces", faces.clone())
         barycentric = torch.tensor(PATTERNS[per_triangle].centres, dtype=vertices.dtype, device=vertices.device)
+        # Not stored: it follows from `per_triangle`.
         self.register_buffer("barycentric", barycentric, persistent=False)
 
     @classmethod
@@ -271,6 +272,7 @@ def surface_quaternions(
     outward = torch.where(normals[:, :1] < 0, -1.0, 1.0).to(normals)
     nx, ny, nz = (normals * outward).unbind(1)
     ex, ey, ez = side.unbind(1)
+    # nx >= 0: the denominator is 1 or more.
     k = ex / (1 + nx)
     across = ey - k * ny
     up = ez - k * nz
@@ -281,6 +283,7 @@ def surface_quaternions(
     y = y * flip  # with the opposite normal a turn goes the other way round
     real = across * x - up * y
     imaginary = across * y + up * x
+    # Half angles without trigonometry: (r + |x|, y) points in the direction of half the angle.
     half = (real.square() + imaginary.square() + _TINY**2).sqrt() + real.abs()
     w = 1 + nx
     i = torch.where(real < 0, -imaginary, imaginary)

@@ -19,6 +19,7 @@ def normal_consistency(normals: Float[Tensor, "m 3"], pairs: Int64[Tensor, "e 2"
 
 def inner_pairs(faces: Int64[Tensor, "m 3"]) -> Int64[Tensor, "e 2"]:
     """Return the faces on both sides of every edge that has exactly two; edges of more or of one face have none."""
+    # Sorted ends: the faces beside an edge run through it in opposite directions.
     ends = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]).sort(1).values
     owners = torch.arange(len(faces), device=faces.device).repeat(3)
     _, edge, uses = torch.unique(ends, dim=0, return_inverse=True, return_counts=True)

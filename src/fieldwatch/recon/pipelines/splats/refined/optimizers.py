@@ -42,6 +42,7 @@ class RefineOptimizers:
             for name in PARAMETERS[1:]
             if gaussians.get_parameter(name).numel()
         ]
+        # All vertices are stepped: the consistency of normals moves those, too, that the photo does not show.
         self.vertices = torch.optim.Adam(
             [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
         )

@@ -116,6 +116,7 @@ def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangl
     ).to(device)
     exposures = stored.model.exposures
     if exposures is not None:
+        # No optimizer of a refinement steps the maps: gradients of them would be computed for nothing.
         exposures.requires_grad_(requires_grad=False)
     return SplatModel(gaussians, stored.scene.background, exposures=exposures, antialiased=stored.config.antialiased)
 
