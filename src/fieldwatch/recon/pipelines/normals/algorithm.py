@@ -43,6 +43,7 @@ def train_normals(
         Diverged: the run could not go on; the message says what was found and where to resume.
         Interrupted: a signal came; the step was finished and saved.
     """
+    # Before the model, whose first weights are drawn from it.
     torch.manual_seed(config.seed)
     plan = scene.schedule
     model = first_model(config, scene)
@@ -86,6 +87,7 @@ def train_normals(
         run.ranks.only_first(partial(evaluations.write_first_poses, run), "the first poses")
         for step in run.steps(plan.total):
             learning.prepare(step.index)  # learning rates, levels of the encoding, scheduled sharpness
+            # After `prepare`: with a lower s the surface is wider, and shows in more cells.
             with step.span("grid"):
                 model.grid.update(step.index, model.sdf, model.sharpness)
 
@@ -96,6 +98,7 @@ def train_normals(
                 batches,
                 micro_batches=micro_batches,
                 split=split,
+                # The objective draws random numbers and moves the views' scales on: both go back before a repetition.
                 undo=(split, view_terms),
                 samples=view_names(scene, batches),
             )
@@ -106,6 +109,7 @@ def train_normals(
             budget.observe(rays.rays, rays.samples)  # more rays while each needs fewer samples
             recovery.after_update(run, step, starved=rays.starved)  # a new grid, or back to the last good state
             record_statistics(step, plan, model, rays)
+            # After the recovery, so that a rolled back model is what is evaluated and saved.
             if evaluations.due(step.index + 1):
                 run.ranks.only_first(partial(evaluations.evaluate, run, step), "an evaluation")
         products_of_run = partial(make_products, run, config, scene, model, evaluations.newest)

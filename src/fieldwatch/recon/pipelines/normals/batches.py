@@ -73,6 +73,7 @@ class RayBatch:
             return [self.select(torch.cat(views[first:last])) for first, last in pairwise(ends)]
         each = -(-count // len(views))
         patches = [rows.view(-1, self.patch**2) for rows in views]
+        # Never more pieces than patches, so that none is empty.
         return [self.select(rows[piece::each].reshape(-1)) for rows in patches for piece in range(min(each, len(rows)))]
 
     def select(self, rows: slice | Int64[Tensor, " n"]) -> "RayBatch":
@@ -169,16 +170,19 @@ class RaySource:
         for region, share, drawn in zip(regions, shares, self._counts(shares, count), strict=True):
             if drawn:
                 rows = torch.randint(len(region), (drawn,), generator=self._generator, device=region.device)
+                # Share of the picture over share of the rays: without it the silhouette is biased (decision 0021).
                 weight = len(region) / area / share
                 drawn_regions.append((region[rows], torch.full((drawn,), weight, device=region.device)))
         pixel, weight = (torch.cat(column) for column in zip(*drawn_regions, strict=True))
         if self._patch > 1:
             pixel = self._patches(view, pixel)
+            # A patch counts as its central pixel does, also where it reaches into another region.
             weight = weight.repeat_interleave(self._patch**2)
         return pixel, torch.full_like(pixel, view), weight
 
     def _counts(self, shares: list[float], count: int) -> list[int]:
         """Whole numbers that add up to `count`, in the mean by share: where the sums of shares meet a shifted ruler."""
+        # One random number for all borders: each count is then off its share by less than one, and right in the mean.
         shift = float(torch.rand((), generator=self._generator, device=self._generator.device))
         ends = [int(sum(shares[: i + 1]) * count + shift) for i in range(len(shares) - 1)]
         ends = [0, *(min(end, count) for end in ends), count]
@@ -200,6 +204,7 @@ class RaySource:
         width = int(self._pixels.widths[view])
         height = int(self._pixels.heights[view])
         half = self._patch // 2
+        # Moved, not cut: finite differences want whole patches.
         row = (centre // width).clamp(half, height - 1 - half)
         column = (centre % width).clamp(half, width - 1 - half)
         rows = row[:, None] + self._offsets[:, 0]

@@ -219,6 +219,7 @@ class _ErrorPool:
         both = comparison.angles.isfinite()
         self._angles[comparison.error.split].append(comparison.angles[both])
         if self._poses is not None:
+            # Rendered normals are in the frame of the learned poses, observed ones are turned by the data's.
             rotation = self._poses.alignment.rotation.to(comparison.rendered.normals)
             self._angles["world"].append(
                 angles_between(comparison.rendered.normals[both] @ rotation.T, comparison.view.world_normals()[both])
@@ -249,6 +250,7 @@ class _ErrorPool:
             return {}
         mean = float(np.mean(errors))
         truth = self._scene.truth
+        # Without a truth: the diameter of the scene's sphere.
         across = 2.0 if truth is None else float(np.linalg.norm(np.ptp(truth.corners.reshape(-1, 3), axis=0)))
         return {"Eval/depth_error": mean, "Eval/depth_error_permille": 1000 * mean / across}
 

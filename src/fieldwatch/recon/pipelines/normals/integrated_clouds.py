@@ -90,6 +90,7 @@ class IntegratedClouds:
         height, width, first = (int(each[view]) for each in (pixels.heights, pixels.widths, pixels.offsets))
         distance = pixels.distance[first : first + height * width]
         known = (distance > 0).view(height, width).numpy(force=True)
+        # The picture's border counts as unknown, so pixels there are edge as well.
         inner = np.asarray(ndimage.binary_erosion(known, np.ones((3, 3), dtype=bool)), dtype=np.bool_)
         inside, edge = (np.flatnonzero(part) for part in (inner, known & ~inner))
         thinned = inside[np.unique((np.arange(int(len(inside) * self._share)) / self._share).astype(np.int64))]

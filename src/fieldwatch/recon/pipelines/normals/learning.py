@@ -33,6 +33,7 @@ class NormalsOptimizers:
         network = [*groups["network"], *groups.get("deviation", [])]
         table = {"params": groups["table"], "betas": TABLE_BETAS, "eps": TABLE_EPS, "name": "table"}
         self._base = [rates.lr_table or rates.lr, rates.lr]
+        # Fused: on a GPU a refused update is then left out by the kernel itself, without a host read (decision 0004).
         self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
         learned = model.poses.learned_parameters()
         self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
@@ -45,6 +46,7 @@ class NormalsOptimizers:
             group["lr"] = factor * base
         if self.poses is not None:
             self.poses.param_groups[0]["lr"] = factor * plan.pose_rate(step)
+            # Without a gradient the renderer need not go back to rays and points.
             self._model.poses.freeze(frozen=not plan.learns_poses(step))
         self._model.sdf.activate(plan.levels(step))
         if self._config.rendering.sharpness == "scheduled":

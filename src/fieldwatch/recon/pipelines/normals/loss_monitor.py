@@ -94,13 +94,16 @@ class LossMonitor:
         read_steps = [
             _Pending(step.weights, {name: next(numbers) for name in step.values}, next(numbers)) for step in unread
         ]
+        # What is unread is always the end of the list: a checkpoint reads all, and later steps are appended.
         self._pending = [*self._pending[: len(self._pending) - len(unread)], *read_steps]
 
     def _judge(self, weights: Mapping[str, float], values: Mapping[str, float], *, refused: bool) -> None:
+        # Its values may be NaN: they enter no median, and say nothing about the loss.
         if refused:
             self.refused += 1
             return
         self.refused = 0
+        # Terms without a median yet are left out on both sides of the ratio.
         judged = [name for name in values if len(self._usual.get(name, ())) >= SETTLED]
         usual = sum(weights[name] * median(self._usual[name]) for name in judged)
         ratio = sum(weights[name] * values[name] for name in judged) / usual if usual > 0 else 0.0

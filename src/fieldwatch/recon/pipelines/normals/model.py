@@ -62,6 +62,7 @@ class NormalsModel(nn.Module):
     @torch.no_grad()
     def set_sharpness(self, inverse_deviation: float) -> None:
         """Set s, where it is scheduled; the parameter holds it, so that checkpoints and renders know it."""
+        # The parameter is v of s = exp(10 v), as in NeuS.
         self.deviation.parameter.copy_(torch.as_tensor(inverse_deviation).log() / 10)
 
     def groups(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def normal_term(
     observed = torch.einsum("nij,nj->ni", poses.index_select(0, batch.view)[:, :3, :3], batch.normals)
     normals = rendered.normal
     counted = _with_direction(batch.known, rendered, options)
+    # Decision 0021: the blended sum as it stands (PMNI) would also pull opacities to 1, in the mask only.
     if options.rendered_normals == "direction":
         normals = normals / rendered.opacity.clamp_min(LEAST_OPACITY)[:, None]
     return normal_error(normals, observed, counted, norm=options.normal_norm)
@@ -75,6 +76,7 @@ def _with_direction(
     which: Bool[Tensor, " rays"], rendered: RenderedRays | RenderedDistances, options: TermOptions
 ) -> Bool[Tensor, " rays"]:
     """Of some rays those that have a direction of their own."""
+    # PMNI's blended form counts rays of any opacity.
     return which & (rendered.opacity > LEAST_OPACITY) if options.rendered_normals == "direction" else which
 
 

@@ -129,8 +129,10 @@ def visible_patch_samples(
     alpha = section_alpha(values[ends.start], values[ends.end], sharpness)
     order, pixel = _by_pixel(samples, patches.area)
     reaching = torch.empty_like(alpha).view(-1)
+    # Light is followed along each pixel's ray, and brought back to where the samples of patches stand.
     reaching[order] = transmittance(alpha.view(-1)[order], pixel, len(patches.rays))
     lit = (reaching.view_as(alpha) >= options.unseen) & (alpha >= options.alpha_threshold)
+    # A patch is kept or left out as a whole: differences need all of its pixels.
     return samples.selected(lit.any(-1))
 
 
@@ -162,6 +164,7 @@ def blend_patches(
     gradients = _middle_gradients(values, points, ends.start, ends.end)
     start, end = (values.index_select(0, at).view(-1) for at in (ends.start, ends.end))
     middles = 0.5 * (distances[ends.start] + distances[ends.end]).view(-1)
+    # `composite` wants the samples of a ray one after the other; so far they lie sample by sample.
     order, pixel = _by_pixel(samples, area)
     alpha = section_alpha(start, end, model.deviation())
     normals = gradients.view(-1, 3)
@@ -206,8 +209,10 @@ def _middle_gradients(
     """
     ends = [at.index_select(0, rows) for at in (values, points) for rows in (start, end)]
     gradients = _both_ways(*ends)
+    # Poses are fixed now: there is nothing to take off.
     if not points.requires_grad:
         return gradients
+    # One slope for the patch, so that what is taken off is linear in the motion of its pixels.
     slope = gradients.detach().mean((1, 2), keepdim=True)
     motion = [(slope * (point - point.detach())).sum(-1) for point in ends[2:]]
     return gradients - _both_ways(motion[0], motion[1], *ends[2:])
@@ -215,4 +220,5 @@ def _middle_gradients(
 
 def _both_ways(first: Tensor, second: Tensor, first_points: Tensor, second_points: Tensor) -> Tensor:
     there = gradient_dfd(first, second, first_points, second_points)
+    # `gradient_dfd` stands at the first end: from both ends, the mean stands in the middle.
     return 0.5 * (there + gradient_dfd(second, first, second_points, first_points))

@@ -83,6 +83,7 @@ class PlannedEvaluations:
         """Write where the poses start: the entry of iteration 0, unless it is there."""
         if not pose_file(run.folder, 0).exists():
             with self._evaluation(run, "poses"):
+                # Not the poses of now: those of a run that goes on have moved.
                 self._poses(run, 0, self._model.poses.start)
 
     def due(self, done: int) -> bool:
@@ -120,6 +121,7 @@ class PlannedEvaluations:
         iteration = self._iteration(done)
         pictured = self._pictured_views()
         names = output_names(self._scene.maps.names)
+        # An evaluation that fails must not leave an older model's figures as the newest.
         self.newest = None
         evaluation_call = partial(
             evaluate_surface,
@@ -139,6 +141,7 @@ class PlannedEvaluations:
         self.newest = evaluation = run.retry(evaluation_call, self.micro_batches)
         run.record(evaluation.metrics, position=done)
         run.image("Eval/normals", sheet_of(evaluation.strips), done)
+        # Ranked by this figure: a checkpoint is "best" only at a step that was evaluated.
         run.save_after_step({"mae": evaluation.score})
         if evaluation.surface is not None:
             self._mesh(run, done, evaluation.surface)

@@ -34,6 +34,7 @@ class Poses(nn.Module):
         self.register_buffer("start", start.float())
         zero = torch.zeros(len(start), 3)
         self._options = options
+        # A parameter also where it is not learned, so that checkpoints have one form.
         self.rotations = nn.Parameter(zero.clone(), requires_grad=options.learn_rotation)
         self.translations = nn.Parameter(zero.clone(), requires_grad=options.learn_translation)
 
@@ -99,6 +100,7 @@ def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]
         x, y = camera.pixel_centres().double().cpu()[view.mask.cpu()].mean(0).unbind()
         direction = torch.stack([(x - camera.cx) / camera.fx, (y - camera.cy) / camera.fy, torch.ones_like(x)])
         direction = pose[:3, :3] @ (direction / direction.norm())
+        # What is left of the position lies along the ray, which so passes through the origin; the distance stays.
         pose[:3, 3] = (pose[:3, 3] @ direction) * direction
     return shifted
 

@@ -37,11 +37,13 @@ class RankExchange:
             RankLost: another rank was lost.
         """
         self._buffer.zero_()
+        # The first number stays 0: it counts the ranks that came from `repeat`.
         self._buffer[1 : 1 + len(numbers)] = numbers.detach()
         self.ranks.sum([self._buffer])
         if bool(self._buffer[0]):
             self._short_elsewhere = True
             raise ShortElsewhereError("another rank ran out of memory: this one repeats the step, too")
+        # A copy, because the next meeting writes into the same buffer.
         return self._buffer[1 : 1 + len(numbers)].clone()
 
     def finish(self) -> None:
@@ -59,6 +61,7 @@ class RankExchange:
         Raises:
             RankLost: another rank was lost.
         """
+        # This rank was told in the very meeting that the failed one came for: one more would pair with an attempt.
         if self._short_elsewhere:
             self._short_elsewhere = False
             return

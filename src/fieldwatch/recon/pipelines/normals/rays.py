@@ -92,6 +92,7 @@ class RaySplit:
         """
         for batch in batches:
             for piece in batch.split(count):
+                # Its share of its batch, times that of the batch: the shares of a step add up to 1.
                 yield self.rays(piece), len(piece) / len(batch) / len(batches)
 
     def rays(self, piece: RayBatch) -> Rays:

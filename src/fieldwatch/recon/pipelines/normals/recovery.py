@@ -95,6 +95,7 @@ class Recovery:
         """
         grid = self._model.grid
         self._losses.observe(*_losses_of(step))
+        # The steps at which the grid was updated: between them its numbers are the same, and reading them would wait.
         if step.index % grid.config.every == 0:
             self._check_grid(run, step.index)
         if step.every(JUDGE_EVERY):
@@ -102,8 +103,11 @@ class Recovery:
         starving = self._starved.observe(starved) and self._had_samples
         troubled = self._starved.bad_steps or self._losses.high or self._losses.refused or self._lost
         self._calm_steps = 0 if troubled or starving else self._calm_steps + 1
+        # After `starving`: the step that completes the first calm stretch is not judged by it.
         self._had_samples |= self._calm_steps >= self._options.collapse_patience
+        # The text is the cause; times False it is empty, which means none.
         self._answer(run, step.index, starving=f"{starved:.0%} of the rays in the mask had no samples" * starving)
+        # After the answer, which ends the calm stretch: a state that needed one is not kept as good.
         if self._is_good(step.index):
             self._good = self._snapshot()
             self._good_step = step.index + 1
@@ -177,6 +181,7 @@ class Recovery:
             raise Diverged(self._diagnosis(run, index, cause), index)
         self._restore()
         self._learning.rate_factor *= 0.5
+        # The grid of the good state may be the very one that was about to lose the surface.
         self._rebuild_from_field()
         self._count("rollbacks", index)
         facts = {"from": index + 1, "to": self._good_step, "rate_factor": self._learning.rate_factor}
@@ -192,6 +197,7 @@ class Recovery:
 
     def _is_good(self, index: int) -> bool:
         """Whether the state after this step is one to go back to: due, calm for long, and finite."""
+        # In this order: `_finite` waits for the device, so it is asked only when a good state is due.
         due = index + 1 - self._counts_from >= self._good_every and self._calm_steps >= self._options.collapse_patience
         return due and _finite(self._model)
 
@@ -220,6 +226,7 @@ class Recovery:
 
     def _read_grid(self) -> None:
         values = self._model.grid.values.view(-1)[self._within]
+        # One read of the device for all three.
         numbers = torch.stack([values.max(), values.min(), self._model.grid.occupied_fraction])
         most, least, self._occupied = numbers.tolist()
         self._lost = ""
@@ -271,6 +278,7 @@ def field_statistics(model: NormalsModel) -> FieldStatistics:
 
 
 def _meaning(statistics: FieldStatistics) -> str:
+    # NaN compares false with anything: `lowest > highest` would miss it.
     if not statistics.lowest <= statistics.highest:
         return "the field is not finite"
     if statistics.lowest > 0:

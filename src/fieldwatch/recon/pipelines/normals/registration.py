@@ -230,9 +230,11 @@ def _refined(
     for start in rough:
         if len(distinct_poses) == options.finalists:
             break
+        # It would come to the same place: the fine picture is the costly one.
         if _near(start, distinct_poses, options.distinct) is not None:
             continue
         end = refine_pose(shape, large, start.pose, options.steps)
+        # Starts that were apart may still come to one place; the better end stays.
         same = _near(end, distinct_poses, options.distinct)
         if same is None:
             distinct_poses.append(end)

@@ -60,6 +60,7 @@ def refine_pose(shape: Shape, view: NormalView, start: Float64[Tensor, "4 4"], s
         if float(change.abs().max()) < _DONE:
             break
     last = fit.score(pose)
+    # Scores are of the mesh, steps of the field itself, which is finer: a slightly worse score at the end says little.
     return last if last.score <= 1.1 * best.score + 0.05 else best
 
 
@@ -97,10 +98,13 @@ class _Fit:
         """Return the change [r, t] that Gauss and Newton propose, no longer than can be trusted."""
         matrix, right = (a + b for a, b in zip(self._of_normals(pose), self._of_border(pose), strict=True))
         scale = matrix.diagonal().clamp_min(1e-9)
+        # Damped by its own diagonal (Marquardt 1963), so that lengths and angles need no common unit; the rest keeps a
+        # direction solvable that nothing determines.
         change = -torch.linalg.solve(matrix + torch.diag(_DAMPING * scale + 1e-9 * scale.max()), right)
         return change * min(1.0, _FARTHEST / max(float(change[:3].norm()), float(change[3:].norm()), 1e-12))
 
     def _seen(self, pose: Float64[Tensor, "4 4"]) -> RasterizedMesh:
+        # A pose is scored and then stepped from: both look at one picture of the mesh.
         if self._last is None or self._last[0] is not pose:
             camera = self._camera
             lens = {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
@@ -135,6 +139,7 @@ class _Fit:
         self, points: Float64[Tensor, "n 3"], normals: Float64[Tensor, "n 3"], reach: Float64[Tensor, " n"]
     ) -> Float64[Tensor, "n 3 3"]:
         """Return dN/dx along the surface, by differences as wide as a pixel: finer ones no picture can tell."""
+        # The axis farthest from the normal: their cross product is never short.
         least = torch.nn.functional.one_hot(normals.abs().argmin(1), 3).double()
         first = unit(torch.linalg.cross(normals, least))
         slopes = torch.zeros(len(points), 3, 3, dtype=torch.float64)
@@ -150,9 +155,11 @@ class _Fit:
             return _nothing()
         along = self._border @ pose[:3, :3].T
         origin = pose[:3, 3]
+        # Where each ray passes the middle of the box: the surface is at most an edge away.
         middle = -(along @ origin)
         points = self._nearest(origin, along, middle)
         values, slopes = self._shape.values_and_gradients(points)
+        # The field is a distance only nearly: divided by its slope, values are lengths, and then pixels.
         steep = slopes.norm(dim=1).clamp_min(1e-3)
         depth = ((points - origin) @ pose[:3, 2]).clamp_min(1e-3)
         pixels = self._camera.fx / depth
@@ -173,6 +180,7 @@ class _Fit:
             points = origin + candidates[..., None] * along[:, None]
             least = self._shape.values(points.view(-1, 3)).view(candidates.shape).argmin(1)
             distances = candidates.gather(1, least[:, None])[:, 0]
+            # From the place before the least value to the one after it.
             reach = 2 * reach / (count - 1)
             count = _CLOSER
         return origin + distances[:, None] * along
@@ -183,6 +191,7 @@ def _border_rays(whole: Bool[Tensor, "height width"], view: NormalView) -> Float
     camera = view.camera
     down = torch.nonzero(whole[1:] ^ whole[:-1]).double()
     across = torch.nonzero(whole[:, 1:] ^ whole[:, :-1]).double()
+    # Pixel centers are at +0.5, so the line between rows k and k + 1 lies at k + 1.
     rows = torch.cat([down[:, 0] + 1, across[:, 0] + 0.5])
     columns = torch.cat([down[:, 1] + 0.5, across[:, 1] + 1])
     directions = [(columns - camera.cx) / camera.fx, (rows - camera.cy) / camera.fy, torch.ones_like(rows)]

@@ -118,6 +118,8 @@ def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
     angles = torch.arange(rolls, dtype=torch.float64) * 2 * math.pi / rolls
     rotations = towards(middle) @ exponential(angles[:, None] * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
     factor = min(1.0, focal / max(view.camera.fx, view.camera.fy))
+    # Brought down to the window's resolution first: the nearest pixel is then a mean over what the window's pixel
+    # covers.
     small = scaled_normal_view(replace(view, mask=filled_mask), factor)
     holes = scaled_normal_view(replace(view, mask=filled_mask & ~view.mask, depth=None), factor).mask
     rays = camera.directions().view(-1, 3) @ rotations.mT
@@ -150,6 +152,7 @@ def _pixels(
 def towards(direction: Float64[Tensor, "3"]) -> Float64[Tensor, "3 3"]:
     """Return the smallest rotation that takes the z axis to a direction (not its opposite)."""
     x, y, z = direction.tolist()
+    # z cross direction: the axis of the rotation, as long as the sine of its angle.
     across = torch.tensor([-y, x, 0.0], dtype=torch.float64)
     sine = math.hypot(x, y)
     angle = math.atan2(sine, z)
@@ -164,6 +167,7 @@ def _placed(
     position = shape.centre + distance * direction
     camera = replace(turned.camera, world_from_camera=look_at(position.tolist(), shape.centre.tolist()))
     scores: Tensor | None = None
+    # The first look only corrects distance and aim; the second is scored, and corrects the pose once more.
     for iteration in range(2):
         rasterized = shape.rasterize(camera)
         filled_mask = filled(rasterized.mask)
@@ -174,6 +178,7 @@ def _placed(
                 rasterized.normals @ camera.world_from_camera[:3, :3], rasterized.mask, filled_mask, turned
             )
         middle, size = moments(filled_mask, camera)
+        # A solid angle falls with the square of the distance.
         distance *= math.sqrt(size / turned.solid_angle)
         rotation = camera.world_from_camera[:3, :3] @ towards(middle)
         pose = rigid(rotation, shape.centre + distance * direction)
@@ -202,6 +207,7 @@ def _distinct(
     poses: Float64[Tensor, "n 4 4"], scores: Float64[Tensor, " n"], wanted: int, distinct: float
 ) -> list[PoseCandidate]:
     chosen: list[PoseCandidate] = []
+    # Greedy from the best on: of poses that are near one another the best one stays.
     for number in scores.argsort()[:_RANKED].tolist():
         pose = poses[number]
         if all(rotation_between(pose, other.pose) >= distinct for other in chosen):

@@ -134,6 +134,7 @@ def moments(mask: Bool[Tensor, "height width"], camera: Camera) -> tuple[Float64
     """
     directions = camera.to("cpu", torch.float64).directions()[mask]
     length = directions.norm(dim=-1, keepdim=True)
+    # Solid angle of a pixel: the cube of the cosine to the axis, over fx fy.
     share = length**-3
     return unit((share * directions / length).sum(0)), float(share.sum()) / (camera.fx * camera.fy)
 

@@ -132,16 +132,21 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are looked 
         most: strides, in steps, at most; rays from the first on that would exceed it are left out.
         shared: bounds the samples of all ranks, where others render other rays; None bounds these only.
     """
+    # A whole number of steps: below, strides are cut into steps.
     steps_per_stride = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
     bound = None if most is None else max(most // steps_per_stride, 1)
     strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
+    # Ranks meet in here: a rank without samples has to come, too.
     if shared is not None and bound is not None:
         strides = shared.limited(strides, bound)
+    # The march may have left out the last rays.
     far = rays.far if most is None else rays.far[: strides.n_rays]
+    # The last stride of a ray may reach out of the sphere, where the field is not to be asked.
     strides = strides.clipped(far)
     if steps_per_stride == 1 or not len(strides):
         return strides
     values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
+    # From the middle to an end of a stride the distance falls by its slope times half the length, at most.
     reach = SLOPE * 0.5 * step * steps_per_stride + VISIBLE_RANGE / model.deviation()
     return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
 
@@ -167,6 +172,7 @@ def blend_samples(
     """
     ends = samples.sections()
     points = points_along(rays, ends.distances, ends.ray_index)
+    # Central differences (Neuralangelo, but with a constant step): no second derivatives, six more evaluations.
     if options.gradient_method == "fd":
         values = model.sdf(points)
         gradients = gradient_fd(model.sdf, points, options.finite_step)
@@ -198,6 +204,7 @@ def render(
         rays = patches.central
         pixels_per_ray = patches.area
         mask = mask.view(-1, patches.area).any(1)
+    # The bound is on evaluations of the field, and each sample of a central ray is one at every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
     samples_found = march_samples(
         model, rays, step, jitter=rays_to_render.jitter(len(rays)), most=most, shared=rays_to_render
@@ -205,12 +212,14 @@ def render(
     kept = samples_found.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
+    # Before empty rays are filled: the recovery wants to know what the grid alone gives.
     starved = _share((samples_found.counts == 0) & mask, mask)
     filled = 0
     if options.empty_samples:
         starving_rays = replace(
             rays, far=torch.where(mask, rays.far, rays.near)
         )  # rays beside the object are rightly empty
+        # For the rays that the bound has left, which are the same with any number of ranks.
         noise = rays_to_render.noise(kept, options.empty_samples + 1)
         filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
         samples_found = filled_samples.samples

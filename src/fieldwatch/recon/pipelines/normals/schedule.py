@@ -36,6 +36,7 @@ class NormalsSchedule:
 
     def step_of(self, iteration: float) -> int:
         """First step at or after a nominal iteration."""
+        # Rounding of the product must not push an iteration that falls on a step to the next one.
         return math.ceil(iteration * self.config.steps / self.config.nominal - 1e-9)
 
     def weights(self, step: int) -> Mapping[str, float]:
@@ -57,6 +58,8 @@ class NormalsSchedule:
         ends = [*(stage.start for stage in self._stages[1:]), self.config.nominal]
         for stage, end in zip(self._stages, ends, strict=True):
             for iteration in (stage.start, stage.start + stage.ramp, end):
+                # A ramp starts at the weight before: a term that begins acts from the step after the ramp's start,
+                # and one that ends to the step before its end.
                 steps |= {self.step_of(iteration) + offset for offset in (-1, 0, 1)}
         return sorted(step for step in steps if 0 <= step < self.total)
 
@@ -110,4 +113,5 @@ class NormalsSchedule:
         """Whether something that happens every so many nominal iterations is due after `done` steps."""
         if not interval:
             return False
+        # A step may stand for several nominal iterations, so multiples that were passed are counted, not hit.
         return int(self.iteration(done) / interval + 1e-9) > int(self.iteration(done - 1) / interval + 1e-9)

@@ -79,6 +79,8 @@ class SharedRays(Rays):
             samples: of the first own rays: as many as do not exceed it by themselves.
             most: samples at most, of all ranks together.
         """
+        # Own rays that the march left out count as too many, so the running sum over all ranks exceeds the bound at
+        # them.
         counts = torch.full_like(self._marched, most + 1)
         counts[: samples.n_rays] = samples.counts
         counts_of_all = counts.new_zeros(len(self.all_rays) // self._area, dtype=torch.float64)
@@ -105,6 +107,8 @@ class SharedRays(Rays):
     def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
         """Return the depth term of all ranks' rays; the mean over ranks of its gradients is the gradient of one."""
         error = super().depth_term(rendered, options)
+        # The value is that of one process. The gradient is that of the own rays only, and `Step.update` divides it by
+        # the number of ranks.
         return error.detach() + self._world * (error - error.detach())
 
     def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:
@@ -120,6 +124,7 @@ class SharedRays(Rays):
         amounts = self.amounts | ray_amounts(names, local_batch, rendered, options)
         mask = local_batch.mask.view(-1, local_batch.patch**2).any(1) if self._in_patches else local_batch.mask
         aimed = int(mask.sum())
+        # A share cannot be summed over ranks: it goes as two counts.
         counts = [len(rendered.samples), rendered.filled, round(rendered.starved * aimed), aimed]
         device = rendered.opacity.device
         numbers = [*counts, *(amounts[name] for name in names)]
@@ -152,6 +157,7 @@ class SharedRays(Rays):
         columns_of_all = columns.new_zeros(self.ray_count, count, dtype=torch.float64)
         columns_of_all[rows] = columns.detach().to(columns_of_all)
         gathered = self._exchange.sum(columns_of_all.view(-1)).view(self.ray_count, count).to(columns.dtype)
+        # Sums come without a graph: the own rows are put back with theirs.
         return gathered.index_copy(0, rows, columns)
 
 
@@ -179,6 +185,8 @@ class SharedRaySplit(RaySplit):
             ShortElsewhereError: after the last one, another rank ran out of memory going backward.
         """
         yield from super().__call__(batches, count)
+        # Reached after the last backward pass: `step.backward` asks for the next piece only when one has gone
+        # backward.
         self._exchange.finish()
 
     def rays(self, piece: RayBatch) -> SharedRays:

@@ -82,6 +82,7 @@ def weights_at(stages: Sequence[TrainingStage], iteration: float) -> dict[str, f
     """Return the weight of every term that counts at a nominal iteration."""
     last = max((i for i, stage in enumerate(stages) if stage.start <= iteration), default=0)
     now = stages[last]
+    # The first stage has none before it: a ramp in it changes nothing.
     before = stages[max(last - 1, 0)]
     share = 1.0 if now.ramp == 0 else min((iteration - now.start) / now.ramp, 1.0)
     mixed = {term: _mixed(getattr(before, term), getattr(now, term), share) for term in TERMS}

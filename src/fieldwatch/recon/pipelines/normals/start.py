@@ -51,6 +51,7 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
     plan = NormalsSchedule(config=config)
     maps = _maps(config)
     train, test = _split(len(maps), config.held_out)
+    # Before normals are integrated, which takes long.
     refuse_few_rays(config, len(train), Ranks.of_process())
     maps, notes = _with_depth(maps, plan)
     return NormalsScene(
@@ -94,6 +95,7 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
         ConfigMismatch: the folder holds a run with another config, or on other maps.
     """
     began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    # The config names the data by its folder only, and what lies there may have changed since.
     if began is not None and began != scene.digest:
         raise ConfigMismatch(
             f"{folder} was trained on other maps than those of {scene.maps.source or config.name} (normals, masks or "

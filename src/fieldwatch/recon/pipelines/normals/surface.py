@@ -141,6 +141,8 @@ class _BlockSampler:
         self._between = between
         self._device = model.grid.occupied.device
         self.nodes = self.evaluated = 0
+        # One cell more on each side: an edge that leaves the part must not cross the surface, as its value here is
+        # made up.
         self._reach = 0.5 * math.sqrt(3) * (_PART + 2) * cell * self._slope()
 
     @property
@@ -152,6 +154,7 @@ class _BlockSampler:
         """Return values at points; those around the box are held to its sides."""
         self._between()
         self.nodes += len(points)
+        # Nodes lie on multiples of a cell: rounding must not put the first one of a part into the part before.
         part = np.floor((points - points.min(0)) / (_PART * self._cell) + 1e-6).astype(np.int64)
         size = part.max(0) + 1
         number = np.ravel_multi_index(tuple(part.T), tuple(size))

@@ -92,6 +92,7 @@ def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare wi
     )
     stream = BytesIO()
     np.save(stream, poses.numpy())
+    # Before the table, so that no entry names poses that are not there.
     with whole_file(pose_file(folder, iteration)) as draft:
         draft.write_bytes(stream.getvalue())
     table: dict[str, Any] = {"views": names, "entries": [asdict(item) for item in (*entries, entry)]}

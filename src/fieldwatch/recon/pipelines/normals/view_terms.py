@@ -68,6 +68,7 @@ class ViewTerms:
         amounts = rays.amounts
         if weights.keys() & {"point_cloud", "surface"}:
             clouds = self._clouds
+            # Before the points are placed by them. Scales of all ranks' rays stay equal on every rank.
             self.scales.observe(*rays.rendered_by_all(rendered))
             points, view = self._depth_points(batch, poses)
             if "point_cloud" in weights:
@@ -111,12 +112,14 @@ class ViewTerms:
         """Mean distance of the points from the nearest ones of both neighbours' clouds, which stay where they are."""
         fixed = poses.detach()
         scales = self.scales.values
+        # The empty first entry lets `cat` work where no neighbor was rendered yet; the error of no pairs is 0.
         pairs: list[tuple[Tensor, Tensor, Tensor]] = [(points[:0], points[:0], points[:0, 0] > 0)]
         for neighbours in self._around(view):
             for neighbour in torch.unique(neighbours).tolist():
                 if scales[neighbour] <= 0:  # never rendered yet
                     continue
                 points_of_pair = points[neighbours == neighbour]
+                # Points go into the axes and the scale of the neighbor's cloud, so that its tree is never built again.
                 local_points = (
                     _moved(inverse_rigid(fixed[neighbour])[None], points_of_pair.detach()) / scales[neighbour]
                 )
@@ -155,6 +158,7 @@ class ViewTerms:
         normals, known = observed_normals(self._pixels, others, _moved(inverse_rigid(other_poses), positions))
         other_normals = _turned(other_poses, normals)
         rows = torch.nonzero(known & ((observed * other_normals).sum(-1).detach() > ALIKE))[:, 0]
+        # Sphere tracing is the costly test: it comes last, for the pairs that passed the others.
         rows = rows[visible(model.sdf, positions.detach()[rows], other_poses.detach()[rows, :3, 3])]
         known = torch.zeros_like(known).index_fill(0, rows, value=True)
         amounts["consistency"] = known.sum()
@@ -185,7 +189,9 @@ def observed_normals(
     """
     fx, fy, cx, cy = pixels.lenses[view].unbind(-1)
     ahead = positions[:, 2] > 0
+    # A division by 0 in rows that do not count would still make their gradients NaN.
     depth = torch.where(ahead, positions[:, 2], 1)
+    # Minus one half: indices of pixels whose centers lie at +0.5.
     x = fx * positions[:, 0] / depth + cx - 0.5
     y = fy * positions[:, 1] / depth + cy - 0.5
     width = pixels.widths[view]
@@ -201,10 +207,12 @@ def observed_normals(
         row = torch.minimum(top + down, height - 1)
         column = torch.minimum(left + right, width - 1)
         coordinates = pixels.offsets[view] + row * width + column
+        # Outside, u and v count from pixel 0 and may be huge: cut off here, they cannot overflow on the way back.
         total = total + torch.where(within[:, None], weight, 0) * pixels.normals[coordinates]
         known = known & pixels.known[coordinates]
         mean = mean + 0.25 * pixels.normals[coordinates]
     known = known & (mean.norm(dim=-1) > EVEN)
+    # As with the depth: rsqrt(0) would give NaN gradients where nothing is known.
     squared = torch.where(known, total.square().sum(-1), 1)
     return torch.where(known[:, None], total, 0) * squared.rsqrt()[:, None], known
 

@@ -159,6 +159,7 @@ def near_surface(model: NormalsModel, rays: BoundedRays, step: float, chunks: Ch
     """
     sharpness = model.sharpness
     length = STEPS_PER_SECTION * step
+    # S(-s f) is about exp(-s f) there; half a section is room for what lies between the ends.
     near = math.log(1 / LEAST_OPACITY) / sharpness + 0.5 * STEEPEST * length
     places = rays.near.clone()
     light = torch.ones_like(rays.near)
@@ -199,6 +200,7 @@ def _sphere_traced(  # noqa: PLR0913, PLR0917  a ray's state, and two lengths
         close = values < near
         arrived.append(active[close])
         active = active[~close]
+        # The field may be steeper than a distance, so the step is shorter; at least half a section, so that rays end.
         places[active] += ((values[~close] - near) / STEEPEST).clamp_min(0.5 * length)
         active = active[places[active] < rays.far[active]]
     return torch.cat(arrived).sort().values

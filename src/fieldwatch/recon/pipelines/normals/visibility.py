@@ -44,6 +44,7 @@ def visible(
     visible_points = torch.zeros_like(lengths, dtype=torch.bool)
     rows = torch.arange(len(points), device=points.device)
     distance = torch.full_like(lengths, offset)
+    # One more round than steps, to see whether the last step ended the way.
     for _ in range(iterations + 1):
         positions = points[rows] + distance[:, None] * directions[rows]
         unobstructed = (positions.square().sum(-1) >= RADIUS**2) | (distance >= lengths[rows])

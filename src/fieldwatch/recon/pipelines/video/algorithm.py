@@ -49,10 +49,14 @@ def train_video(
         Diverged: the run could not go on; the message says where to resume.
         Interrupted: a signal came; the step was finished and saved.
     """
+    # Before the model, whose first weights are drawn from it.
     torch.manual_seed(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
+    # Fused: on a GPU a refused update is then left out by the kernel itself, without a host read (decision 0004).
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+    # With stand-ins the frames between are drawn as well, but their true pixels are never read in training.
     units = scene.units(model.unit, scene.trained_frames)
+    # A clip smaller than one batch would have no batch at all if its last one were dropped.
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
     schedule = parse_schedule(config.lr_type)
@@ -99,6 +103,7 @@ def train_video(
 
             terms = step.terms  # of the whole batch now, as are its errors
             step.record(batch_metrics(terms, step.sample_loss, scene.stands_in(model.unit, batch)))
+            # After the update: only then it is known whether the step was refused.
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
@@ -171,6 +176,7 @@ def epoch_metrics(
     metrics["Train/learning_rate"] = rate
     metrics["Train/clip_loss_active"] = float(active)
     metrics["Train/Loss/clip_loss_weighted"] = means["Train/Loss/clip_loss"] * config.clip_loss_weight
+    # Without the semantic term both denominators are 0, and the ratios no numbers.
     if active:
         metrics["Train/Loss/pixel_to_clip_ratio"] = means["Train/Loss/pixel_loss"] / means["Train/Loss/clip_loss"]
         heads = means["Train/Gradients/rgb_head_norm"], means["Train/Gradients/clip_head_norm"]

@@ -87,6 +87,7 @@ def _histograms(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48"]
     centres = torch.linspace(-0.9375, 0.9375, 16, device=maps.device)
     position = maps.flatten(2).clamp(-1, 1)[..., None]
     shares = (1 - (position - centres).abs() / 0.125).clamp_min(0).mean(2)
+    # 1/4 is the root of an even share of 16 bins; roots of shares are a unit vector per channel, of which there are 3.
     return (shares.sqrt() - 0.25).flatten(1) / math.sqrt(3)
 
 

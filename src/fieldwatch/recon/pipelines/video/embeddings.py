@@ -105,6 +105,8 @@ def fit_map(
     centred = both.flatten(0, 2) - both.flatten(0, 2).mean(0)
     _, values, directions = torch.linalg.svd(centred, full_matrices=False)
     axes = directions[:2]
+    # A singular vector's sign is arbitrary: the largest entry is made positive, so that maps of a clip can be
+    # compared.
     strongest = axes.gather(1, axes.abs().argmax(dim=1, keepdim=True))
     plane = (centred @ (axes * strongest.sign()).T).reshape(*both.shape[:3], 2).float()
     shares = (values**2 / (values**2).sum().clamp(min=1e-30)).tolist()
@@ -121,6 +123,7 @@ def draw_map(fitted: EmbeddingMap, splits: Sequence[Label], path: Path, *, notes
         notes: lines of text for the panel on the right.
     """
     canvas = _Canvas(fitted)
+    # Later ones are drawn on top: what is held out matters most.
     for name in ("unused", "train", "val"):
         for frame in (i for i, split in enumerate(splits) if split == name):
             canvas.pairs(fitted.targets[frame], fitted.predicted[frame], name)
@@ -195,6 +198,7 @@ def _baselines(
     report = {}
     for name, guess in guesses.items():
         cosine = (guess * targets).sum(-1)
+        # The first frame has none before it: it stands for itself and would count as perfect.
         skipped = first if name == "previous_frame" else torch.zeros_like(first)
         report[name] = {key: _statistics(cosine[members & ~skipped])["mean"] for key, members in sets.items()}
     return report

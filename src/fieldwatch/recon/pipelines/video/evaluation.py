@@ -142,6 +142,7 @@ def _score(
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
         frame = scene.grid.join(patches)[0]
+        # Chosen on the device: a comparison on the host would wait for every frame.
         worst = torch.where(score.mse > worst_error, frame, worst) if scores else frame
         worst_error = torch.maximum(worst_error, score.mse)
         scores.append(score)

@@ -122,6 +122,7 @@ def warp(
     height, width = pictures.shape[-2:]
     rows = torch.arange(height, dtype=flow.dtype, device=flow.device)[:, None]
     columns = torch.arange(width, dtype=flow.dtype, device=flow.device)
+    # With align_corners -1 and 1 are the middles of the outer pixels, hence width - 1.
     x = (columns + flow[:, 0]) * (2 / max(width - 1, 1)) - 1
     y = (rows + flow[:, 1]) * (2 / max(height - 1, 1)) - 1
     at = torch.stack([x, y], dim=-1)
@@ -139,21 +140,27 @@ def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 def _enlarge(flow: Tensor, size: torch.Size) -> Tensor:
     larger = functional.interpolate(flow, tuple(size), mode="bilinear", align_corners=False)
+    # In pixels of the larger picture.
     return larger * 2
 
 
 def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -> Tensor:
     """Change of the flow that solves the 2 x 2 normal equations of every window, at most 2 pixels."""
+    # Derivative of after(p + (1 - share) v) - before(p - share v) by v: both pictures move.
     gradients = [share * a + (1 - share) * b for a, b in zip(_gradient(first), _gradient(second), strict=True)]
     gx, gy = gradients
     error = second - first
+    # Iteratively reweighted least squares for the norm sqrt(|e|^2 + 0.01): pixels that are hidden in one picture pull
+    # less.
     weight = (error.square().sum(1, keepdim=True) + 0.01).rsqrt()
     products = [(weight * p.sum(1, keepdim=True)) for p in (gx * gx, gx * gy, gy * gy, gx * error, gy * error)]
     xx, xy, yy, xe, ye = _blur(torch.cat(products, dim=1), window).split(1, dim=1)
+    # A window without texture keeps its flow instead of dividing by 0.
     xx = xx + 1e-3
     yy = yy + 1e-3
     determinant = xx * yy - xy * xy
     change = torch.cat([xy * ye - yy * xe, xy * xe - xx * ye], dim=1) / determinant
+    # The linear model holds for a pixel or two; longer motions were found in smaller pictures.
     return change.clamp(-2, 2)
 
 

@@ -39,6 +39,7 @@ def video_terms(
     for name, weight, kind in (("pixel", config.pixel_weight, False), ("between", config.between_weight, True)):
         chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
         if chosen:
+            # A batch of one kind, the usual case, is taken as it is: indexing by a list would copy all of its pixels.
             whole = len(chosen) == len(stands_in)
             prediction_of_kind, truth = (
                 (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
@@ -93,12 +94,14 @@ class EpochMeans:
         sums = self._sums
         zero = sums.new_zeros(())
         row = torch.stack([torch.as_tensor(values.get(name, zero)).to(sums) for name in self._names]).detach()
+        # Which values there are is known on the host: nothing waits for the device.
         counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
         added = torch.stack([row, counts])
         self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
 
     def take(self) -> dict[str, Tensor]:
         """The means since the last call, as device scalars; NaN where nothing counted."""
+        # 0 / 0 is NaN on purpose: a mean over nothing is not 0.
         means = self._sums[0] / self._sums[1]
         self._sums = torch.zeros_like(self._sums)
         return dict(zip(self._names, means.unbind(), strict=True))

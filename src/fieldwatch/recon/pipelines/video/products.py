@@ -178,12 +178,15 @@ def export_bitstream(
         stage("writing, decoding and scoring the file")
         exported = _write_and_measure(run, path, options, before)
         attempt += 1
+        # The allocation adds errors of single tensors, on few frames: whether it keeps the drop is measured, else the
+        # budget halves.
         if psnr_drop is None or exported.drop <= psnr_drop or attempt == ATTEMPTS:
             return exported
 
 
 def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
     """Frames per second of drawing the whole clip frame by frame: the median of some repeats, after one frame."""
+    # The first frame pays for what is set up once.
     player.frame(0)
     seconds = []
     for _ in range(repeats):
@@ -294,6 +297,7 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
         name: tensor for name, tensor in run.model.state_dict().items() if not name.startswith((ENCODER, CLIP_HEAD))
     }
     with torch.no_grad():
+        # A drop of d dB multiplies the squared error by 10^(d / 10): what that adds is the budget.
         budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
     return allocate_bits(state, error, budget, least=min(2, most), most=most)
 

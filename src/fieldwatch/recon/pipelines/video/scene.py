@@ -140,6 +140,7 @@ class VideoScene:
     def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> VideoBatch:
         rgb, targets = self._frames_and_targets(units.tolist(), training=training)
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
+        # In double: the highest frequencies of a positional code turn the rounding of a float32 into radians.
         t = units.to(self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
         return VideoBatch(
@@ -154,6 +155,7 @@ class VideoScene:
         per_frame = self.grid.patches
         frame = units // per_frame
         patch = units % per_frame
+        # Patches of one frame share it: each frame is read, and decoded where it streams, once.
         distinct_frames, frame_rows = torch.unique(frame, return_inverse=True)
         rgb, targets = self._frames_and_targets(distinct_frames.tolist(), training=training)
         patch_rows = (frame_rows * per_frame + patch).to(self.device)
@@ -176,6 +178,7 @@ class VideoScene:
     ) -> tuple[Float[Tensor, "frames 3 height width"], Float[Tensor, "frames patches dim"]]:
         """Frames and their targets; in training, stand-ins in the place of frames that are not trained on."""
         stand_ins = self.stand_ins
+        # The usual case takes all frames in one indexing.
         if not (training and stand_ins and any(frame in stand_ins.row_of for frame in frames)):
             return self.frames(frames), self.targets[torch.as_tensor(frames, device=self.device)]
         pairs = [self._frame_and_target(frame, stand_ins) for frame in frames]

@@ -88,6 +88,7 @@ def split_frames(
     notes: list[str] = []
     if not val:
         problem = _nothing_held_out(count, rule)
+        # a_b_c with a = b = c says outright that every frame trains, so nothing was overlooked.
         if not allow_empty_validation and not a == b == c:
             raise InputError(problem)
         notes.append(problem if a < b else f"every frame trains ({rule}): there is no held-out quality to report")

@@ -83,6 +83,7 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
     Raises:
         ClipError, ValueError: what came, what was wanted, what to do.
     """
+    # These two only for what they refuse, before the clip is read.
     parse_schedule(config.lr_type)
     pixel_loss(config.loss)
     Ranks.of_process().refuse_small(config.batch, "--batch")
@@ -117,6 +118,7 @@ def make_stand_ins(
     filled = interpolated_targets(_Floats(clip), split.train)
     if not filled.indices:
         return None
+    # In 8 bits, as true frames are: the teacher sees both alike.
     pictures = torch.stack([as_bytes(picture) for picture in filled.frames])
     targets = teacher.encode_images(grid.split(pictures)).reshape(len(pictures), grid.patches, -1)
     place = {gap: i for i, gap in enumerate(filled.indices)}

@@ -79,6 +79,7 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
         scene=scene,
         model=model.eval(),
         step=saved.step,
+        # After n steps the last one was number n - 1.
         head_trained=window is not None and saved.step > window[0],
     )
 

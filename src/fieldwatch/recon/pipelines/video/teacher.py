@@ -157,6 +157,7 @@ def _clip_pixels(patches: UInt8[Tensor, "batch 3 height width"], side: int) -> F
     height, width = patches.shape[-2:]
     shorter = min(height, width)
     size = (height * side // shorter, width * side // shorter)
+    # CLIP's own preprocessing resizes 8-bit pictures: values are rounded and clipped as there.
     resized = functional.interpolate(patches.float(), size, mode="bicubic", antialias=True).round().clamp(0, 255) / 255
     top = (size[0] - side) // 2
     left = (size[1] - side) // 2
@@ -172,6 +173,7 @@ def _holds_clip(folder: Path) -> bool:
 def _weights_digest(folder: Path) -> str:
     """Twelve digits of the weights' sha256, so that fine-tuned weights do not share a cache."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
+    # Sorted: the order of a folder's files differs between machines.
     for path in sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".bin"}):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -295,6 +297,7 @@ def _load(path: Path, shape: tuple[int, int, int]) -> Float[Tensor, "frames patc
         content = path.read_bytes()
     except OSError:
         return None
+    # A file that was cut short or altered is as good as none.
     if hashlib.sha256(content[:-32]).digest() != content[-32:]:
         return None
     array = read_npy(content)

@@ -44,6 +44,7 @@ def allocate_bits(
     added = {}
     for name in sizes:
         rounded = values_of(quantize(state[name], least), state[name].dtype).to(state[name].device)
+        # Rounding may by chance improve a model that is not at its minimum: that is no credit for other tensors.
         added[name] = max(error({**state, name: rounded}) - exact, 0.0)
     return _take(sizes, added, budget, range(least, most + 1))
 
@@ -51,8 +52,10 @@ def allocate_bits(
 def _take(sizes: Mapping[str, int], added: Mapping[str, float], budget: float, allowed: range) -> dict[str, int]:
     """Greedy: take a bit from the tensor with the least error per bit saved until none fits."""
     bits = dict.fromkeys(sizes, allowed[-1])
+    # Measured at the fewest bits; each bit more quarters it.
     costs = {name: added[name] * 4.0 ** (allowed[0] - allowed[-1]) for name in sizes}
     while True:
+        # A bit less makes it four times as large: three times are added.
         step = {name: 3 * costs[name] for name in sizes if bits[name] > allowed[0]}
         left = budget - sum(costs.values())
         fitting = [name for name in step if step[name] <= left]

@@ -143,6 +143,7 @@ def read_bitstream(path: Path) -> DecodedBitstream:
     reader = SymbolReader(sections.payload)
     state: dict[str, Tensor] = {}
     for entry in sections.header["tensors"]:
+        # In the order of writing: tables and symbols have no places of their own in the file.
         state[entry["name"]], used = read_tensor(entry, tables, reader)
         tables = tables[used:]
     return DecodedBitstream(

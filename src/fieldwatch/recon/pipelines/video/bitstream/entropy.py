@@ -32,6 +32,8 @@ def fit_priors(symbols: np.ndarray, alphabet: int) -> list[Prior]:
     """
     distance = max(float(np.abs(symbols - alphabet // 2).mean()), 0.05)
     variance = distance**2 * math.pi / 2
+    # The mean of |d| under theta^|d| is 2 theta / (1 - theta^2), here solved for theta; under a Gauss, sigma sqrt(2 /
+    # pi).
     laplace = distance / (1 + math.sqrt(1 + distance**2))
     gauss = (math.exp(-0.5 / variance), math.exp(-1 / variance))
     return [(round(laplace * _ONE), _ONE), (round(gauss[0] * _ONE), round(gauss[1] * _ONE))]
@@ -61,6 +63,7 @@ class SymbolWriter:
         for first, last in _blocks(symbols.size):
             block = symbols[first:last]
             self._coder.encode(block.astype(np.int32), _model(counts))
+            # Only after the block: the decoder does not know these symbols before it has read them.
             counts += _UNIT * np.bincount(block, minlength=alphabet)
         return 4 * (self._coder.num_words() - before)
 
@@ -93,6 +96,7 @@ def _prior_counts(prior: Prior, alphabet: int) -> np.ndarray:
     ratio = prior[0]
     for _ in range(centre + 1):
         weights.append(weight)
+        # Fixed point: floating-point powers may differ between machines by a bit, and then nothing decodes.
         weight = weight * ratio >> 32
         ratio = ratio * prior[1] >> 32
     total = sum(weights[abs(symbol - centre)] for symbol in range(alphabet))
@@ -115,6 +119,8 @@ def _blocks(size: int) -> list[tuple[int, int]]:
 
 def _probabilities(counts: np.ndarray) -> np.ndarray:
     """Multiples of 2^-24 that sum to 1, none of them 0: exact in float64, so every partial sum is exact too."""
+    # The leading 1 keeps symbols codable that have not been seen; what the division cuts off goes to the likeliest
+    # one.
     shares = 1 + counts * (_TOTAL - counts.size) // counts.sum()
     shares[np.argmax(shares)] += _TOTAL - shares.sum()
     return shares / _TOTAL

@@ -85,7 +85,9 @@ def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarr
     """Minimum and scale in float16 where it is precise enough, else in float32; both cover least to largest."""
     ideal = (largest.astype(np.float64) - least) / steps
     with np.errstate(over="ignore"):
+        # Beyond the range of half precision this is infinite, which the check below notices.
         minimum = _rounded(least, np.float16, -math.inf)
+        # From the rounded minimum, so that the last symbol still reaches the largest value.
         scale = _rounded((largest - minimum.astype(np.float64)) / steps, np.float16, math.inf)
     if np.isfinite(minimum).all() and np.isfinite(scale).all() and (scale <= LOOSEST_STEP * ideal).all():
         return minimum, scale

@@ -54,6 +54,7 @@ class StoredFrames(VideoModel):
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
         """The stored frame nearest to each row's time."""
         numbers = (query.t * self.frames).round().clamp(0, self.frames - 1).float()
+        # The decoder hands its frames to its encoder: so the number travels in the place of a frame.
         stored = numbers[:, None, None, None].expand(-1, 3, 1, 1)
         return self.model(Query(t=query.t, x=query.x, y=query.y, frames=stored), embed=embed)
 

@@ -104,6 +104,7 @@ def _predict(quantised: QuantizedTensor) -> tuple[int | None, Prior, np.ndarray]
         axes += [axis for axis, size in enumerate(shape) if size > 1]
     residuals = {axis: _residuals(quantised, alphabet, axis) for axis in axes}
     choices = [
+        # `i` decides between equal lengths, so that None is never compared with a number.
         (code_length(values, alphabet, prior), i, axis, prior)
         for i, (axis, values) in enumerate(residuals.items())
         for prior in fit_priors(values, alphabet)
@@ -117,6 +118,8 @@ def _residuals(quantised: QuantizedTensor, alphabet: int, axis: int | None) -> n
     centred = quantised.symbols - quantised.zero_points()
     if axis is not None:
         centred = np.diff(centred, axis=axis, prepend=0)
+    # Differences span nearly two alphabets, but modulo one of them each still has one symbol: `_restore` reduces
+    # likewise.
     return ((centred + alphabet // 2) % alphabet).ravel()
 
 

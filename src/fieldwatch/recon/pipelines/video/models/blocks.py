@@ -84,6 +84,7 @@ def _shuffle(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Se
 
 
 def _transposed(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Module:
+    # Kernel and padding of the released HNeRV code; `_fit` adds the pixel that they may lack.
     return nn.ConvTranspose2d(channels_in, channels, kernel + stride, stride, math.ceil(kernel / 2))
 
 

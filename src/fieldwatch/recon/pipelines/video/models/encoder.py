@@ -55,6 +55,7 @@ class Encoder(nn.Sequential):
         for i, stride in enumerate(strides):
             channels = embedding if i == len(strides) - 1 else width
             patchify = nn.Conv2d(before, channels, stride, stride)
+            # As in ConvNeXt: the stem is followed by its norm, later reductions are preceded by theirs.
             layers += [patchify, ChannelNorm(channels)] if i == 0 else [ChannelNorm(before), patchify]
             layers += [ConvNeXtBlock(channels) for _ in range(blocks)]
             before = channels

@@ -25,6 +25,7 @@ class TimeGrid(nn.Module):
     def __init__(self, keys: int, channels: int, height: int, width: int, *, gain: float = 10.0) -> None:
         super().__init__()
         self.gain = gain
+        # So that the map, gain times this, begins with a deviation of 0.1.
         self.values = nn.Parameter(torch.randn(keys, channels, height, width) * (0.1 / gain))
 
     def forward(self, position: Float[Tensor, " units"]) -> Float[Tensor, "units channels height width"]:
@@ -33,6 +34,7 @@ class TimeGrid(nn.Module):
         if last == 0:
             return (self.gain * self.values).expand(position.shape[0], -1, -1, -1)
         place = (position * last).clamp(0, last)
+        # At the last key there is none after it: the pair before is taken, with the weight 1.
         before = place.floor().clamp(max=last - 1)
         weight = (place - before).to(self.values.dtype)[:, None, None, None]
         key = before.long()
@@ -78,6 +80,7 @@ class GridStage(nn.Module):
         parts = []
         if self.mix is not None:
             maps = torch.cat([grid(position) for grid in self.grids], dim=1)
+            # So laid out, the permutation in `per_pixel` is a view that the matrix product reads without a copy.
             parts.append(per_pixel(self.mix, maps.contiguous(memory_format=torch.channels_last)))
         if self.enlarge is not None and features is not None:
             enlarged = functional.pixel_shuffle(per_pixel(self.enlarge, features), self.ratio)
@@ -113,6 +116,7 @@ class GridVideo(VideoModel):
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
         """One frame per row of `query`; only its times are read."""
+        # Frame i is asked for at t = i / frames; the last frame is to lie on the last key.
         position = query.t * self.geometry.frames / max(self.geometry.frames - 1, 1)
         features = self.stages[0](None, position)
         for stage in self.stages[1:]:
@@ -132,6 +136,7 @@ class GridVideo(VideoModel):
         return frame[..., : self.geometry.height, : self.geometry.width]
 
     def _embed(self, features: Tensor) -> Tensor:
+        # Without the cells beyond the last patch, which would shift the means of all patches.
         height = math.ceil(self.geometry.rows * self.geometry.patch_height / self.cell)
         width = math.ceil(self.geometry.columns * self.geometry.patch_width / self.cell)
         return self.clip_head(features[..., :height, :width])

@@ -65,6 +65,7 @@ def fit_to_size(geometry: VideoGeometry, options: ModelOptions, modelsize: float
     smallest = count_parameters(geometry, _scaled(options, least)) / 1e6
     if smallest > modelsize:
         raise InputError(f"modelsize {modelsize} is too small for this video: give at least {smallest:.3f} million")
+    # Bisection: the count grows with the factor, in jumps, because channels are whole numbers.
     for _ in range(24):
         middle = (least + most) / 2
         if count_parameters(geometry, _scaled(options, middle)) <= modelsize * 1e6:

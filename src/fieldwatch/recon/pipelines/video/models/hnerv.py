@@ -34,6 +34,7 @@ class HNeRV(VideoModel):
         if options.modelsize is not None:
             # the released solver counts nine weights per embedding channel although the stem is 1x1
             stem = 9 * channels * start[0] * start[1]
+            # The embeddings of all frames belong to the compressed video, so they are paid from the same budget.
             fc_dim = solve_width(options.modelsize * 1e6 - channels * cells, stem, dec_strds, options)
         self.decoder, last = build_decoder(channels, fc_dim, start, dec_strds, options)
         self.rgb_head = nn.Conv2d(last, 3, 3, padding=1)

@@ -72,6 +72,7 @@ def split_factor(factor: int) -> tuple[int, ...]:
         for count in range(1, factor.bit_length() + 1):
             fits = [c for c in combinations_with_replacement(range(limit, 1, -1), count) if math.prod(c) == factor]
             if fits:
+                # Of as few strides the most even ones: no stage enlarges much more than another.
                 return min(fits, key=lambda c: (max(c) - min(c), c))
     return ()
 
@@ -95,6 +96,7 @@ def solve_width(budget: float, stem: int, strides: tuple[int, ...], options: Mod
         ratio = 1 / (math.sqrt(stride) if options.reduce == -1 else options.reduce)
         a += shrink**2 * ratio * (stride * min(first + 2 * i, largest)) ** 2
         shrink *= ratio
+    # Positive root of a f^2 + b f - budget = 0.
     width = int((-stem + math.sqrt(stem * stem + 4 * a * max(budget, 0.0))) / (2 * a))
     if width < 1:
         msg = (
