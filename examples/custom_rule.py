@@ -30,8 +30,8 @@ class StuckAt:
             rule="StuckAt",
             step=int(series.steps[first]),
             severity="warning",
-            message=f"{self.metric} stands at {series.values[-1]:.3g} since step {series.steps[first]:.0f}.",
-            remedy="See whether its parameters are in the optimizer.",
+            message=f"{self.metric} has been {series.values[-1]:.3g} since step {series.steps[first]:.0f}.",
+            remedy="Check that the optimizer has its parameters.",
             subject=self.metric,
         )
 

@@ -57,7 +57,8 @@ def train(config: Config, folder: Path, choices: RunChoices) -> Outcome:
             step.backward(objective, (places, values))
             step.update(optimizer)
             if step.every(100):
-                step.record({"Eval/psnr": psnr(model, places, values)})
+                with run.evaluation("psnr"):
+                    step.record({"Eval/psnr": psnr(model, places, values)})
     return Outcome.of(run, Scores(step=config.steps, metrics={"Eval/psnr": psnr(model, places, values)}))
 
 
