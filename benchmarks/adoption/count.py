@@ -38,13 +38,13 @@ class Adoption:
 
     Attributes:
         title: the row of the table.
-        library: the package whose names are counted.
+        package: the one whose names are counted.
         gives: what the loop has afterwards.
         resumes: where a loop that got a SIGTERM continues, and whether it ends as if it had not; ``--run`` tries it.
     """
 
     title: str
-    library: str
+    package: str
     gives: str
     resumes: str
 
@@ -52,31 +52,31 @@ class Adoption:
 ADOPTIONS = {
     "with_fieldwatch": Adoption(
         title="fieldwatch",
-        library="fieldwatch",
+        package="fieldwatch",
         gives="terms, gradients, memory; update guard; findings; checkpoints; report",
         resumes="at the step, same numbers",
     ),
     "with_fieldwatch_objective": Adoption(
         title="fieldwatch, loss as a function",
-        library="fieldwatch",
+        package="fieldwatch",
         gives="the same; smaller micro-batches if memory runs out",
         resumes="at the step, same numbers",
     ),
     "with_fabric": Adoption(
         title="Lightning Fabric",
-        library="lightning",
+        package="lightning",
         gives="terms; devices, precisions, processes; checkpoints",
         resumes="at the epoch, other numbers",
     ),
     "with_accelerate": Adoption(
         title="Accelerate",
-        library="accelerate",
+        package="accelerate",
         gives="terms; devices, precisions, processes; checkpoints",
         resumes="at the epoch, same numbers",
     ),
     "with_clu": Adoption(
         title="CLU",
-        library="clu",
+        package="clu",
         gives="terms; steps per second",
         resumes="no",
     ),
@@ -197,7 +197,7 @@ def names_in(node: ast.AST) -> set[str]:
 def counted(name: str) -> Counted:
     """Compare one file of this folder with bare.py."""
     texts = [(FOLDER / f"{each}.py").read_text() for each in ("bare", name)]
-    return compare(*texts, ADOPTIONS[name].library)
+    return compare(*texts, ADOPTIONS[name].package)
 
 
 def table() -> str:
@@ -264,7 +264,7 @@ def printed(name: str, folder: str, stop_after: int | None = None) -> list[str]:
 def try_out() -> None:
     """Train every file whole, and once more with a SIGTERM in the middle of epoch 6; print both ends."""
     for name in ["bare", "bare+ResumableLoader", *ADOPTIONS]:
-        library = ADOPTIONS[name].library if name in ADOPTIONS else "torch"
+        library = ADOPTIONS[name].package if name in ADOPTIONS else "torch"
         if importlib.util.find_spec(library) is None:
             print(f"{name:26} {library} is not installed")
             continue

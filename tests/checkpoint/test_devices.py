@@ -111,7 +111,7 @@ def test_a_search_that_was_under_way_begins_again_for_the_device_of_the_gaussian
     trained.start_search(0, torch.randn(6, 3))
     neighbourhood = Neighbourhood(2, META)
     asked = []
-    monkeypatch.setattr(neighbourhood, "_begin", lambda *given: asked.append(given))
+    monkeypatch.setattr(neighbourhood, "_start", lambda *given: asked.append(given))
     put_back({"neighbours": neighbourhood}, {"neighbours": trained.state_dict()})
     ((points, due, device),) = asked
     assert due == trained.state_dict()["due"]

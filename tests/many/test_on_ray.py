@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 DRIVER = """
 import sys
 from pathlib import Path
-from fieldwatch.many import Driver, Ledger, RayExecutor, Scene
+from fieldwatch.many import Driver, Ledger, PlannedScene, RayExecutor
 out, program = Path(sys.argv[1]), ("-I", "-S", sys.argv[2])
-scene = Scene(name="one", pipeline="video", flags={"steps": ("--steps=2000",), "pause": ("--pause=0.02",)})
+scene = PlannedScene(name="one", pipeline="video", flags={"steps": ("--steps=2000",), "pause": ("--pause=0.02",)})
 with Ledger(out) as ledger:
     driver = Driver([scene], out, RayExecutor(None, 1), ledger, place=out, program=program)
     driver.run((out / "stop").exists, lambda _: None)

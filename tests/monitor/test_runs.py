@@ -89,7 +89,7 @@ def test_a_torn_line_waits_for_its_rest(tmp_path):
 
 @pytest.mark.parametrize("piece", [64, 100, 1 << 24])
 def test_a_long_journal_is_read_in_pieces(tmp_path, monkeypatch, piece):
-    monkeypatch.setattr("fieldwatch.monitor.runs.PIECE", piece)
+    monkeypatch.setattr("fieldwatch.monitor.runs.CHUNK_BYTES", piece)
     with Journal(tmp_path) as journal:
         for step in range(50):
             journal.append(row(step, Memory_allocated_MB=float(step)))

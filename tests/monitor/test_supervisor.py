@@ -291,7 +291,7 @@ def test_workers_that_are_left_end_with_their_parent(watch, tmp_path):
 PARENT = """
 import sys
 from fieldwatch.monitor import Supervisor
-sys.exit(Supervisor(lambda _: sys.argv[1:], tell=print).run())
+sys.exit(Supervisor(lambda _: sys.argv[1:], announce=print).run())
 """
 LOOP = """
 def stop(number, frame):
@@ -359,7 +359,7 @@ def test_exceptions_are_named(error, cause):
 def test_a_killed_process_is_the_out_of_memory_killers_where_the_group_counts_one_more(tmp_path, monkeypatch):
     counter = tmp_path / "memory.events"
     counter.write_text("low 0\noom 1\noom_kill 3\n")
-    monkeypatch.setattr("fieldwatch.monitor.causes._counters", lambda: iter([tmp_path / "none", counter]))
+    monkeypatch.setattr("fieldwatch.monitor.causes._oom_counter_files", lambda: iter([tmp_path / "none", counter]))
     assert oom_kills() == 3
     assert not killed_for_memory(-1, 3)
     counter.write_text("low 0\noom 2\noom_kill 4\n")

@@ -46,8 +46,7 @@ def train(config: Config, folder: Path, choices: RunChoices) -> Outcome:
     optimizer = torch.optim.Adam(model.parameters(), lr=config.rate)
 
     def objective(batch: tuple[Tensor, Tensor]) -> fw.Terms:
-        inputs, targets = batch
-        return fw.Terms(color=(1.0, (model(inputs) - targets).square().mean()))
+        return fw.Terms(color=(1.0, (model(batch[0]) - batch[1]).square().mean()))
 
     options = run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))
     with fw.Run(folder, config=config, **options) as run:

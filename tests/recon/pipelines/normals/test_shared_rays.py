@@ -133,7 +133,7 @@ def attempt(made, split, count=1, batches=None):
         (output.terms.total * share).backward()
         outputs.append(output)
         pieces.append((share, output.terms))
-    return outputs, Terms.joined(pieces)
+    return outputs, Terms.merged(pieces)
 
 
 def outcome(made, ranks, count=1):
@@ -290,7 +290,7 @@ def test_all_ranks_repeat_the_step_in_as_many_micro_batches(settings, scene_of, 
                     short(output)
                 (output.terms.total * share).backward()
                 pieces.append((share, output.terms))
-            return Terms.joined(pieces)
+            return Terms.merged(pieces)
 
         retry = Retry(Mock(spec=RunLog), Mock(spec=RunMemory, **{"why.return_value": ""}))
         terms = retry(work, micro_batches, step=None, undo=(split, own.view_terms))

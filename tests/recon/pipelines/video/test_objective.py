@@ -39,7 +39,7 @@ def learn(drawn, count, loss):
         terms, share = video_terms(config, prediction, batch), len(zeros) / UNITS
         (terms.total * share).backward()
         found.append((share, terms))
-    return Terms.joined(found), rgb.grad.clone(), embedding.grad.clone()
+    return Terms.merged(found), rgb.grad.clone(), embedding.grad.clone()
 
 
 @pytest.mark.parametrize("loss", ["L2", "L1", "Fusion6"])

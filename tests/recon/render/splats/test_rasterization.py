@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import fieldwatch.recon.render.splats.rasterization as module
+from fieldwatch import InputError
 from fieldwatch.recon.render import DensificationStatistics, View, apply_3d_filter, rasterize, rotations
 
 
@@ -188,7 +189,7 @@ def test_the_reference_has_no_absgrad():
 
 def test_gsplat_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gsplat", None)
-    with pytest.raises(ImportError, match=r"pip install 'fieldwatch\[gpu\]'"):
+    with pytest.raises(InputError, match=r"pip install 'fieldwatch\[gpu\]'"):
         rasterize(*ball(), view(), normals=True, backend="gsplat")
 
 

@@ -41,8 +41,8 @@ def evaluate(request: EvaluationRequest) -> Scores:
     names = output_names(stored.scene.maps.names, ".png")
 
     def shown(sight: Any) -> None:
-        seen = sight.seen
-        save_cut_out(output_path(pictures, names[sight.number]), normal_colours(seen.camera_normals), seen.mask)
+        rendered = sight.rendered
+        save_cut_out(output_path(pictures, names[sight.number]), normal_colours(rendered.camera_normals), rendered.mask)
 
     with request.console.status("drawing and scoring") as status:
         evaluation = evaluate_surface(stored.model, stored.scene, stored.config, on_view=shown)

@@ -43,8 +43,7 @@ def train_normals(
         Diverged: the run could not go on; the message says what was found and where to resume.
         Interrupted: a signal came; the step was finished and saved.
     """
-    # Before the model, whose first weights are drawn from it.
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed)  # before the model, whose first weights are drawn
     plan = scene.schedule
     model = first_model(config, scene)
     learning = NormalsOptimizers(config, model, plan)

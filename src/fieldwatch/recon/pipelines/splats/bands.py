@@ -93,7 +93,7 @@ def split_views(
         views: of a step, over all processes.
         device: of the generators.
     """
-    # Every process draws the seeds of all views: their common random state must not drift apart.
+    # Every process draws a seed for every view: their common random state must not drift apart.
     seeds = torch.randint(1 << 62, (views,)).tolist() if views > 1 else []
     for number, view in enumerate(batch.views, batch.first):
         generator = torch.Generator(device).manual_seed(seeds[number]) if seeds else None
