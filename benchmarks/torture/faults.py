@@ -32,7 +32,7 @@ SUPERVISE = """
 import json, sys
 from fieldwatch.monitor import Supervisor
 command = json.loads(sys.argv[1])
-supervisor = Supervisor(lambda folder: command, tell=lambda line: None, pause=0.0)
+supervisor = Supervisor(lambda folder: command, announce=lambda line: None, pause=0.0)
 code = supervisor.run()
 first = supervisor.attempts[0]
 print(json.dumps([code, first.cause, first.step, len(supervisor.attempts)]))

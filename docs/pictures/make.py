@@ -29,7 +29,7 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from fieldwatch.monitor.watch import Watcher, render_run
-from fieldwatch.recon.geometry import Camera, looked_at
+from fieldwatch.recon.geometry import Camera, focus_point
 from fieldwatch.recon.mesh import MeshRenderer, read_mesh
 from fieldwatch.recon.pipelines import normals, splats, video
 from fieldwatch.recon.pipelines.video.evaluation_record import worst_frame
@@ -56,7 +56,7 @@ def draw_splats(run: Path) -> None:
 
 def apart(cameras: list[Camera]) -> list[Camera]:
     """Choose cameras as far from each other as they come, none of them near, from left to right."""
-    distances = [float((camera.position - looked_at(cameras)).norm()) for camera in cameras]
+    distances = [float((camera.position - focus_point(cameras)).norm()) for camera in cameras]
     cameras = [camera for camera, far in zip(cameras, distances, strict=True) if far > np.median(distances)]
     places = np.stack([camera.position.numpy() for camera in cameras])
     chosen = [0]

@@ -127,7 +127,7 @@ def test_holes_of_the_mask_do_no_harm_and_are_completed(solid):
 
 def test_another_object_does_not_fit(solid):
     box = SolidUnion().shapes[2]
-    other = SolidUnion((PlacedShape(box.form, np.zeros(3), np.eye(3)),))
+    other = SolidUnion((PlacedShape(box.shape, np.zeros(3), np.eye(3)),))
     view = synthetic_normal_maps(other, cameras=[placed((0.5, 0.6, 0.4))], depth="none").views[0]
     registration = register_view(solid[0], view, solid[1], options=FEW)
     assert not registration.fits
