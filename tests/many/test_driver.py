@@ -187,7 +187,8 @@ def test_a_killed_driver_leaves_trainings_that_save_and_a_ledger_to_go_on_with(d
     here = Path(__file__).parent
     program = (
         "import sys; from pathlib import Path; from fieldwatch.many import *\n"
-        "scene = PlannedScene(name='long', pipeline='video', flags={'steps': ('--steps=500',), 'pause': ('--pause=0.02',)})\n"
+        "flags = {'steps': ('--steps=500',), 'pause': ('--pause=0.02',)}\n"
+        "scene = PlannedScene(name='long', pipeline='video', flags=flags)\n"
         "with Ledger(Path(sys.argv[1])) as ledger:\n"
         "    room = ProcessExecutor(Capacity(cpus=1, gpus=0, memory_bytes=9))\n"
         "    driver = Driver([scene], Path(sys.argv[1]), room, ledger, place=Path('.'),"
