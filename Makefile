@@ -10,12 +10,12 @@ SOAK ?= 600
 STAMP := .venv/.installed-$(EXTRAS)
 
 # One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
-test quick: export OMP_NUM_THREADS := 1
-test quick: export MKL_NUM_THREADS := 1
+test quick slow: export OMP_NUM_THREADS := 1
+test quick slow: export MKL_NUM_THREADS := 1
 # Compiled modules are kept, whatever the environment says: the tests start a hundred processes that read them again.
-test quick: export PYTHONDONTWRITEBYTECODE :=
+test quick slow: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help env demo test quick check format bench identical soak torture mutants docs pin clean
+.PHONY: help env demo test quick slow check format bench identical soak torture mutants docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: env ## run the tests, those of marker machine alone at the end (WORKERS=4 
 
 quick: env ## what to run before a commit, in 90 seconds on two cores: lint, imports, changed types, tests that are not slow
 	@scripts/quick.sh $(WORKERS) $(ARGS)
+
+slow: env ## run all tests, and rewrite the list of those that `make quick` leaves out (tests/slow.txt)
+	@.venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not machine" --junitxml=.pytest_cache/durations.xml
+	@.venv/bin/python scripts/slow.py .pytest_cache/durations.xml
 
 check: env ## lint, formatting, types, import contracts
 	@.venv/bin/ruff check .

@@ -27,8 +27,8 @@ from jaxtyping import install_import_hook, jaxtyped
 
 ROOT = Path(__file__).resolve().parent.parent
 STORIES = ROOT / "tests" / "stories"
-# Files and folders that `make quick` leaves out, one a line.
-SLOW = [ROOT / "tests" / line for line in (ROOT / "tests" / "slow.txt").read_text().split()]
+# Files, folders and single tests (file::function) that `make quick` leaves out, one a line; `make slow` rewrites them.
+SLOW = set((ROOT / "tests" / "slow.txt").read_text().split())
 
 # One thread, here and in every process a test starts: results must not depend on the number of cores.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -100,9 +100,12 @@ jaxtyping.jaxtyped = at_first_call  # what the hook writes above every function 
 install_import_hook("fieldwatch", f"{__name__}.checked")
 
 
-def is_slow(path: Path) -> bool:
-    """True for a file that tests/slow.txt names, by itself or by its folder."""
-    return any(place in (path, *path.parents) for place in SLOW)
+def is_slow(path: Path, function: str | None = None) -> bool:
+    """True for a file or a test function that tests/slow.txt names, by itself or by a folder that holds it."""
+    if not path.is_relative_to(ROOT / "tests"):
+        return False
+    place = path.relative_to(ROOT / "tests")
+    return f"{place}::{function}" in SLOW or any(str(part) in SLOW for part in (place, *place.parents))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -114,7 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the stories: they take longest, and a process that meets one last keeps all others waiting."""
     items.sort(key=lambda item: STORIES not in item.path.parents)
     for item in items:
-        if is_slow(item.path):
+        if is_slow(item.path, getattr(item, "originalname", None)):
             item.add_marker(pytest.mark.slow)
 
 

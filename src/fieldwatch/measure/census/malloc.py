@@ -19,6 +19,7 @@ HEAD = 16
 """What glibc keeps before each piece: two words."""
 
 _PROBE = 4 * 2**20
+_PROBES = 5
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -137,15 +138,19 @@ class ProcessView:
 
 @cache
 def heap() -> Heap | ProcessView:
-    """The process's heap: glibc's where torch draws from it, which is tried out once; else the system's view."""
+    """The process's heap: glibc's if torch allocates from it, else the system's view. The answer is kept."""
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"):
         return ProcessView()
     found = Heap(ctypes.CDLL(None))
+    # Other threads allocate and free during a probe, so one that fits is enough. Under jemalloc or tcmalloc none does.
+    return found if any(_torch_allocates_from(found) for _ in range(_PROBES)) else ProcessView()
+
+
+def _torch_allocates_from(found: Heap) -> bool:
+    """Allocate a tensor, and look whether the heap has grown by it: another malloc may be preloaded."""
     before = found.read().allocated
-    # The probe shows whether torch's memory really comes from this malloc: another one may be preloaded.
     probe = torch.empty(_PROBE, dtype=torch.uint8, device="cpu")
-    grown = found.read().allocated - before
-    return found if probe.nbytes <= grown < 2 * _PROBE else ProcessView()  # not so under jemalloc or tcmalloc
+    return probe.nbytes <= found.read().allocated - before < 2 * _PROBE
 
 
 def process_memory() -> ProcessMemory:

@@ -1,0 +1,46 @@
+"""Rewrite tests/slow.txt: the tests that `make quick` leaves out. `make slow` calls this.
+
+It takes the durations of a whole run of the tests (pytest's ``--junitxml``). A function is slow if all its cases
+together took longer than the limit; a file with no other function is named as a whole, and is then not even imported.
+
+Usage: slow.py REPORT.xml [SECONDS]
+"""
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+ALWAYS_SLOW = ["stories"]
+DEFAULT_LIMIT = 0.25
+
+
+def durations(report: Path) -> dict[str, dict[str, float]]:
+    """Seconds of each test function, by file."""
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314  the file is pytest's own
+        file = case.attrib["classname"].removeprefix("tests.").replace(".", "/") + ".py"
+        if not (TESTS / file).is_file():
+            raise SystemExit(f"{report} names {file}, which is not in tests/")
+        found[file][case.attrib["name"].partition("[")[0]] += float(case.attrib["time"])
+    return found
+
+
+def slow_entries(found: dict[str, dict[str, float]], limit: float) -> list[str]:
+    """Lines of slow.txt: folders, files, and functions as file::function."""
+    entries = list(ALWAYS_SLOW)
+    for file, functions in found.items():
+        if any(file.startswith(f"{folder}/") for folder in ALWAYS_SLOW):
+            continue
+        slow = [name for name, seconds in functions.items() if seconds > limit]
+        entries += [file] if len(slow) == len(functions) else [f"{file}::{name}" for name in slow]
+    return sorted(entries)
+
+
+if __name__ == "__main__":
+    limit = float(sys.argv[2]) if len(sys.argv) > 2 else DEFAULT_LIMIT
+    entries = slow_entries(durations(Path(sys.argv[1])), limit)
+    (TESTS / "slow.txt").write_text("\n".join(entries) + "\n")
+    print(f"tests/slow.txt: {len(entries)} entries over {limit:g} s")
