@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import Examiner, Finding, OutOfMemoryAhead, examine
-from fieldwatch.health.forecast import forecast
-from fieldwatch.health.forecast import Growth, GrowthTrace, MemoryModel, MemoryTrace
+from fieldwatch.health.forecast import Growth, GrowthTrace, MemoryModel, MemoryTrace, forecast
 from fieldwatch.record import EventLog, History, Journal
 
 FAIR = ["linear", "power 0.75", "power 0.6", "power 1.3"]

@@ -26,8 +26,9 @@ def test_every_public_name_is_there_and_is_what_its_module_defines(name):
     package = importlib.import_module(name)
     homes = lazy_imports(package)
     assert set(homes) <= set(package.__all__) == set(dir(package))
-    for public, (home, name) in homes.items():
-        original = getattr(importlib.import_module(home), name, None) or importlib.import_module(f"{home}.{name}")
+    for public, (home, known_as) in homes.items():
+        module = importlib.import_module(home)
+        original = getattr(module, known_as, None) or importlib.import_module(f"{home}.{known_as}")
         assert getattr(package, public) is original
 
 

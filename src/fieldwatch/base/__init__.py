@@ -7,6 +7,7 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
     from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
+    from fieldwatch.base.extras import import_extra, missing_package
     from fieldwatch.base.files import (
         open_for_append,
         open_for_update,
@@ -42,7 +43,9 @@ __all__ = [
     "UndecodableError",
     "decoding",
     "disk_full",
+    "import_extra",
     "lacks_space",
+    "missing_package",
     "open_for_append",
     "open_for_update",
     "open_new",

@@ -117,8 +117,7 @@ class Run:
 
         If one of these fails, what was taken is given back, and the black box says why.
         """
-        # What a run works with is imported when one begins: reading `fieldwatch.Run` stays cheap.
-        from fieldwatch.run.session import Session  # noqa: PLC0415
+        from fieldwatch.run.session import Session  # noqa: PLC0415  what a run works with is imported when one begins
 
         self._opened = Session.open(self._plan)
         return self
