@@ -1,8 +1,9 @@
-"""Rewrites docs/api.md, metrics.md, rules.md and the table of tab completion. With --check: are they current?"""
+"""Rewrites the generated pages, drawings and the table of tab completion. With --check: are they current?"""
 
 import sys
 from pathlib import Path
 
+import drawings
 import public_names
 
 from fieldwatch.cli.commands import all_commands, runner_of
@@ -27,6 +28,8 @@ def pages() -> dict[str, str]:
         "docs/api.md": f"{HEAD}{public_names.page()}",
         "docs/metrics.md": metrics,
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
+        "docs/pictures/rooms.svg": drawings.rooms(),
+        "docs/pictures/step.svg": drawings.step_path(),
         "src/fieldwatch/cli/completion.json": completions(),
     }
 
