@@ -8,7 +8,13 @@ from types import ModuleType
 from fieldwatch.base.errors import MissingPackageError
 
 # Where the name of a distribution is not the name of its module.
-_DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image", "mlflow": "mlflow-skinny"}
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "google": "tensorboard",  # google.protobuf comes with it
+    "mlflow": "mlflow-skinny",
+    "pynvml": "nvidia-ml-py",
+    "skimage": "scikit-image",
+}
 _EXTRA = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*["']([\w-]+)["']""")
 # Extras that gather others, or serve the development of fieldwatch: never the advice.
 _GATHERING = {"all", "dev"}
@@ -50,12 +56,13 @@ def missing_package(
         The error to show; None if no extra of fieldwatch installs that module, so that the import is a bug.
     """
     module = (error.name or "").partition(".")[0]
-    extras = _extras_with(_DISTRIBUTIONS.get(module, module))
+    distribution = _DISTRIBUTIONS.get(module, module)
+    extras = _extras_with(distribution)
     if not extras:
         return None
     extra = next((extra for extra in extras if extra in preferred), extras[0])
     return MissingPackageError(
-        f"{needed_for} needs the package {module}, which is not installed: pip install 'fieldwatch[{extra}]'"
+        f"{needed_for} needs the package {distribution}, which is not installed: pip install 'fieldwatch[{extra}]'"
     )
 
 

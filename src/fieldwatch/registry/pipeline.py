@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base import missing_package
 from fieldwatch.record.config import config_of_run, preset_of_run
 
 Reference = str
@@ -23,9 +24,17 @@ def resolve(reference: Reference) -> Any:
     Raises:
         ImportError: there is no such module.
         AttributeError: the module has no such name.
+        MissingPackageError: it imports a package that an extra of fieldwatch installs.
     """
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        # A package that lies in `...commands.splats...` asks for the extra of that name, if there is one.
+        missing = missing_package(error, needed_for="this", preferred=module.split("."))
+        if missing is None:
+            raise
+        raise missing from error
 
 
 @dataclass(frozen=True, kw_only=True)
