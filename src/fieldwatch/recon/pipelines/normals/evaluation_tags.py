@@ -62,9 +62,7 @@ EVALUATION_METRICS = (
     ),
     _metric("pose_rotation", "deg", "Mean rotation error after a similarity alignment.", "lower", "falls"),
     _metric("pose_rotation_max", "deg", "Largest rotation error.", "lower"),
-    _metric(
-        "pose_position", "units", "Mean camera position error after a similarity alignment.", "lower", "falls"
-    ),
+    _metric("pose_position", "units", "Mean camera position error after a similarity alignment.", "lower", "falls"),
     _metric("pose_position_max", "units", "Largest camera position error.", "lower"),
     _metric(
         "chamfer_percent",
@@ -74,16 +72,12 @@ EVALUATION_METRICS = (
         "falls",
     ),
     _metric("accuracy_percent", "%", "Mean distance from mesh to ground truth, relative to its diameter.", "lower"),
-    _metric(
-        "completeness_percent", "%", "Mean distance from ground truth to mesh, relative to its diameter.", "lower"
-    ),
+    _metric("completeness_percent", "%", "Mean distance from ground truth to mesh, relative to its diameter.", "lower"),
     _metric("f_score", "", "F-score of mesh and ground truth at 0.5 % of the diameter.", "higher", "towards 1"),
     _metric(
         "mesh_normal_consistency", "", "Mean |cosine| between normals of mesh and ground truth.", "higher", "towards 1"
     ),
-    _metric(
-        "watertight", "", "1 if every edge is shared by two consistently oriented faces, else 0.", "higher", "1"
-    ),
+    _metric("watertight", "", "1 if every edge is shared by two consistently oriented faces, else 0.", "higher", "1"),
     _metric("mesh_vertices", "", "Number of mesh vertices; 0 if the field has no zero crossing."),
     _metric("mesh_faces", "", "Number of mesh triangles."),
     _metric(

@@ -21,9 +21,7 @@ RAYS = (
         "steady, rising as the step size shrinks; 0 is a collapsed grid",
     ),
     _metric("Statistics/rays", "", "Number of rays of the step, over all its views."),
-    _metric(
-        "Statistics/filled_rays", "", "Number of empty rays in the mask given stratified samples.", "lower", "0"
-    ),
+    _metric("Statistics/filled_rays", "", "Number of empty rays in the mask given stratified samples.", "lower", "0"),
     _metric(
         "Statistics/starved_share",
         "",

@@ -86,9 +86,7 @@ class LearnedNothing(HealthRule):
 
     metric: str = "Train/PSNR"
     reference: str = "Reference/mean_frame_psnr"
-    margin: float = threshold(
-        0.0, unit="dB", reason="above the mean frame, which needs no network"
-    )
+    margin: float = threshold(0.0, unit="dB", reason="above the mean frame, which needs no network")
     warmup: int = threshold(
         20, unit="epochs", reason="even slow models pass the mean frame within their first few hundred steps"
     )
