@@ -139,8 +139,7 @@ def visible_patch_samples(
 def blend_patches(
     model: NormalsModel, patches: Patches, samples: PackedSamples
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"], Float[Tensor, "sections 3"]]:
-    """Composite the samples of patches into opacity, normal and distance, and return the gradients at section
-    midpoints.
+    """Composite the samples of patches into opacity, normal and distance; also return gradients at section midpoints.
 
     The field is evaluated once per pixel at each end of a section; gradients are differences of these values
     (`gradient_dfd`). Differences across the ray are taken on the planes of both ends and averaged, so that they apply

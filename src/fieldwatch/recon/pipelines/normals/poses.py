@@ -13,8 +13,7 @@ from fieldwatch.recon.pipelines.normals.config import PoseOptions
 
 
 class Poses(nn.Module):
-    """Poses of all views: corrections [Exp(r) | t], applied from the left (in the world frame), times the initial
-    poses.
+    """Poses of all views: corrections [Exp(r) | t], applied from the left (in the world), times the initial poses.
 
     r rotates a camera about the origin of the scene's sphere, where the object is, so that the object stays in the
     image. r and t start at 0 (PMNI).
