@@ -139,11 +139,11 @@ def visible_patch_samples(
 def blend_patches(
     model: NormalsModel, patches: Patches, samples: PackedSamples
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"], Float[Tensor, "sections 3"]]:
-    """Composite the samples of patches into opacity, normal and distance; also return gradients at section midpoints.
+    """Composite the samples of patches into opacity, normal and distance, and return midpoint gradients.
 
     The field is evaluated once per pixel at each end of a section; gradients are differences of these values
     (`gradient_dfd`). Differences across the ray are taken on the planes of both ends and averaged, so that they apply
-    to the midpoint, like the difference along the ray. Their error is second order in the step.
+    to the midpoint of the section, like the difference along the ray. Their error is second order in the step.
 
     Args:
         model: model with the field and its sharpness.

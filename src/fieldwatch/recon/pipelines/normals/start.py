@@ -34,7 +34,7 @@ from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.recon.render import native_available
 
 TRUTH_CELLS = 128
-"""Cells along each edge of the box for the ground-truth mesh of the built-in object; its vertices are on the surface."""
+"""Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""
 SHORT = 1e-4
 """Half the distance of the finite differences for its normals."""
 NEED_DEPTH = ("depth", "point_cloud", "surface")
@@ -174,7 +174,7 @@ def _integrated(view: NormalView) -> NormalView:
 
 
 def _split(views: int, held_out: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the training and held-out views: every ``held_out``-th, starting with the first (SuperNormal), is held out."""
+    """Return the training and held-out views; every ``held_out``-th from the first on is held out (SuperNormal)."""
     test = tuple(range(0, views, held_out)) if held_out else ()
     train = tuple(number for number in range(views) if number not in test)
     if not train:

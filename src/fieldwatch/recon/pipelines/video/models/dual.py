@@ -1,4 +1,4 @@
-"""Dual-head patch HNeRV: (t, x, y) of one patch -> its colours and its CLIP embedding."""
+"""Dual-head patch HNeRV: (t, x, y) of a patch -> its colors and its CLIP embedding."""
 
 from typing import ClassVar
 
@@ -17,10 +17,11 @@ LITERAL_STRIDES = (5, 3, 2, 2, 2)
 
 
 class DualHead(VideoModel):
-    """Positional code of a patch's (t, x, y) -> stem -> upsampling stages -> RGB head and CLIP head.
+    """Positional encoding of a patch's (t, x, y) -> stem -> upsampling stages -> RGB head and CLIP head.
 
-    (The dual-head HNeRV code, after Chen et al. 2023; its parameter names are kept.) With `options.literal` the decoder
-    draws fc_hw * product(dec_strds) pixels, resampled bilinearly to the patch; otherwise it draws the patch itself.
+    (The dual-head HNeRV code, after Chen et al. 2023, with its parameter names.) With `options.literal` the decoder
+    renders fc_hw * product(dec_strds) pixels, resampled bilinearly to the patch; otherwise it renders the patch size
+    directly.
     """
 
     unit: ClassVar[Unit] = "patch"
@@ -41,7 +42,7 @@ class DualHead(VideoModel):
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
-        """One patch per row of `query`."""
+        """Render one patch per row of ``query``."""
         code = self.encoding(torch.stack([query.t, query.x, query.y], dim=1))
         features = code.to(self.rgb_head.weight.dtype)[:, :, None, None]
         for layer in self.decoder:
@@ -52,7 +53,7 @@ class DualHead(VideoModel):
         return Prediction(rgb=rgb, embedding=self.clip_head(features) if embed else None)
 
     def groups(self) -> dict[str, nn.Module]:
-        """Stem and stages, and the two heads."""
+        """Return stem and stages, and the two heads."""
         return {"decoder": self.decoder, "rgb_head": self.rgb_head, "clip_head": self.clip_head}
 
 

@@ -12,7 +12,7 @@ from .sizing import solve_width, strides_and_start
 
 
 class NeRV(VideoModel):
-    """Positional code of t -> stem -> upsampling stages -> RGB head and CLIP head (NeRV, Chen et al. 2021)."""
+    """Positional encoding of t -> stem -> upsampling stages -> RGB head and CLIP head (NeRV, Chen et al. 2021)."""
 
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class NeRV(VideoModel):
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
-        """One frame per row of `query`; only its times are read."""
+        """Render one frame per row of ``query``; only its times are used."""
         features = self.encoding(query.t[:, None]).to(self.rgb_head.weight.dtype)[:, :, None, None]
         for layer in self.decoder:
             features = layer(features)
@@ -39,5 +39,5 @@ class NeRV(VideoModel):
         return Prediction(rgb=self.output(self.rgb_head(features)), embedding=embedding)
 
     def groups(self) -> dict[str, nn.Module]:
-        """Stem and stages, and the two heads."""
+        """Return stem and stages, and the two heads."""
         return {"decoder": self.decoder, "rgb_head": self.rgb_head, "clip_head": self.clip_head}
