@@ -176,7 +176,7 @@ def test_a_surface_that_is_lost_again_and_again_stops_the_run_with_a_diagnosis(t
         train(tmp_path, settings(), lambda fit, index: index >= FAULT and push(fit, 2.0))
     assert [kind for kind, _ in answers(tmp_path)].count("rolled_back") == 3
     words = str(stopped.value)
-    for part in ("positive everywhere, the surface is gone", "0.0% of it inside", "3 times back", "0.125", "doctor"):
+    for part in ("positive everywhere, the surface is gone", "0.0% of it inside", "3 rollbacks", "0.125", "doctor"):
         assert part in words
     assert stopped.value.step < FAULT + 6 * PATIENCE
     with pytest.raises(Diverged, match="negative everywhere"):

@@ -100,5 +100,5 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         run.resume()
         for _ in run.steps(1):
             pass
-    with pytest.raises(CheckpointError, match=r"the surface.*run\.json"):
+    with pytest.raises(CheckpointError, match=r"does not match .*run\.json"):
         open_run(tmp_path)

@@ -78,7 +78,7 @@ class EvaluationFiles:
 
 
 def frames_to_render(run: StoredVideoRun, positions_frames: int) -> int:
-    """Return the number of frames that `write_evaluation` renders, for a progress bar, without repeats of worst frames."""
+    """Return how many frames `write_evaluation` renders, for a progress bar, not counting repeats of worst frames."""
     scored = len(run.scene.split.train) + len(run.scene.split.val)
     return 2 * scored + min(positions_frames, scored) + len(run.scene.clip) * Playback.of_run(run).origin.embeds
 

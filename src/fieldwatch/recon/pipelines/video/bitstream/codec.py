@@ -156,7 +156,7 @@ def read_bitstream(path: Path) -> DecodedBitstream:
 
 
 def breakdown(path: Path) -> dict[str, int]:
-    """Return the bytes per part of a file, which sum to its size: preamble, header, tables, tensor payloads, checksum."""
+    """Return the bytes per part of a file, which sum to its size: preamble, header, tables, payloads, checksum."""
     sections, sizes = read_sections(Path(path))
     return _breakdown(sizes, sections.header["tensors"])
 

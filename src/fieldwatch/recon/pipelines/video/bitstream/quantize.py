@@ -32,7 +32,7 @@ class QuantizedTensor:
     axis: int | None
 
     def dequantize(self) -> np.ndarray:
-        """Return float32 values: a product and a sum, each rounded separately, so that all machines get the same bits."""
+        """Return float32 values: a product and a sum, each rounded separately, so all machines get the same bits."""
         return self.minimum.astype(np.float32) + self.scale.astype(np.float32) * self.symbols.astype(np.float32)
 
     def zero_points(self) -> np.ndarray:
