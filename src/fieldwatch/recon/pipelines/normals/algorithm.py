@@ -83,6 +83,7 @@ def train_normals(
         run.track(model=model, **learning.optimizers(), **state, groups=parameters, data={"maps": scene.pixels})
         run.resume(renamed=RENAMED_ITEMS)
         split = split_for(run.ranks, config, scene, source)
+        # Only the first rank writes files; the others wait for it.
         run.ranks.only_first(partial(evaluations.write_first_poses, run), "the first poses")
         for step in run.steps(plan.total):
             learning.prepare(step.index)  # learning rates, levels of the encoding, scheduled sharpness
@@ -118,6 +119,7 @@ def train_normals(
 
 def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
     """Return the names of the views whose rays were sampled, in rendering order."""
+    # A dict, because it keeps the order of the batches; a set would not.
     views = dict.fromkeys(view for batch in batches for view in batch.views.tolist())
     return tuple(scene.maps.names[scene.train[view]] for view in views)
 

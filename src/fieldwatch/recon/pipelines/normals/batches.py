@@ -68,6 +68,7 @@ class RayBatch:
         """
         if count == 1:
             return [self]
+        # Views are kept whole if possible, because the depth term fits one scale per view.
         views = [torch.nonzero(self.view == view)[:, 0] for view in self.views.tolist()]
         if count <= len(views):
             ends = [len(views) * piece // count for piece in range(count + 1)]
@@ -128,6 +129,7 @@ class RaySource:
         self._options = options
         self._patch = patch
         self._generator = torch.Generator(device=pixels.mask.device).manual_seed(seed)
+        # Patches are shifted into the image, which is impossible for larger patches.
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
             raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
         self._offsets = self._patch_offsets()
@@ -141,8 +143,10 @@ class RaySource:
         options = self._options
         count = len(self._pixels)
         view_count = min(options.views_per_step or count, count)
+        # On the generator's device: a generator cannot be used for tensors of another device.
         order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:view_count]
         each = patches_of_view(options, view_count, self._patch, rays)
+        # Sorted, so that the rays of a batch are grouped by view in ascending order.
         groups = order.sort().values.split(options.views_per_graph)
         return [self._gathered([self._draw_from_view(view, each) for view in group.tolist()]) for group in groups]
 
@@ -191,12 +195,14 @@ class RaySource:
 
     def _shares(self, regions: tuple[Tensor, ...]) -> list[float]:
         """Return the fraction of rays for each region; that of an empty region is redistributed."""
+        # Most outside rays are close to the silhouette, where its position is decided.
         outside = 1 - self._options.inside
         target = [self._options.inside, NEAR_SHARE * outside, (1 - NEAR_SHARE) * outside]
         nonempty = [share if len(region) else 0.0 for share, region in zip(target, regions, strict=True)]
         return [share / sum(nonempty) for share in nonempty]
 
     def _patch_offsets(self) -> Int64[Tensor, "patch 2"]:
+        # Offsets of a patch's pixels from its center, row by row.
         reach = torch.arange(self._patch, device=self._pixels.mask.device) - self._patch // 2
         return torch.stack(torch.meshgrid(reach, reach, indexing="ij"), -1).view(-1, 2)
 
@@ -215,6 +221,7 @@ class RaySource:
     def _gathered(self, views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
         pixel, view, weights = (torch.cat(column) for column in zip(*views, strict=True))
         pixels = self._pixels
+        # `pixel` counts within a view, the flat tensors of `Pixels` over all views.
         rows = pixels.offsets[view] + pixel
         return RayBatch(
             view=view,

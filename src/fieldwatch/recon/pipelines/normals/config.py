@@ -49,6 +49,7 @@ class FieldOptions:
             (*NOT_NEGATIVE, ("first_levels", "levels_by")),
             ("greater than 0 and less than 1", lambda value: 0 < value < 1, ("radius",)),
         )
+        # Bounds between two settings are not covered by `refuse_out_of_bounds`, which checks one at a time.
         if self.first_levels > self.levels or self.finest_resolution < self.base_resolution:
             raise InputError(
                 "--first-levels must be at most --levels and --base-resolution at most --finest-resolution, got "
@@ -119,6 +120,7 @@ class RenderOptions:
             # A cell on the surface has f = 0 and so occupancy 0.5: a higher threshold would empty the grid.
             ("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5, ("grid_threshold",)),
         )
+        # An even patch has no central pixel, along whose ray the patch is marched.
         if self.patch % 2 == 0 or (self.gradient_method == "dfd" and self.patch == 1):
             raise InputError(
                 f"--patch must be odd, and at least 3 for dfd, which takes differences between the pixels of a patch; "
@@ -161,6 +163,7 @@ class RayOptions:
             (*NOT_NEGATIVE, ("views_per_step",)),
             ("greater than 0 and less than 1", lambda value: 0 < value < 1, ("inside",)),
         )
+        # Both would set the number of rays, and one of them would be ignored silently.
         if self.rays_per_view is not None and self.sample_budget is not None:
             raise InputError(
                 f"--rays-per-view {self.rays_per_view} fixes the number of rays, --sample-budget {self.sample_budget} "
@@ -400,6 +403,7 @@ class NormalsConfig:
             (*NOT_NEGATIVE, ("checkpoint_interval", "turntable")),
             (*NOT_NEGATIVE, ("threads", "seed")),
         )
+        # Parsed here only for validation: the schedule parses the stages again when it is built.
         refuse_disorder(self.parsed_stages, self.nominal)
 
     @property

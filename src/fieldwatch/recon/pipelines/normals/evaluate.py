@@ -108,6 +108,7 @@ def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options t
     chunks = Chunks(micro_batches.chunk(config.rendering.chunk, least=LEAST))
     rays = micro_batches.chunk(RAYS, least=LEAST)
     step = config.rendering.last_step if step is None else step
+    # Before the views: held-out views are rendered from poses aligned with the learned ones.
     poses = pose_errors(model, scene)
     error_pool = _ErrorPool(poses, scene)
     strips: list[np.ndarray] = []
@@ -125,6 +126,7 @@ def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options t
     surface = find_surface(model, mesh_nodes, chunks=chunks, block=block, stop_point=stop_point) if mesh_nodes else None
     mesh_evaluation = None if surface is None else against_truth(surface, scene, poses)
     metrics |= mesh_metrics(surface, mesh_evaluation)
+    # Recorded last, when the mesh has also had a chance to shrink the chunks.
     metrics |= {"Eval/chunk_shrinks": chunks.shrinks, "Eval/seconds": time.perf_counter() - began}
     return NormalsEvaluation(
         rows=tuple(error_pool.rows),
@@ -139,6 +141,7 @@ def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options t
 def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:
     """Return the errors of the training views' poses, or None if the poses are the dataset's."""
     known = torch.stack([scene.maps.views[i].camera.world_from_camera.double().cpu() for i in scene.train])
+    # Fixed poses that start at the dataset's differ from it by float32 rounding only.
     unchanged = (
         torch.allclose(model.poses.start.cpu(), known.float(), atol=SAME) and not model.poses.learned_parameters()
     )
@@ -218,6 +221,7 @@ class _ErrorPool:
     def add(self, comparison: ViewComparison) -> None:
         """Add a view."""
         self.rows.append(comparison.error)
+        # Angles are NaN where either normal is missing.
         both = comparison.angles.isfinite()
         self._angles[comparison.error.split].append(comparison.angles[both])
         if self._poses is not None:
@@ -247,6 +251,7 @@ class _ErrorPool:
         }
 
     def _depth(self) -> dict[str, float]:
+        # Not every view has known depth, so this mean is over views, not over pixels.
         errors = [row.depth_error for row in self.rows if row.depth_error is not None]
         if not errors:
             return {}

@@ -73,6 +73,7 @@ class IntegratedClouds:
             positions: query points in the axes of the view's camera and the scale of its integrated depth. No gradient.
         """
         cloud = self._cloud(view)
+        # A view without depth matches nothing; an empty query would fail in the k-d tree.
         if cloud is None or not len(positions):
             return torch.zeros_like(positions), torch.zeros_like(positions[:, 0], dtype=torch.bool)
         indices = cloud.tree.query(positions.detach().double().numpy(force=True))[1]
@@ -92,6 +93,7 @@ class IntegratedClouds:
         known = (distance > 0).view(height, width).numpy(force=True)
         # Erosion treats pixels beyond the border as unknown, so border pixels are edge pixels as well.
         inner = np.asarray(ndimage.binary_erosion(known, np.ones((3, 3), dtype=bool)), dtype=np.bool_)
+        # Without the edge points, the edge of a thinned cloud would move inward, and points beyond it would match.
         inside, edge = (np.flatnonzero(part) for part in (inner, known & ~inner))
         thinned = inside[np.unique((np.arange(int(len(inside) * self._share)) / self._share).astype(np.int64))]
         rows = torch.from_numpy(np.concatenate([thinned, edge])).to(distance.device)
@@ -125,11 +127,13 @@ class ViewScales:
     @torch.no_grad()
     def observe(self, batch: RayBatch, rendered: RenderedRays | RenderedDistances) -> None:
         """Update the scales of a batch's views; estimates that are not positive are ignored."""
+        # The rendered distance is a sum of weights times distances: dividing by the opacity gives the mean.
         rendered_distance = rendered.distance / rendered.opacity.clamp_min(SOLID)
         counted = batch.mask & (batch.distance > 0) & (rendered.opacity > SOLID)
         for view in batch.views.tolist():
             new = depth_scale(batch.distance, rendered_distance, counted & (batch.view == view))
             old = self.values[view]
+            # The first estimate is taken directly, since there is nothing to average with.
             mixed = torch.where(old > 0, MOMENTUM * old + (1 - MOMENTUM) * new, new)
             self.values[view] = torch.where(new > 0, mixed, old)
 

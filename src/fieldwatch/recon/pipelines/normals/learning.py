@@ -30,8 +30,10 @@ class NormalsOptimizers:
         self.rate_factor = 1.0
         rates = config.rates
         groups = model.groups()
+        # The deviation is absent if the sharpness is scheduled.
         network = [*groups["network"], *groups.get("deviation", [])]
         table = {"params": groups["table"], "betas": TABLE_BETAS, "eps": TABLE_EPS, "name": "table"}
+        # In the order of the parameter groups below, whose learning rates are set in every step.
         self._base = [rates.lr_table or rates.lr, rates.lr]
         # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
         self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
@@ -61,6 +63,7 @@ class NormalsOptimizers:
     def clip(self, step: int) -> dict[str, float] | None:
         """Return the maximum gradient norm of each group at a step, or None if nothing is clipped."""
         rates = self._config.rates
+        # Poses have a separate limit, and a frozen group has no gradient to clip.
         limits = dict.fromkeys((name for name in self._model.groups() if name != "poses"), rates.clip)
         if self.poses is not None and self._plan.learns_poses(step):
             limits["poses"] = rates.clip_poses

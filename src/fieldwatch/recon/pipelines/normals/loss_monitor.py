@@ -85,6 +85,7 @@ class LossMonitor:
 
     def _read(self) -> None:
         """Convert all values on the device to numbers in a single transfer."""
+        # Steps restored from a checkpoint or already read contain plain numbers.
         unread = [step for step in self._pending if isinstance(step.refused, Tensor)]
         if not unread:
             return
@@ -105,11 +106,13 @@ class LossMonitor:
         # Terms without a median are omitted from both sides of the ratio.
         judged = [name for name in values if len(self._usual.get(name, ())) >= SETTLED]
         usual = sum(weights[name] * median(self._usual[name]) for name in judged)
+        # Current weights on both sides, so that a change of weights alone does not change the ratio.
         ratio = sum(weights[name] * values[name] for name in judged) / usual if usual > 0 else 0.0
         if ratio > self._ratio:
             self.high += 1
             self.worst = max(self.worst, ratio)
             return
+        # A single normal step ends the streak.
         self.high = 0
         self.worst = 0.0
         for name, value in values.items():

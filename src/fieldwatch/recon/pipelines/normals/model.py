@@ -38,9 +38,11 @@ class NormalsModel(nn.Module):
             features_per_level=options.features_per_level,
         )
         self.sdf = HashSdf(encoding=encoding, hidden=options.hidden, layers=options.layers, radius=options.radius)
+        # The bounds of s: below 1 the surface is wider than the scene, above the maximum it falls between samples.
         self.deviation = Deviation(
             initial=rendering.first_sharpness, lowest=1.0, highest=max(rendering.most_sharpness, 1.0)
         )
+        # A scheduled sharpness is set by `set_sharpness` and must not receive gradients.
         self.deviation.requires_grad_(rendering.sharpness == "learned")
         self.grid = OccupancyGrid(
             OccupancyConfig(
@@ -67,6 +69,7 @@ class NormalsModel(nn.Module):
 
     def groups(self) -> dict[str, Any]:
         """Return the learned parameters by group name, as recorded."""
+        # The hash table is a separate group, because its Adam settings and learning rate differ.
         network = [*self.sdf.hidden.parameters(), *self.sdf.last.parameters()]
         groups: dict[str, Any] = {"table": [self.sdf.encoding.table], "network": network}
         if self.deviation.parameter.requires_grad:

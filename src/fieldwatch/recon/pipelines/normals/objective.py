@@ -92,6 +92,7 @@ def depth_term(batch: RayBatch, rendered: RenderedRays | RenderedDistances, opti
     counted = _with_direction(batch.mask & (batch.distance > 0), rendered, options)
     if options.rendered_normals == "direction":
         distance = distance / rendered.opacity.clamp_min(LEAST_OPACITY)
+    # One scale per view, because each view's depth was integrated separately.
     rays_of_views = [batch.view == view for view in batch.views.tolist()]
     return torch.stack(
         [depth_scale_error(batch.distance, distance, counted & rays_of_view) for rays_of_view in rays_of_views]

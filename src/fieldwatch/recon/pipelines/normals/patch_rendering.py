@@ -128,6 +128,7 @@ def visible_patch_samples(
     values = field(points.view(-1, 3)).view(-1, patches.area)
     alpha = section_alpha(values[ends.start], values[ends.end], sharpness)
     order, pixel = _by_pixel(samples, patches.area)
+    # Filled through the permutation `order`, so that it is in the order of sections again.
     reaching = torch.empty_like(alpha).view(-1)
     # Accumulate transmittance along each pixel's ray, then scatter it back into the order of the patch samples.
     reaching[order] = transmittance(alpha.view(-1)[order], pixel, len(patches.rays))
@@ -163,6 +164,7 @@ def blend_patches(
     values = model.sdf(points.view(-1, 3)).view(-1, side, side)
     gradients = _middle_gradients(values, points, ends.start, ends.end)
     start, end = (values.index_select(0, at).view(-1) for at in (ends.start, ends.end))
+    # The opacity of a section applies to its midpoint, as in NeuS.
     middles = 0.5 * (distances[ends.start] + distances[ends.end]).view(-1)
     # `composite` expects samples packed by ray; so far they are packed by patch sample.
     order, pixel = _by_pixel(samples, area)

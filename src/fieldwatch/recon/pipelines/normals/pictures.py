@@ -37,6 +37,7 @@ def normal_colours(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray
     Args:
         normals: normals in OpenCV camera axes; a zero vector becomes gray (128).
     """
+    # OpenCV axes differ from OpenGL axes by the signs of y and z.
     coded = normals.detach().cpu() * torch.tensor([128.0, -128.0, -128.0]) + 128
     return coded.round().clamp(0, 255).byte().numpy()
 
@@ -52,6 +53,7 @@ def depth_colours(
     values = depth.detach().cpu().double().numpy()[inside]
     low = values.min()
     high = values.max()
+    # The lower bound of the range avoids a division by 0 if the depth is constant.
     picture[inside] = error_ramp(1 - (values - low) / max(high - low, 1e-12))
     return picture
 
@@ -175,8 +177,10 @@ def _around(mask: Bool[np.ndarray, "height width"]) -> tuple[int, int, int, int]
 def _cut(picture: Picture, box: tuple[int, int, int, int], size: int) -> Image.Image:
     """Crop a square, filled with the background color beyond the image border, and resize it."""
     side = box[2] - box[0]
+    # Pasting clips to the canvas and leaves the background where the box exceeds the image.
     canvas = Image.new("RGB", (side, side), _PAPER)
     canvas.paste(Image.fromarray(picture), (-box[0], -box[1]))
+    # Nearest neighbor when enlarging, so that single pixels remain visible.
     return canvas.resize((size, size), Image.Resampling.LANCZOS if side > size else Image.Resampling.NEAREST)
 
 

@@ -100,9 +100,11 @@ class PlannedEvaluations:
         config = self._config
         done = step.index + 1
         last = done == plan.total
+        # Compared afterward, so that a failure is also recorded if no evaluation is due.
         before = self.failures
         evaluates = last or plan.due(config.evaluate_at, done)
         meshes = last or plan.due(config.mesh_at, done)
+        # Poses first: they are cheap, and are written even if a later evaluation fails.
         if last or plan.due(config.poses_at, done):
             with self._evaluation(run, "poses"):
                 self._poses(run, done, self._model.poses())
@@ -121,6 +123,7 @@ class PlannedEvaluations:
     def _evaluate(self, run: Run, done: int, *, meshes: bool) -> None:
         iteration = self._iteration(done)
         pictured = self._pictured_views()
+        # View names may contain characters that file names must not.
         names = output_names(self._scene.maps.names)
         # If this evaluation fails, results of an older model must not count as the newest.
         self.newest = None
@@ -161,6 +164,7 @@ class PlannedEvaluations:
 
     def _mesh(self, run: Run, done: int, surface: Surface) -> None:
         if surface.empty:
+            # An event instead of a file without faces.
             run.event("empty_mesh", iteration=self._iteration(done))
             return
         write_mesh(

@@ -36,6 +36,7 @@ class PoseErrors:
         Raises:
             ValueError: fewer than three views, or all at one position, which does not determine a similarity.
         """
+        # In float64: errors of well-aligned poses are close to float32 rounding.
         poses = poses.detach().double().cpu()
         known = known.detach().double().cpu()
         alignment = align_points(poses[:, :3, 3], known[:, :3, 3])

@@ -22,6 +22,7 @@ def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
     return FieldOptions(
         base_resolution=16,
         finest_resolution=finest,
+        # Twice the rows for a finer lattice, which would otherwise have more hash collisions.
         table_bits=18 if finest > 256 else 17,
         first_levels=first_levels,
         levels_by=levels_by,

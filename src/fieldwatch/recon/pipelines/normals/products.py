@@ -72,6 +72,7 @@ def write_products(  # noqa: PLR0913  the trained model, the output folder, its 
         **_write_figures(evaluation, folder),
     }
     surface = evaluation.surface
+    # Images and tables do not need a surface; everything below does.
     if surface is None or surface.empty:
         return paths
     stop_point()
@@ -89,6 +90,7 @@ def upwards(scene: NormalsScene) -> tuple[float, float, float]:
     """Return the mean of the cameras' upward directions, or z if they cancel out."""
     # The y axis of OpenCV cameras points down.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in scene.maps.cameras]).mean(0)
+    # The directions may cancel out, for example if half of the cameras are upside down.
     x, y, z = up.tolist() if float(up.norm()) > 1e-3 else (0.0, 0.0, 1.0)
     return x, y, z
 
@@ -133,6 +135,7 @@ def _write_poses(
     scene: NormalsScene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
 ) -> dict[str, Path]:
     """Write poses as an array, and as a JSON table with everything that another tool needs."""
+    # Both frames are written: training uses the scene's sphere, other tools use the world.
     world = pose_in_world(poses, scene)
     views: list[dict[str, Any]] = []
     for row_index, number in enumerate(scene.train):
@@ -170,6 +173,7 @@ def _write_figures(evaluation: NormalsEvaluation, folder: Path) -> dict[str, Pat
     stream = StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
+    # `spreadsheet_cell` escapes names that a spreadsheet would interpret as formulas.
     writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
     against = evaluation.against_truth
     figures = {"metrics": evaluation.metrics, "mesh": None if against is None else against.figures, "views": rows}

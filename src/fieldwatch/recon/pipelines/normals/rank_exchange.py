@@ -27,6 +27,7 @@ class RankExchange:
 
     def __init__(self, ranks: Ranks, numbers: int, device: torch.device) -> None:
         self.ranks = ranks
+        # Float64, so that sums of counts are exact.
         self._buffer = torch.zeros(1 + numbers, dtype=torch.float64, device=device)
         self._short_elsewhere = False
 

@@ -31,6 +31,7 @@ class RayBudget:
         self._options = options
         self._budget: SampleBudget | None = None
         if options.sample_budget is not None:
+            # `rays` may be set below the usual minimum.
             lowest = min(LEAST_RAYS, options.rays)
             self._budget = SampleBudget(options.sample_budget, lowest=lowest, highest=options.rays)
 
@@ -50,6 +51,7 @@ class RayBudget:
 
     def observe(self, rays: int, samples: int) -> None:
         """Update the budget with the rays and blended samples of a step, over all its batches."""
+        # A step without rays says nothing about the samples that rays need.
         if self._budget is not None and rays:
             self._budget.observe(rays, samples)
 

@@ -72,6 +72,7 @@ class Recovery:
         self._good_every = max(good_every, 1)
         self._starved = CollapseDetector(options.collapse_share, options.collapse_patience)
         self._losses = LossMonitor(JUMP)
+        # Computed once: the cells of the grid do not change during a run.
         self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
         self._good = self._snapshot()
         self._good_step = 0
@@ -151,6 +152,7 @@ class Recovery:
         self._learning.rate_factor = float(state["factor"])
 
     def _answer(self, run: Run, index: int, *, starving: str) -> None:
+        # Causes that a new grid cannot fix take precedence over those it may fix.
         cause = self._cause_for_rollback()
         if cause:
             self._roll_back(run, index, cause)
@@ -182,6 +184,7 @@ class Recovery:
         if self._attempts["rollbacks"] >= self._options.rollbacks:
             raise Diverged(self._diagnosis(run, index, cause), index)
         self._restore()
+        # The rays are drawn anew, but the same learning rate would probably lose the surface again.
         self._learning.rate_factor *= 0.5
         # The grid of the good state may already have been about to lose the surface.
         self._rebuild_from_field()
@@ -221,12 +224,14 @@ class Recovery:
     def _check_grid(self, run: Run, index: int) -> None:
         """Read the grid after an update, and report once if it is saturated."""
         self._read_grid()
+        # During the warm-up the grid is full on purpose.
         settled = index >= self._model.grid.config.warmup
         if settled and self._occupied > self._options.saturated_share and not self._saturation_reported:
             self._saturation_reported = True
             run.event("grid_saturated", occupied=self._occupied, bound=self._options.saturated_share)
 
     def _read_grid(self) -> None:
+        # Corners of the box are never reached by rays, and their occupancy is arbitrary.
         values = self._model.grid.values.view(-1)[self._within]
         # A single device-to-host transfer for all three values.
         numbers = torch.stack([values.max(), values.min(), self._model.grid.occupied_fraction])

@@ -112,6 +112,7 @@ class Registration:
     @property
     def ambiguous(self) -> bool:
         """Whether another pose explains the view nearly as well: by score, within 1 degree plus a tenth."""
+        # The margin grows with the score: for a bad fit, small differences mean less.
         return self.runner_up is not None and self.runner_up.score - self.best.score < 1 + 0.1 * self.best.score
 
     @property
@@ -120,6 +121,7 @@ class Registration:
         mask = self.comparison.view.mask
         rendered_mask = self.comparison.rendered.mask
         filled_mask = filled(mask)
+        # Everything except the holes.
         counts = mask | ~filled_mask
         return float(
             (filled_mask & rendered_mask & counts).sum() / ((filled_mask | rendered_mask) & counts).sum().clamp_min(1)
@@ -205,6 +207,7 @@ def register_view(
         raise InputError(
             f"view {view.name!r}: the surface is not visible from any direction with this lens: check fx, fy, cx, cy"
         )
+    # The score of the refinement uses the mesh; the final comparison renders the field like an evaluation.
     ranked = _refined(shape, view, candidates, options)
     best = ranked[0]
     others = (other for other in ranked[1:] if rotation_between(other.pose, best.pose) >= options.distinct)

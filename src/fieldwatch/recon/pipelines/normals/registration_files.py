@@ -55,6 +55,7 @@ def read_view(
     """
     vectors = read_normal_file(image)
     size = (int(vectors.shape[0]), int(vectors.shape[1]))
+    # Background pixels are zero or, after rounding to 16 bits, nearly so.
     known = vectors.norm(dim=-1) > _NONE
     silhouette = known if mask is None else read_mask_file(mask)
     if tuple(silhouette.shape) != size:
@@ -140,6 +141,7 @@ def completed_set(registration: Registration, scene: NormalsScene) -> NormalSet:
 
 def _fitted(lens: Camera | tuple[float, float, float, float] | None, image: Path, size: tuple[int, int]) -> Camera:
     height, width = size
+    # A placeholder until the pose is estimated.
     nowhere = torch.eye(4, dtype=torch.float64)
     if isinstance(lens, tuple):
         fx, fy, cx, cy = lens
@@ -155,6 +157,7 @@ def _fitted(lens: Camera | tuple[float, float, float, float] | None, image: Path
             f"the lens of {image} is unknown: give its focal lengths and principal point in pixels "
             "(--lens FX FY CX CY), or a view of the run that was taken with the same lens (--like NAME)"
         )
+    # Aspect ratios may differ by the rounding of a resize: by up to one pixel on a side.
     if abs(lens.width * height - lens.height * width) > max(lens.width, lens.height):
         raise InputError(
             f"lens and image must have the same aspect ratio, got a lens for {lens.width}x{lens.height} pixels and "
@@ -197,5 +200,6 @@ def _overlay(registration: Registration) -> UInt8[np.ndarray, "height width 3"]:
 
 def _outline(mask: Bool[Tensor, "height width"]) -> Bool[Tensor, "height width"]:
     """Return the pixels of a mask that touch its outside."""
+    # Pixels beyond the image count as outside, so that a silhouette cut off by the border has an outline there.
     outside = functional.pad((~mask).float()[None, None], (1, 1, 1, 1), value=1.0)
     return mask & (functional.max_pool2d(outside, 3, 1)[0, 0] > 0)

@@ -54,6 +54,7 @@ def refine_pose(shape: Shape, view: NormalView, start: Float64[Tensor, "4 4"], s
     best = fit.score(start)
     for _ in range(steps):
         change = fit.step(pose)
+        # Applied from the left, so that r rotates about the origin of the scene's sphere and not about the camera.
         pose = rigid(exponential(change[None, :3])[0], change[3:]) @ pose
         current = fit.score(pose)
         best = current if current.score <= best.score else best
@@ -123,6 +124,7 @@ class _Fit:
         depth = rasterized.depth.view(-1)[pixels]
         points, normals = self._shape.intersect(pose[:3, 3].expand_as(along), along, depth / rays[:, 2])
         facing = -(normals * along).sum(1)
+        # Compared in camera axes, like the errors of an evaluation.
         residual = normals @ rotation - self._normals.view(-1, 3)[pixels]
         slide = self._curvature(points, normals, depth / self._camera.fx)
         turning = slide.norm(dim=(1, 2)) * depth
@@ -130,6 +132,7 @@ class _Fit:
         slide = slide + (slide @ along[..., None]) * (normals / facing.clamp_min(_GRAZING)[:, None])[:, None]
         motion_of_normal = torch.cat([_cross(normals) - slide @ _cross(points), slide], 2)
         jacobian = rotation.T @ motion_of_normal
+        # Weights fade in between the grazing limit and a cosine of 0.3, so that no pixel enters abruptly.
         weights = (facing > _GRAZING).double() * (facing / 0.3).clamp(0, 1)
         # Next to a crease, the difference across it would lock the pose in place: such pixels get little weight.
         weights /= (1 + (turning / (_CREASE * turning.median().clamp_min(1e-9))).square()).square()
@@ -202,6 +205,7 @@ def _equations(
     jacobian: Float64[Tensor, "n k 6"], residual: Float64[Tensor, "n k"], weights: Float64[Tensor, " n"], least: float
 ) -> Normal:
     """Return normal equations with robust weights: residuals far above the median count less (Geman, McClure 1985)."""
+    # Residuals of normals are vectors, those of the outline scalars: both are reduced to a length.
     size = residual.norm(dim=1)
     spread = max(float(size.median()), least)
     robust_weights = weights / (1 + (size / (3 * spread)).square()).square() / spread**2

@@ -98,6 +98,7 @@ def rotation_between(one: Float64[Tensor, "4 4"], other: Float64[Tensor, "4 4"])
 def _spread(count: int) -> Float64[Tensor, "count 3"]:
     """Return evenly spread directions on a golden-angle spiral over the sphere."""
     number = torch.arange(count, dtype=torch.float64) + 0.5
+    # Equal steps in height cover equal areas of the sphere (Archimedes).
     height = 1 - 2 * number / count
     around = number * math.pi * (3 - math.sqrt(5))
     flat = (1 - height.square()).sqrt()
@@ -109,6 +110,7 @@ def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
     filled_mask = filled(view.mask)
     middle, solid_angle = moments(filled_mask, view.camera)
     directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[filled_mask], dim=-1)
+    # The largest angle between the center and any pixel of the silhouette.
     reach = min(float((directions @ middle).clamp(-1, 1).acos().max()), _WIDEST / _ROOM)
     focal = 0.5 * window / math.tan(_ROOM * reach)
     # The surface's radius gives an initial estimate of the camera distance.
@@ -142,6 +144,7 @@ def _pixels(
 ) -> tuple[Int64[Tensor, "rolls pixels"], Bool[Tensor, "rolls pixels"]]:
     """Return the pixel that each ray hits, and whether it is inside the image."""
     x, y, z = rays.unbind(-1)
+    # Division by z <= 0 gives positions that `inside` excludes.
     column = (camera.fx * x / z + camera.cx).floor()
     row = (camera.fy * y / z + camera.cy).floor()
     inside = (z > 0) & (column >= 0) & (column < camera.width) & (row >= 0) & (row < camera.height)

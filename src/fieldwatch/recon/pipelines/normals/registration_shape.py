@@ -114,6 +114,7 @@ class Shape:
         return points, unit(self.values_and_gradients(points)[1])
 
     def _placed(self, points: Float64[Tensor, "n 3"]) -> Tensor:
+        # The field is undefined outside its box, where outline rays may pass.
         return points.clamp(-1, 1).float().to(self._model.grid.occupied.device)
 
 
@@ -142,5 +143,6 @@ def moments(mask: Bool[Tensor, "height width"], camera: Camera) -> tuple[Float64
 def pixel_numbers(mask: Bool[Tensor, "height width"], most: int) -> Int64[Tensor, " n"]:
     """Return the indices of a mask's pixels, evenly thinned to at most ``most``."""
     numbers = torch.nonzero(mask.reshape(-1))[:, 0]
+    # Rounded up, so that at most `most` remain.
     every = -(-len(numbers) // most)
     return numbers[:: max(every, 1)]

@@ -57,6 +57,7 @@ class NormalsScene:
             parts = (view.normals, view.mask, view.camera.world_from_camera, view.depth)
             for part in (part for part in parts if part is not None):
                 digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        # 16 hex digits are enough to detect a change; this is not a security measure.
         return digest.hexdigest()[:16]
 
     @cached_property
@@ -149,6 +150,7 @@ def _distance(view: NormalView) -> Float[Tensor, "h w"]:
 
 def _regions(mask: Bool[Tensor, "h w"], device: torch.device) -> tuple[Int64[Tensor, " _"], ...]:
     reach = max(round(BAND * max(mask.shape)), 1)
+    # Distance of each outside pixel from the mask, in pixels.
     away = torch.from_numpy(ndimage.distance_transform_edt(~mask.cpu().numpy()))
     parts = (mask, ~mask & (away <= reach), ~mask & (away > reach))
     return tuple(torch.nonzero(part.reshape(-1))[:, 0].to(device) for part in parts)

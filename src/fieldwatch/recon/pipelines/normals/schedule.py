@@ -101,6 +101,7 @@ class NormalsSchedule:
     def learns_poses(self, step: int) -> bool:
         """Return whether poses are optimized at a step."""
         options = self.config.poses
+        # None means until the end of training.
         until = self.config.nominal if options.poses_until is None else options.poses_until
         return options.learned and options.poses_from <= self.iteration(step) < until
 

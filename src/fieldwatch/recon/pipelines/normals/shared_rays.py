@@ -57,6 +57,7 @@ class SharedRays(Rays):
         self._world = ranks.world
         self._rows = (local_patches[:, None] * area + torch.arange(area, device=all_rays.view.device)).view(-1)
         self._in_patches = in_patches
+        # Random numbers are drawn per marched ray: one per patch, or one per pixel.
         self._marched = local_patches if in_patches else self._rows
         self._area = area if in_patches else 1
         self._rendered_by_all: tuple[RayBatch, RenderedDistances] | None = None
@@ -120,6 +121,7 @@ class SharedRays(Rays):
             options: how the terms were computed.
         """
         local_batch = self.batch.first(rendered.ray_count)
+        # The depth term is already that of all rays, on every rank.
         names = [name for name in terms if name != "depth"]
         amounts = self.amounts | ray_amounts(names, local_batch, rendered, options)
         mask = local_batch.mask.view(-1, local_batch.patch**2).any(1) if self._in_patches else local_batch.mask
@@ -130,6 +132,7 @@ class SharedRays(Rays):
         numbers = [*counts, *(amounts[name] for name in names)]
         local_numbers = torch.stack([torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers])
         summed_numbers = self._exchange.sum(local_numbers)
+        # A single host read for all four counts.
         samples, filled, starved, mask_rays_of_all = map(int, summed_numbers[: len(counts)].tolist())
         local_amounts = local_numbers[len(counts) :]
         summed_amounts = summed_numbers[len(counts) :]

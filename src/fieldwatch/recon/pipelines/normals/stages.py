@@ -50,6 +50,7 @@ PAPER_STAGES = (
 )
 """Warm-up, mask and depth, normals ramped up from 2,500 to 5,000, depth ramped down to 0 by 20,000, refinement."""
 
+# NAME@START[+RAMP], followed by TERM=WEIGHT pairs, which are split and checked separately.
 _FORM = re.compile(r"(?P<name>[\w-]+)@(?P<start>\d+)(?:\+(?P<ramp>\d+))?(?P<weights>(?:\s+\w+=\S+)*)\s*")
 
 
@@ -85,6 +86,7 @@ def weights_at(stages: Sequence[TrainingStage], iteration: float) -> dict[str, f
     # The first stage has no predecessor: it is its own, so a ramp in it has no effect.
     before = stages[max(last - 1, 0)]
     share = 1.0 if now.ramp == 0 else min((iteration - now.start) / now.ramp, 1.0)
+    # Terms with weight 0 are dropped, because the objective does not compute absent terms.
     mixed = {term: _mixed(getattr(before, term), getattr(now, term), share) for term in TERMS}
     return {term: weight for term, weight in mixed.items() if weight > 0}
 
@@ -116,6 +118,7 @@ def refuse_disorder(stages: Sequence[TrainingStage], nominal: int) -> None:
             raise InputError(f"weights of stage {stage.name!r} must be finite and at least 0, got {wrong}")
         if not any(weights.values()):
             raise InputError(f"every weight of stage {stage.name!r} is 0, so it trains nothing; leave the stage out")
+        # Stages after the end of training are not checked: a shorter `nominal` leaves them unused.
         if stage.ramp < 0 or (stage.start < nominal and stage.ramp > end - stage.start):
             raise InputError(
                 f"the ramp of stage {stage.name!r} must not be longer than the stage, got a ramp of {stage.ramp} "

@@ -211,6 +211,7 @@ def built_in_truth() -> Triangles:
 def _true_mesh(maps: NormalSet) -> Triangles:
     assert maps.mesh is not None  # noqa: S101  called only if there is one
     mesh = read_mesh(maps.mesh)
+    # The inverse of the transform from the unit sphere to the world, which scales and shifts only.
     matrix = maps.world_from_unit.double().numpy()
     return replace(mesh, vertices=(mesh.vertices - matrix[:3, 3]) / matrix[0, 0])
 

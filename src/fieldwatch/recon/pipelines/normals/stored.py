@@ -60,6 +60,7 @@ def open_run(
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="mae", better="lower"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
+    # The device of the training may not exist on this machine.
     here = replace(config, device=device or config.device)
     scene = prepare_scene(here)
     try:

@@ -113,9 +113,11 @@ def _largest(mesh: Triangles) -> tuple[Triangles, int, float]:
     """Return the largest component, facing outward, the number of other components, and their fraction of the area."""
     if not len(mesh.faces):
         return mesh, 0, 0.0
+    # Total area of each connected component.
     areas = np.bincount(mesh.pieces, mesh.areas)
     first = int(areas.argmax())
     largest = mesh.chosen(mesh.pieces == first) if len(areas) > 1 else mesh
+    # A negative volume means that the faces are oriented inward.
     largest = largest.turned() if largest.signed_volume < 0 else largest
     return largest, len(areas) - 1, float(1 - areas[first] / areas.sum()) if areas.sum() > 0 else 0.0
 
@@ -156,10 +158,12 @@ class _BlockSampler:
         self.nodes += len(points)
         # Nodes lie on multiples of a cell: rounding must not assign the first node of a part to the previous part.
         part = np.floor((points - points.min(0)) / (_PART * self._cell) + 1e-6).astype(np.int64)
+        # Parts are numbered within the block that was requested.
         size = part.max(0) + 1
         number = np.ravel_multi_index(tuple(part.T), tuple(size))
         names = np.stack(np.unravel_index(np.arange(size.prod()), tuple(size)), -1)
         middles = points.min(0) + (names + 0.5) * (_PART * self._cell)
+        # One evaluation per part decides whether its nodes are evaluated.
         coarse = self._values(middles)
         values = coarse[number]
         near = ~(np.abs(values) > self._reach)  # negated, so that NaN counts as near

@@ -80,6 +80,7 @@ def add_poses(  # noqa: PLR0913  folder, iteration, poses and names, and two set
     """
     poses = poses.detach().double().cpu()
     start = start.detach().double().cpu()
+    # A resumed run may continue from before the last entries.
     entries = [entry for entry in read_timeline(folder) if entry.iteration < iteration]
     before = poses
     if entries:
@@ -95,6 +96,7 @@ def add_poses(  # noqa: PLR0913  folder, iteration, poses and names, and two set
         rotation_error=None if errors is None else float(errors.rotations.mean()),
         position_error=None if errors is None else float(errors.positions.mean()),
     )
+    # Written to memory first, because the file is replaced atomically.
     stream = BytesIO()
     np.save(stream, poses.numpy())
     # Written before the table, so that no entry refers to a missing file.

@@ -80,6 +80,7 @@ class ViewComparison:
             split: whether the view is a training or a held-out view.
         """
         names = ("opacity", "normals", "camera_normals", "distance", "depth")
+        # On the host, where the angles of all views are collected.
         rendered = RenderedSurface(**{name: getattr(rendered, name).cpu() for name in names})
         both = view.valid & rendered.mask
         angles = torch.full(view.size, torch.nan)
@@ -99,6 +100,7 @@ class ViewComparison:
 
 def angles_between(first: Float[Tensor, "n 3"], second: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
     """Return the angles between unit vectors in degrees; unlike acos of the dot product, accurate near 0."""
+    # |a - b| = 2 sin(angle / 2) for unit vectors.
     return torch.rad2deg(2 * torch.asin((0.5 * (first - second).norm(dim=-1)).clamp_max(1)))
 
 

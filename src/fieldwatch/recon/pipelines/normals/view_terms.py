@@ -147,6 +147,7 @@ class ViewTerms:
         distance = (rendered.distance[rows].detach() / opacity)[:, None]
         positions = _moved(pose_of_ray, distance * batch.directions[rows])
         observed = _turned(pose_of_ray, batch.normals[rows])
+        # The empty first entry is for `cat` with a single view.
         others = torch.cat([view[:0], *self._around(view)])
         sides = len(others) // max(len(view), 1)
         observed = observed.repeat(sides, 1)
@@ -155,6 +156,7 @@ class ViewTerms:
         other_poses = poses.index_select(0, others)
         normals, known = observed_normals(self._pixels, others, _moved(inverse_rigid(other_poses), positions))
         other_normals = _turned(other_poses, normals)
+        # Cheap tests first: a known normal, and normals that may be of the same point.
         rows = torch.nonzero(known & ((observed * other_normals).sum(-1).detach() > ALIKE))[:, 0]
         # Sphere tracing is the expensive test, so it comes last, for the pairs that passed the others.
         rows = rows[visible(model.sdf, positions.detach()[rows], other_poses.detach()[rows, :3, 3])]
@@ -165,6 +167,7 @@ class ViewTerms:
     def _around(self, view: Int64[Tensor, " n"]) -> list[Int64[Tensor, " n"]]:
         """Return the next and the previous view around the ring; with two views only one, with one view none."""
         count = len(self._pixels)
+        # With two views, the next and the previous view are the same.
         steps = (1, -1)[: min(count - 1, 2)]
         return [(view + step) % count for step in steps]
 

@@ -107,6 +107,7 @@ def render_view(  # noqa: PLR0913  model, camera and resolution, and two limits 
     opacity, normals, distance = (torch.cat(columns) for columns in zip(*batches, strict=True))
     opaque = opacity > OPAQUE
     length = normals.norm(dim=-1, keepdim=True)
+    # A zero sum of gradients has no direction, although the opacity may be high.
     opaque &= length[:, 0] > 0
     normals = torch.where(opaque[:, None], normals / torch.where(opaque[:, None], length, 1), 0)
     distance = torch.where(opaque, distance / torch.where(opaque, opacity, 1), 0)
@@ -135,6 +136,7 @@ def _blended(
     ends = samples.sections()
     values, slopes = gradients_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
     alpha = section_alpha(values[ends.start], values[ends.end], model.deviation())
+    # Set to 0 instead of dropped, so that sections stay aligned with their gradients.
     alpha = torch.where(alpha >= options.alpha_threshold, alpha, 0)
     normals = 0.5 * (slopes[ends.start] + slopes[ends.end])
     composited = composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, normals)

@@ -40,6 +40,7 @@ def visible(
     """
     directions = cameras - points
     lengths = directions.norm(dim=-1)
+    # A point at the camera itself has no direction.
     directions = directions / lengths.clamp_min(1e-12)[:, None]
     visible_points = torch.zeros_like(lengths, dtype=torch.bool)
     rows = torch.arange(len(points), device=points.device)

@@ -61,7 +61,9 @@ def train_video(
     means = EpochMeans(EPOCH_MEANS, scene.device)
     schedule = parse_schedule(config.lr_type)
     total = config.epochs * order.batches_per_epoch
+    # Windows are in steps, the config is in epochs.
     semantic = semantic_window(config, order.batches_per_epoch)
+    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
     forward = torch.compile(model) if config.compile else model
     micro_batches = MicroBatches("batch", most=config.batch)
     evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
@@ -80,6 +82,7 @@ def train_video(
             between = partial(run.stop_point, "an evaluation")
             evaluation = evaluate(model, scene, stop_point=between, micro_batches=evaluation_batches)
             record_evaluation(step, evaluation, scene, epoch)
+            # After the evaluation, so that the checkpoint of this step is ranked by its score.
             run.save_after_step({"psnr": evaluation.score})
         return evaluation
 
@@ -91,6 +94,7 @@ def train_video(
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(total):
             batch = units[next(order)]
+            # In every step, because the schedule depends on the progress within the epoch, too.
             rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
             names = scene.names(model.unit, batch)
             split = partial(load, run, scene, model)

@@ -30,6 +30,7 @@ def reference_psnr(clip: Clip, train: Sequence[int], val: Sequence[int]) -> dict
     if not train:
         msg = "references need at least one training frame, got none: check the split"
         raise ValueError(msg)
+    # Summed frame by frame: a streamed clip does not fit into memory.
     mean = torch.zeros(3, clip.height, clip.width)
     for index in train:
         mean += clip[index].float().div(255)
@@ -47,6 +48,7 @@ def reference_psnr(clip: Clip, train: Sequence[int], val: Sequence[int]) -> dict
 def _frame_references(
     clip: Clip, index: int, train: Iterable[int], mean: Float[Tensor, "3 height width"]
 ) -> dict[str, float]:
+    # A training frame must not predict itself, or its reference would be perfect.
     others = [other for other in train if other != index]
     before = max((other for other in others if other < index), default=None)
     after = min((other for other in others if other > index), default=None)
@@ -76,6 +78,7 @@ def embedding_baselines(
     mean = functional.normalize(targets[list(train)].flatten(0, 1).double().mean(0), dim=0)
     metrics: dict[str, float] = {}
     for name, frames in (("train", train), ("val", val)):
+        # Float64, because the shuffled mean is a difference of two large sums.
         vectors = targets[list(frames)].flatten(0, 1).double()
         if len(vectors):
             metrics[f"Eval/Baseline/{name}_clip_sim_mean"] = float(cosine(vectors, mean.expand_as(vectors)).mean())

@@ -6,6 +6,7 @@ from pathlib import Path
 from fieldwatch.pipeline import AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.video.models import ModelName, ModelOptions
 
+# Settings that share a bound: at least 1, and 0 or more.
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
 _NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")
 

@@ -51,6 +51,7 @@ class ImageDescriptor:
 
 
 def _describe(patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 512"]:
+    # Antialiased, so that features do not depend on the size of the patch.
     small = functional.interpolate(patches.float() / 255, (_SIDE, _SIDE), mode="bilinear", antialias=True)
     opponent = _opponent(small)
     light = opponent[:, :1]
@@ -60,6 +61,7 @@ def _describe(patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "
         blocks.append((weight, _edges(scaled)))
     features = torch.cat([weight * block for weight, block in blocks], dim=1)
     padded = functional.pad(features, (0, DIM - features.shape[1]))
+    # Random signs spread features that are aligned with the Hadamard basis over all dimensions.
     signs = _signs().to(padded)
     return functional.normalize(_hadamard(padded * signs), dim=1)
 
@@ -72,12 +74,14 @@ def _opponent(rgb: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 3 h w"]
 
 def _color_means(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48"]:
     """Return the mean color of each of 16 cells; chroma is weighted up, because it is small in natural images."""
+    # Lightness, red-green and yellow-blue.
     scale = maps.new_tensor([1.0, 2.0, 2.0]).view(1, 3, 1, 1)
     return (functional.adaptive_avg_pool2d(maps, 4) * scale).flatten(1) / 4
 
 
 def _color_spread(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48"]:
     """Return the standard deviation of color within each cell, minus that of a typical cell."""
+    # E[x^2] - E[x]^2, which rounding can make slightly negative.
     variance = functional.adaptive_avg_pool2d(maps.square(), 4) - functional.adaptive_avg_pool2d(maps, 4).square()
     deviation = variance.clamp_min(0).sqrt()
     return (deviation - deviation.new_tensor([0.15, 0.05, 0.05]).view(1, 3, 1, 1)).flatten(1)
@@ -86,6 +90,7 @@ def _color_spread(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48
 def _histograms(maps: Float[Tensor, "batch 3 h w"]) -> Float[Tensor, "batch 48"]:
     """Return a soft histogram of 16 bins per channel, as square roots minus that of a uniform histogram."""
     centers = torch.linspace(-0.9375, 0.9375, 16, device=maps.device)
+    # Each value is divided linearly between the two nearest bins, so that the histogram is continuous.
     position = maps.flatten(2).clamp(-1, 1)[..., None]
     shares = (1 - (position - centers).abs() / 0.125).clamp_min(0).mean(2)
     # 1/4 is the square root of 1/16, a uniform bin; the roots are a unit vector for each of the 3 channels.
@@ -99,9 +104,11 @@ def _edges(light: Float[Tensor, "batch 1 h w"]) -> Float[Tensor, "batch 112"]:
     strength = (across.square() + down.square() + 1e-12).sqrt()
     turn = (torch.atan2(down, across) / math.pi) % 1.0 * 6  # in [0, 6), orientation without sign
     bins = torch.arange(6, device=light.device).view(1, 6, 1, 1)
+    # Orientations are cyclic: bin 5 is next to bin 0.
     apart = (turn - bins).abs()
     votes = (1 - torch.minimum(apart, 6 - apart)).clamp_min(0) * strength
     cells = functional.adaptive_avg_pool2d(votes, 4)
+    # The constant damps the orientations of flat cells, which are noise.
     total = cells.sum(1, keepdim=True)
     directions = cells / (total + 0.02) - total / (total + 0.02) / 6
     amount = (total + 1e-3).log10() / 2 + 0.75  # a cell of typical contrast (0.03) is at 0

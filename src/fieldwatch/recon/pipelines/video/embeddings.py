@@ -62,6 +62,7 @@ def verify_embeddings(
     sets = _sets(splits)
     if not bool(sets["train"].any()):
         raise ValueError("the report needs at least one train frame, got none: check the split")
+    # Both are unit vectors, so the product is the cosine.
     cosine = (predicted * targets).sum(-1)
     report: dict[str, Any] = {
         "frames": {name: int(members.sum()) for name, members in sets.items()},
@@ -71,6 +72,7 @@ def verify_embeddings(
         "temporal": {"predicted": _temporal(predicted), "target": _temporal(targets)},
         "train_val": _train_val(predicted, sets),
     }
+    # The mean per position is a stronger baseline than the overall mean.
     reference = report["baselines"]["mean_embedding_of_the_place"]
     means = {name: report["cosine"][name]["mean"] for name in sets}
     report["gain"] = {name: None if mean is None else mean - reference[name] for name, mean in means.items()}
@@ -237,6 +239,7 @@ def _variance(embeddings: Tensor) -> float:
 
 def _pairwise(embeddings: Tensor) -> float:
     flat = embeddings.flatten(0, 1)
+    # The number of pairs grows quadratically, so long clips are thinned.
     chosen = flat[torch.linspace(0, len(flat) - 1, min(len(flat), MOST_PAIRED)).round().long()]
     return float(torch.pdist(chosen).mean()) if len(chosen) > 1 else 0.0
 
@@ -259,6 +262,7 @@ def _score(report: dict[str, Any]) -> dict[str, int]:
 
 
 def _verdict(report: dict[str, Any]) -> str:
+    # Checked before the points: predictions equal to the mean embedding can have a high cosine.
     if report["gain"]["overall"] < LEAST_GAIN:
         return "no better than the mean embedding"
     if report["gain"]["val"] is not None and report["gain"]["val"] < LEAST_GAIN:
@@ -287,6 +291,7 @@ class _Canvas:
     def __init__(self, fitted: EmbeddingMap) -> None:
         points = torch.cat([fitted.predicted.flatten(0, 1), fitted.targets.flatten(0, 1)])
         middle = (points.amax(0) + points.amin(0)) / 2
+        # A margin of 6 % keeps points off the frame; the minimum is for a single point.
         self.reach = max(float((points - middle).abs().max()) * 1.06, 1e-6)
         self.middle = (float(middle[0]), float(middle[1]))
         self.image = Image.new("RGB", ((_SIZE + _PANEL) * _FINER, _SIZE * _FINER), "white")
@@ -341,6 +346,7 @@ class _Canvas:
     def _place(self, point: Sequence[float]) -> tuple[float, float]:
         scale = (_SIZE - 2 * _EDGE) / 2 / self.reach
         x = _SIZE / 2 + (point[0] - self.middle[0]) * scale
+        # Image rows count downward, the vertical axis upward.
         y = _SIZE / 2 - (point[1] - self.middle[1]) * scale
         return x * _FINER, y * _FINER
 

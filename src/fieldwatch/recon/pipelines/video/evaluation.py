@@ -98,6 +98,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     sets = {"train": scene.split.train, "val": scene.split.val}
+    # Evaluating must not change the random numbers of the training that follows.
     with preserve_random_state():
         render = partial(render_frame, model, scene, embed=embed, micro_batches=micro_batches)
         sets_scored = {
@@ -144,6 +145,7 @@ def _score(
         stop_point()
         patches, embedding, batch = render(index)
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
+        # Scores stay on the device until `SetScores.of` transfers all of them at once.
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
         frame = scene.grid.join(patches)[0]
         # Selected on the device: a comparison on the host would sync for every frame.

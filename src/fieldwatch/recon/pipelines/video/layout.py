@@ -24,6 +24,7 @@ _LOSSES = tuple(
         ("CLIP loss active", "Train/clip_loss_active"),
     )
 )
+# Ratios have a separate chart, because their scale differs from that of the norms.
 _GRADIENTS = (
     Chart.of("Gradient norms", *(tag for tag in _under("Train/Gradients/") if not tag.endswith("_ratio"))),
     Chart.of("RGB head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),

@@ -45,6 +45,7 @@ def search_clip(
     """
     index = player.index(on_frame)
     hits = tuple(index.search(query, top_k=top_k))
+    # A bitstream has no targets to compare with.
     if player.targets is None:
         return SearchResult(hits=hits, by_target=None, agreement=None)
     by_target = tuple(index.search(query, top_k=top_k, source="target"))
@@ -68,6 +69,7 @@ def encode_text(player: Playback, text: str, setting: str) -> Float[Tensor, " di
     Raises:
         InputError: the clip has no semantic head, its targets are not from CLIP, or its CLIP model is not available.
     """
+    # Checked before CLIP is loaded, which takes seconds.
     if player.origin.embeds and player.origin.teacher == ImageDescriptor.name:
         raise InputError(
             f"--text needs CLIP, but the targets of this run come from {player.origin.teacher}, which measures colors "

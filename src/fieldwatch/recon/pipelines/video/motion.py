@@ -106,6 +106,7 @@ def midway_flow(
         window: standard deviation of the window in pixels.
         rounds: number of refinements per level.
     """
+    # Zero motion at the coarsest level, enlarged to its size below.
     flow = torch.zeros(before.shape[0], 2, 1, 1, dtype=before.dtype, device=before.device)
     for first, second in reversed(_pyramid(before, after)):
         flow = _enlarge(flow, first.shape[-2:])
@@ -132,7 +133,9 @@ def warp(
 def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return both images at full size, half, quarter, ... while the shorter side has at least 16 pixels."""
     levels = [(first, second)]
+    # Halving a side of 32 leaves 16 pixels, enough for a window.
     while min(levels[-1][0].shape[-2:]) >= 32 and len(levels) < 6:
+        # Blurred before subsampling, to avoid aliasing.
         smaller = [functional.avg_pool2d(_blur(picture, 0.7), 2, ceil_mode=True) for picture in levels[-1]]
         levels.append((smaller[0], smaller[1]))
     return levels
@@ -157,6 +160,7 @@ def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -
     # A window without texture keeps its flow instead of dividing by 0.
     xx = xx + 1e-3
     yy = yy + 1e-3
+    # Cramer's rule for the 2 x 2 system.
     determinant = xx * yy - xy * xy
     change = torch.cat([xy * ye - yy * xe, xy * xe - xx * ye], dim=1) / determinant
     # The linearization holds for a pixel or two; longer motions were estimated at coarser levels.
@@ -164,6 +168,7 @@ def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -
 
 
 def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
+    # Central differences; at the border they become one-sided with half the slope.
     padded = functional.pad(picture, (1, 1, 1, 1), mode="replicate")
     dx = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
     dy = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
@@ -172,6 +177,7 @@ def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
 
 def _blur(picture: Tensor, deviation: float) -> Tensor:
     """Blur every channel with a Gaussian, replicating border pixels."""
+    # Beyond 3 standard deviations a Gaussian is negligible.
     reach = math.ceil(3 * deviation)
     offsets = torch.arange(-reach, reach + 1, dtype=picture.dtype, device=picture.device)
     taps = torch.exp(-((offsets / deviation) ** 2) / 2)

@@ -38,6 +38,7 @@ def video_terms(
     stands_in = batch.stands_in
     terms = Terms()
     for name, weight, kind in (("pixel", config.pixel_weight, False), ("between", config.between_weight, True)):
+        # The kinds are known on the host, so selecting units needs no sync with the device.
         chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
         if chosen:
             # A batch of one kind, the usual case, is used as it is: indexing by a list would copy all pixels.
@@ -66,6 +67,7 @@ def batch_metrics(
 
     The semantic loss is 0 until its term is active. A batch of interpolated units only has no pixel loss and no PSNR.
     """
+    # The original records 0 during the warm-up.
     clip = terms["clip"].value.detach() if "clip" in terms else 0.0
     metrics: dict[str, float | Tensor] = {"Train_Batch/clip_loss": clip, "Train_Batch/total_loss": terms.total.detach()}
     if "pixel" in terms:
@@ -88,6 +90,7 @@ class EpochMeans:
 
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
         self._names = names
+        # Row 0 has the sums of the values, row 1 their counts.
         self._sums = torch.zeros(2, len(names), device=device)
 
     def add(self, values: Mapping[str, float | Tensor], *, refused: Float[Tensor, ""]) -> None:
@@ -98,6 +101,7 @@ class EpochMeans:
         # The host knows which values exist, so the counts need no sync with the device.
         counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
         added = torch.stack([row, counts])
+        # A multiplication by 0 would keep the NaNs of a refused step.
         self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
 
     def take(self) -> dict[str, Tensor]:

@@ -113,6 +113,7 @@ class Playback:
         Raises:
             InputError: the time is outside the clip, or between frames of a network that renders stored codes only.
         """
+        # Times between frames are valid for networks that take a continuous time.
         last = self.geometry.frames - 1
         if not 0 <= time <= last:
             raise InputError(f"frame {time:g} is not in the clip, whose {last + 1} frames are 0 to {last}")
@@ -203,6 +204,7 @@ class Playback:
             y = centers[:, 2]
         else:
             x = y = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
+        # Networks that encode frames need the frame itself; `check_time` has refused fractions.
         frames = self.frame_at(int(time))[None] if self.frame_at is not None else None
         return self.model(
             Query(t=torch.full_like(x, time / self.geometry.frames), x=x, y=y, frames=frames), embed=embed
@@ -253,6 +255,7 @@ def _origin_in(config: Mapping[str, Any], *, with_head: bool) -> Origin:
     Raises:
         KeyError, TypeError, ValueError: an entry is missing or invalid.
     """
+    # The file stores the rule of the split, from which the labels are derived again.
     rule, shuffled = config["split"]
     trained = config["head_trained"]
     return Origin(

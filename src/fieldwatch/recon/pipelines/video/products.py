@@ -104,6 +104,7 @@ def write_evaluation(
         write_patch_study(folder, score_patches(subject))
         positions = write_position_study(folder, score_positions(subject, frames)) if frames else []
         report = _write_embeddings(player, folder) if embeds else None
+    # Only the files that are actually written.
     names = ["metrics.json", *PATCH_FILES, *(POSITION_FILES if frames else ()), *(EMBEDDING_FILES if embeds else ())]
     names += _write_worst(run, evaluation, folder)
     metrics = evaluation.metrics | dict(scene.references)
@@ -169,6 +170,7 @@ def export_bitstream(
     embeds = options.with_clip_head and Playback.of_run(run).origin.embeds
     options = replace(options, with_clip_head=embeds)
     stage("evaluating the checkpoint")
+    # With the same head as the file, so that both sets of metrics are comparable.
     before = evaluate(run.model, run.scene, embed=embeds).metrics
     attempt = 0
     while True:
@@ -214,6 +216,7 @@ def _subject(run: StoredVideoRun, *, embed: bool) -> StudiedModel:
 @contextmanager
 def _with_progress(model: VideoModel, on_frame: Progress) -> Iterator[None]:
     """Call a function after every forward pass of the network."""
+    # A hook counts the frames of all parts of the evaluation without passing a callback through them.
     handle = model.register_forward_hook(lambda *_: on_frame())
     try:
         yield
@@ -314,5 +317,6 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _wait_for(device: torch.device) -> None:
+    # CUDA kernels run asynchronously, so a timer has to wait for them.
     if device.type == "cuda":
         torch.cuda.synchronize(device)

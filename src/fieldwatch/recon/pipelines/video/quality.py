@@ -81,6 +81,7 @@ def score_frame(
         mse=(prediction - truth).square().mean(),
         patch_cosine=similarity,
         ssim=ssim(frame, true_frame)[0],
+        # MS-SSIM halves the image four times, so small frames do not have five scales.
         ms_ssim=ms_ssim(frame, true_frame)[0] if min(frame.shape[-2:]) > 32 else None,
     )
 
@@ -150,6 +151,7 @@ def _gathered(values: Sequence[Tensor]) -> NDArray[np.float64]:
 
 
 def _gathered_if_all(values: Sequence[Tensor | None]) -> NDArray[np.float64] | None:
+    # All or none: a mean over some of the frames would not be comparable.
     present = [value for value in values if value is not None]
     return _gathered(present) if len(present) == len(values) else None
 

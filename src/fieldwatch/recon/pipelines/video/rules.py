@@ -24,6 +24,7 @@ from fieldwatch.rules import (
     threshold,
 )
 
+# Tags of the dual-head HNeRV code, recorded once per epoch.
 _EPOCH_LOSS = "Train/Loss/total_loss"
 _EPOCH_NORM = "Train/Gradients/total_norm"
 _EPOCH_PARAMETERS = "Model/Params/"
@@ -52,6 +53,7 @@ class PoorSemantics(HealthRule):
 
     def _judge(self, history: History, span: Span) -> Iterator[Finding]:
         values = span.values
+        # Before the CLIP term starts, its head is untrained and a low similarity is expected.
         begun = span.series.steps >= self._begin(history)
         warmup = int(np.argmax(begun)) + self.warmup if begun.any() else len(begun)
         at = first_sustained(values < self.low, patience=self.patience, warmup=warmup)
@@ -71,6 +73,7 @@ class PoorSemantics(HealthRule):
 
     def _begin(self, history: History) -> float:
         """Return the step at which the CLIP term starts; infinity if the record shows that it has not started."""
+        # Declared windows are exact; otherwise the recorded flag shows when the term started.
         if self.term in history.windows:
             return history.windows[self.term][0]
         if self.active not in history:
@@ -100,6 +103,7 @@ class LearnedNothing(HealthRule):
         """Return a finding for each phase in which training PSNR stayed below the reference for `patience` epochs."""
         if self.reference not in history:
             return ()
+        # The reference does not depend on training, so all its values are equal.
         bar = float(history[self.reference].values[-1])
         found: list[Finding] = []
         for span in spans(history, self.metric):

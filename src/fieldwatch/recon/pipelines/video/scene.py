@@ -88,6 +88,7 @@ class VideoScene:
 
     def frames(self, indices: Sequence[int]) -> Float[Tensor, "frames 3 height width"]:
         """Return whole frames in [0, 1] on the training device."""
+        # Short clips stay on the device as uint8; long ones are decoded on demand.
         if self.resident is not None:
             chosen = self.resident[torch.as_tensor(indices, device=self.device)]
         else:
@@ -100,6 +101,7 @@ class VideoScene:
 
     def units(self, unit: Unit, frames: Sequence[int]) -> Int64[Tensor, " units"]:
         """Return the indices of all units of some frames: the frame itself, or frame * patches + patch."""
+        # Unit indices stay on the CPU, where the batch order is drawn.
         numbers = torch.tensor(frames, dtype=torch.int64)
         if unit == "frame":
             return numbers

@@ -55,6 +55,7 @@ class Schedule:
         Raises:
             ValueError: the progress is not in [0, 1].
         """
+        # Written so that NaN is refused as well.
         if not 0 <= progress <= 1:
             msg = f"progress must be in [0, 1], got {progress}; check the number of epochs of a resumed run"
             raise ValueError(msg)
@@ -72,6 +73,7 @@ def parse_schedule(text: str) -> Schedule:
     Raises:
         InputError: the text has another form, or values are out of bounds.
     """
+    # The names of the numbers follow the original scripts, where the start factor is called min.
     shape, *parts = text.split("_")
     try:
         numbers = [float(part) for part in parts]

@@ -120,6 +120,7 @@ class PatchIndex:
     def search(self, query: Float[Tensor, " dim"], *, top_k: int = 10, source: Source = "predicted") -> list[Hit]:
         """Return the ``top_k`` patches most similar to an embedding, best first; ties in frame order."""
         similarity = self.similarities(query, source)
+        # A stable sort, so that ties are in frame order on all machines.
         order = similarity.argsort(descending=True, stable=True)[:top_k].tolist()
         return [self._hit(rank, index, float(similarity[index])) for rank, index in enumerate(order, start=1)]
 
@@ -178,6 +179,7 @@ def search_sheet(
         raise ValueError(f"expected one patch per hit and at least one, got {len(patches)} patches, {len(hits)} hits")
     font = ImageFont.load_default(13)
     heading = ImageFont.load_default(20)
+    # Integer factors keep pixels square and sharp.
     enlarge = -(-_NARROWEST // patches[0].shape[-1])
     height, width = (enlarge * int(side) for side in patches[0].shape[-2:])
     cell = (width + 12, height + 66)

@@ -78,6 +78,7 @@ def split_frames(
     if count < 1:
         msg = f"a split needs at least one frame, got {count}"
         raise InputError(msg)
+    # `order[k]` is the frame at position k.
     order = list(range(count))
     if shuffle:
         random.Random(0).shuffle(order)  # noqa: S311 - the original's order, not a secret

@@ -107,6 +107,7 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
         teacher=teacher.name,
         teacher_note=reason,
         device=device,
+        # A clip that streams is too large for memory.
         resident=None if clip.streams else clip.frames.to(device),
         stand_ins=pictures,
         references=reference_psnr(clip, split.train, split.val)
@@ -143,6 +144,7 @@ class _Floats:
 
 def term_windows(scene: VideoScene, semantic: Window | None) -> dict[str, Window]:
     """Return the window of steps in which each loss term is active."""
+    # Window(0) starts at the first step and has no end.
     always = {"pixel": Window(0)} | ({"between": Window(0)} if scene.stand_ins else {})
     return always | ({"clip": semantic} if semantic else {})
 

@@ -72,6 +72,7 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
         raise StoredStateError(
             f"{saved.path} does not match the network of {folder / 'run.json'}: restore one of the two ({error})"
         ) from error
+    # From the record, not from the config: it is the window in steps of the actual training.
     window = read_manifest(folder).windows.get("clip")
     return StoredVideoRun(
         folder=folder,

@@ -36,6 +36,7 @@ _LINE = 18
 
 def colour_map(values: NDArray[np.floating]) -> Picture:
     """Map values in [0, 1] to colors with perceptually even steps; others are clipped, NaN is bright green."""
+    # NaN would otherwise be interpolated to an arbitrary color.
     finite = np.isfinite(values)
     position = np.where(finite, values, 0.0).clip(0, 1) * (len(_ANCHORS) - 1)
     anchors = np.asarray(_ANCHORS, np.float64)
@@ -122,6 +123,7 @@ def _scale(canvas: Image.Image, corner: tuple[int, int], width: int, full_scale:
     right = f"{full_scale:g}"
     start = int(draw.textlength(left, font)) + 6
     end = width - int(draw.textlength(right, font)) - 6
+    # Too narrow for a readable bar.
     if end - start < 8:
         return
     _write(canvas, (corner[0], corner[1] + 1), left, width=width)

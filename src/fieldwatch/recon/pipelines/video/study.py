@@ -209,12 +209,14 @@ def score_positions(subject: StudiedModel, frames: Iterable[int]) -> list[Positi
 
 def pooled_psnr(values: Iterable[float]) -> float:
     """Return the PSNR of the mean squared error over windows of equal size, given the PSNR of each (data range 1)."""
+    # PSNR is not linear in the error, so errors are averaged instead of PSNR values.
     return -10 * math.log10(statistics.fmean(10 ** (-value / 10) for value in values))
 
 
 def frame_statistics(scores: Sequence[PatchScore]) -> list[dict[str, float | str | None]]:
     """Return the rows of per_frame_stats.csv: mean, min, max, sample std over patches, and pooled PSNR."""
     rows = []
+    # `groupby` needs sorted input: scores are in frame order.
     for frame, group in itertools.groupby(scores, key=lambda score: score.frame_idx):
         patches = list(group)
         row: dict[str, float | str | None] = {"frame_idx": frame, "split": patches[0].split}
@@ -331,4 +333,5 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _std(values: Sequence[float]) -> float | None:
+    # The sample standard deviation is undefined for a single value.
     return statistics.stdev(values) if len(values) > 1 else None

@@ -8,6 +8,7 @@ from fieldwatch.pipeline import Better
 _SETS = {"train": "training", "val": "held-out"}
 
 
+# The tags of the original code are recorded over epochs, the toolkit's over steps.
 def _epoch(name: str, unit: str, meaning: str, better: Better, expected: str) -> Metric:
     return Metric(name=name, unit=unit, meaning=meaning, better=better, expected=expected, axis="epoch")
 
@@ -219,6 +220,7 @@ def _count_tags() -> Iterator[Metric]:
 
 EVALUATION = (*_frame_tags(), *_statistics_tags(), *_gap_tags(), *_histogram_tags(), *_count_tags())
 
+# Dashboards that were built for the original code find all of its tags here.
 DUAL_HEAD_METRICS = (*TRAIN, *BATCH, *PARAMETERS, *EVALUATION)
 """The 47 tags of the dual-head HNeRV code, grouped by kind."""
 

@@ -89,6 +89,7 @@ class ClipTeacher:
         self._side = int(model.config.vision_config.image_size)
         self._device = torch.device(device)
         self.dim = int(model.config.projection_dim)
+        # The digest distinguishes fine-tuned weights of equal size.
         self.name = f"clip-{self.dim}-{_weights_digest(self._folder)}"
 
     @torch.no_grad()
@@ -113,6 +114,7 @@ class ClipTeacher:
             raise InputError(msg)
         tokenizer = _load_tokenizer(self._folder)
         limit = int(self._model.config.text_config.max_position_embeddings)
+        # CLIP's text encoder has a fixed number of positions; longer prompts are truncated.
         tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
         pooled = self._model.text_model(**tokens.to(self._device)).pooler_output
         return functional.normalize(self._model.text_projection(pooled), dim=-1).cpu()
@@ -266,6 +268,7 @@ def targets(
     if path and (cached := _load(path, shape)) is not None:
         return cached
     vectors = torch.stack([teacher.encode_images(grid.split(frame[None])).float().cpu() for frame in clip])
+    # Cosine losses and searches rely on unit vectors.
     lengths = vectors.norm(dim=-1)
     if vectors.shape != shape or not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
         msg = (
@@ -280,6 +283,7 @@ def targets(
 
 
 def _key(clip: Clip, grid: PatchGrid, teacher: Teacher) -> str:
+    # "targets 1" is the version of this format: change it if the computation of the targets changes.
     parts = f"targets 1|{clip.digest}|{grid.rows}x{grid.columns}|{grid.height}x{grid.width}|{teacher.name}"
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 

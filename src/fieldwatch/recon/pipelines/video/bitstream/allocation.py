@@ -39,6 +39,7 @@ def allocate_bits(
     if not (math.isfinite(budget) and budget > 0 and 1 <= least <= most <= 12):
         msg = f"expected a budget > 0 and 1 <= least <= most <= 12 bits, got {budget} and {least} to {most} bits"
         raise ValueError(msg)
+    # The error of the unquantized model, which is subtracted from all others.
     exact = error(state)
     sizes = {name: t.numel() for name, t in state.items() if t.is_floating_point() and t.numel() >= FEWEST}
     added = {}

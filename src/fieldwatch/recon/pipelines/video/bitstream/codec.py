@@ -108,6 +108,7 @@ def write_bitstream(
     pixels = _pixels(config)
     options = options or CodecOptions()
     omitted = (*(() if embeddings is None else (ENCODER,)), *(() if options.with_clip_head else (CLIP_HEAD,)))
+    # The NUL prefix matches no name, so that nothing is omitted.
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
     coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in stored.items()]
     if embeddings is not None:

@@ -75,6 +75,7 @@ def read_sections(path: Path) -> tuple[BitstreamSections, SectionSizes]:
     """
     content = path.read_bytes()
     header, tables, payload = _lengths(path, content)
+    # Verified before the header is parsed: damaged JSON would give a confusing error.
     if hashlib.sha256(content[:-_CHECKSUM]).digest() != content[-_CHECKSUM:]:
         msg = f"{path} does not match its checksum, so it was modified: copy or write it again"
         raise BitstreamError(msg)
@@ -100,6 +101,7 @@ def _lengths(path: Path, content: bytes) -> tuple[int, int, int]:
             f"{path} has layout {layout}, this fieldwatch reads layout {LAYOUT}: read it with the version that wrote it"
         )
         raise BitstreamError(msg)
+    # The length is checked first, to tell truncation from modification.
     expected = _PREAMBLE.size + header + tables + payload + _CHECKSUM
     if len(content) != expected:
         state = "truncated" if len(content) < expected else "too long"

@@ -65,6 +65,7 @@ class SymbolWriter:
             self._coder.encode(block.astype(np.int32), _model(counts))
             # Only after the block, because the decoder does not know these symbols before it has decoded them.
             counts += _UNIT * np.bincount(block, minlength=alphabet)
+        # The coder writes words of 32 bits.
         return 4 * (self._coder.num_words() - before)
 
     def payload(self) -> bytes:

@@ -58,6 +58,7 @@ def quantize(tensor: Tensor, bits: int) -> QuantizedTensor:
         bits: 1 to 12.
     """
     values = tensor.detach().to("cpu", torch.float32).numpy()
+    # Only axes whose table of minima and scales is small compared with the tensor.
     axes = [axis for axis, size in enumerate(values.shape) if 1 < size < LARGEST_TABLE * values.size]
     candidates = [_quantize_along(values, bits, axis) for axis in (None, *axes)]
     errors = [float(np.abs(candidate.dequantize() - values).mean()) for candidate in candidates]
@@ -97,5 +98,6 @@ def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarr
 def _rounded(values: np.ndarray, dtype: type[np.floating], towards: float) -> np.ndarray:
     """Cast, then step to the next number in the direction ``towards`` if rounding went the other way."""
     cast = values.astype(dtype)
+    # Casting rounds to nearest, which may be in the wrong direction.
     wrong = cast > values if towards < 0 else cast < values
     return np.where(wrong, np.nextafter(cast, dtype(towards)), cast)

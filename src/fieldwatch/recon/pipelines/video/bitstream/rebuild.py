@@ -27,6 +27,7 @@ class Codebook(nn.Module):
 
     def __init__(self, codes: Float[Tensor, "frames channels rows columns"]) -> None:
         super().__init__()
+        # A buffer, so that `.to` moves it, but no optimizer trains it.
         self.codes = nn.Buffer(codes)
 
     def forward(self, numbers: Float[Tensor, "units 3 1 1"]) -> Float[Tensor, "units channels rows columns"]:

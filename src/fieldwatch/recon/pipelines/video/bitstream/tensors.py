@@ -65,6 +65,7 @@ def code_tensor(name: str, tensor: Tensor, bits: int) -> CodedTensor:
         raise InputError(msg)
     quantized = quantize(tensor, bits)
     delta, prior, residuals = _predict(quantized)
+    # The file is little-endian on all machines.
     kind = "half" if quantized.minimum.dtype == np.float16 else "single"
     table = b"".join(
         part.astype(part.dtype.newbyteorder("<")).tobytes() for part in (quantized.minimum, quantized.scale)

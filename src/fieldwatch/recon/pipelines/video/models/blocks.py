@@ -53,6 +53,7 @@ class Stem(nn.Module):
         x = self.act(self.norm(self.conv["downconv"](x)))
         units, values, rows, columns = x.shape
         height, width = self.size
+        # Like a pixel shuffle with a rectangular block.
         x = x.reshape(units, values // (height * width), height, width, rows, columns)
         return x.permute(0, 1, 4, 2, 5, 3).reshape(units, -1, rows * height, columns * width)
 

@@ -48,6 +48,7 @@ class DualHead(VideoModel):
         for layer in self.decoder:
             features = layer(features)
         rgb = self.output(self.rgb_head(features))
+        # Only with `literal`, whose output has a fixed size.
         if rgb.shape[-2:] != self.patch:
             rgb = functional.interpolate(rgb, self.patch, mode="bilinear", align_corners=False)
         return Prediction(rgb=rgb, embedding=self.clip_head(features) if embed else None)

@@ -34,6 +34,7 @@ class ConvNeXtBlock(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=1e-6)
         self.widen = nn.Linear(channels, 4 * channels)
         self.narrow = nn.Linear(4 * channels, channels)
+        # Layer scale: blocks start close to the identity.
         self.scale = nn.Parameter(torch.full((channels,), 1e-6))
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:

@@ -32,5 +32,6 @@ class PositionalEncoding(nn.Module):
     def forward(self, coordinates: Float[Tensor, "units axes"]) -> Float[Tensor, "units channels"]:
         """Encode each row in float64; channels = 2 * levels * axes."""
         powers = torch.arange(self.levels, dtype=torch.float64, device=coordinates.device)
+        # Cast to the network's type only after sine and cosine.
         phases = coordinates.double()[..., None] * (math.pi * self.base**powers)
         return torch.cat([phases.sin(), phases.cos()], dim=-1).flatten(1)

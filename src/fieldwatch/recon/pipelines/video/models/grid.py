@@ -69,6 +69,7 @@ class GridStage(nn.Module):
         super().__init__()
         self.ratio = ratio
         self.grids = nn.ModuleList(grids)
+        # A stage without grids only refines the coarser features.
         self.mix = nn.Linear(sum(grid.values.shape[1] for grid in grids), width) if grids else None
         self.enlarge = nn.Linear(coarser, width * ratio**2) if coarser else None
         self.refine = nn.ModuleList(Refine(width, kernel) for kernel in refine)

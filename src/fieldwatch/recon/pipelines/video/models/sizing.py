@@ -44,6 +44,7 @@ def parse_size(text: str) -> tuple[int, int]:
 def derive_strides(height: int, width: int, *, start: int) -> tuple[int, ...]:
     """Return strides of 2 to 7 that divide both sides and bring the shorter one closest to ``start``."""
     common = math.gcd(height, width)
+    # `split_factor` is empty for products with a prime factor above 7.
     divisors = [d for d in range(2, common + 1) if common % d == 0 and split_factor(d)]
     if not divisors:
         msg = (
