@@ -11,6 +11,7 @@ def _metric(name: str, unit: str, meaning: str, better: Better = "none", expecte
 _COUNTED = "over all mask pixels of the {} views that have an observed normal and a rendered surface"
 
 
+# The same metrics for training and held-out views, whose tags differ by the suffix.
 def _of_views(views: str, ending: str, expected: str) -> tuple[Metric, ...]:
     counted = _COUNTED.format(views)
     return (
@@ -112,6 +113,7 @@ def _chart(title: str, *names: str) -> Chart:
     return Chart.of(title, *(f"Eval/{name}" for name in names))
 
 
+# Training and held-out values share a chart, which shows the generalization gap.
 EVALUATION_CHARTS = (
     _chart("Mean angular error (degrees)", "mae", "mae_held_out", "mae_world"),
     _chart("Median angular error (degrees)", "median_error", "median_error_held_out"),

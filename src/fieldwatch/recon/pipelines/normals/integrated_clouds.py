@@ -76,6 +76,7 @@ class IntegratedClouds:
         # A view without depth matches nothing; an empty query would fail in the k-d tree.
         if cloud is None or not len(positions):
             return torch.zeros_like(positions), torch.zeros_like(positions[:, 0], dtype=torch.bool)
+        # On the CPU: SciPy's k-d tree has no GPU version.
         indices = cloud.tree.query(positions.detach().double().numpy(force=True))[1]
         rows = torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(positions.device)
         return cloud.points[rows], cloud.inner[rows]

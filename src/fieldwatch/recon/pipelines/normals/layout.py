@@ -12,6 +12,7 @@ _OVERVIEW = (
     Chart.of("Occupied fraction of the grid", "Statistics/occupied_frac"),
 )
 _LOSSES = (
+    # Patterns, because the active terms depend on the stages.
     Chart.matching("Terms", "Loss/component_[^/]+"),
     Chart.matching("Weights", "Loss/weight_[^/]+"),
     Chart.matching("Weighted terms", "Loss/weighted_[^/]+"),

@@ -52,6 +52,7 @@ class NormalsOptimizers:
             self._model.poses.freeze(frozen=not plan.learns_poses(step))
         self._model.sdf.activate(plan.levels(step))
         if self._config.rendering.sharpness == "scheduled":
+            # After a resume or rollback this also corrects the restored value.
             self._model.set_sharpness(plan.sharpness(step))
 
     def active(self, step: int) -> tuple[Optimizer, ...]:

@@ -91,6 +91,7 @@ def depth_term(batch: RayBatch, rendered: RenderedRays | RenderedDistances, opti
     distance = rendered.distance
     counted = _with_direction(batch.mask & (batch.distance > 0), rendered, options)
     if options.rendered_normals == "direction":
+        # Mean distance instead of the sum of weights times distances.
         distance = distance / rendered.opacity.clamp_min(LEAST_OPACITY)
     # One scale per view, because each view's depth was integrated separately.
     rays_of_views = [batch.view == view for view in batch.views.tolist()]

@@ -136,6 +136,7 @@ def sheet_of(strips: Sequence[UInt8[np.ndarray, "height width 3"]]) -> UInt8[np.
     height, width = strips[0].shape[:2]
     # 1.4: slightly wider than high, as screens are.
     columns = max(round(math.sqrt(len(strips) * (height + _GAP) / (width + 3 * _GAP) * 1.4)), 1)
+    # Rounded up.
     rows = -(-len(strips) // columns)
     sheet_width = columns * (width + 3 * _GAP) + _GAP
     canvas = Image.new("RGB", (sheet_width, rows * (height + _GAP) + _GAP + 2 * _LINE), _PAPER)
@@ -187,6 +188,7 @@ def _cut(picture: Picture, box: tuple[int, int, int, int], size: int) -> Image.I
 def _write(canvas: Image.Image, corner: tuple[int, int], text: str, width: int, ink: tuple[int, int, int]) -> None:
     """Draw a line of text, truncated to the given width."""
     draw = ImageDraw.Draw(canvas)
+    # Pillow's built-in font, so that no font file is needed.
     font = ImageFont.load_default(size=13)
     while text and draw.textlength(text, font) > width:
         text = text[:-1]

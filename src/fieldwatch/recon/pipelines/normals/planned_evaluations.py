@@ -153,6 +153,7 @@ class PlannedEvaluations:
     def _pictured_views(self) -> set[int]:
         train = self._scene.train
         count = min(PICTURED_VIEWS, len(self._scene.train))
+        # Evenly spaced, so that the images show the object from different sides.
         return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
 
     def _surface(self, run: Run) -> Surface:

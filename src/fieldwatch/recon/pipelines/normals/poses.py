@@ -101,6 +101,7 @@ def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]
         camera = view.camera
         x, y = camera.pixel_centres().double().cpu()[view.mask.cpu()].mean(0).unbind()
         direction = torch.stack([(x - camera.cx) / camera.fx, (y - camera.cy) / camera.fy, torch.ones_like(x)])
+        # From camera axes to world axes.
         direction = pose[:3, :3] @ (direction / direction.norm())
         # The projection of the position onto the ray: the ray then passes through the origin, at the same depth.
         pose[:3, 3] = (pose[:3, 3] @ direction) * direction
@@ -111,6 +112,7 @@ def _noisy(views: Sequence[NormalView], options: PoseOptions, seed: int) -> Floa
     poses = torch.stack([view.camera.world_from_camera.double().cpu() for view in views])
     generator = torch.Generator().manual_seed(seed)
     turn, shift = torch.randn(2, len(poses), 3, generator=generator, dtype=torch.float64)
+    # From the left, like the learned rotations.
     noise = exponential(math.radians(options.rotation_noise) * turn)
     return rigid(noise @ poses[:, :3, :3], poses[:, :3, 3] + options.translation_noise * shift)
 
@@ -129,6 +131,7 @@ def ring_poses(count: int, radius: float, angle: float, *, clockwise: bool = Fal
     poses = []
     for number in range(count):
         around = sign * 2 * math.pi * number / count
+        # Spherical coordinates: the radius within the horizontal plane.
         flat = radius * math.cos(above)
         position = (flat * math.cos(around), flat * math.sin(around), radius * math.sin(above))
         poses.append(look_at(position, (0.0, 0.0, 0.0)))

@@ -13,6 +13,7 @@ from fieldwatch.recon.pipelines.normals.config import (
     TermOptions,
 )
 
+# No depth term: with known poses, normals and masks determine the surface, including its scale.
 KNOWN_POSES = ("fit@0 normal=1 mask=1 eikonal=0.1",)
 """A single stage: with known poses, all terms can act from the start."""
 
@@ -46,6 +47,7 @@ def _sharpening(*, last_sharpness: float, last_step: float) -> RenderOptions:
 
 FEW_VIEWS = RayOptions(rays=768, sample_budget=12_000, views_per_step=4, views_per_graph=4)
 """An adaptive number of rays: few while the surface is blurred and each ray needs many samples, more as it sharpens."""
+# Learning rates for thousands instead of tens of thousands of steps, without clipping.
 QUICK = NormalsRateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
 
 

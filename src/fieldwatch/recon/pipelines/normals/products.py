@@ -77,6 +77,7 @@ def write_products(  # noqa: PLR0913  the trained model, the output folder, its 
         return paths
     stop_point()
     mesh = surface.in_world(scene)
+    # 0 for lengths below half a frame, which writes no video.
     frames = round(seconds * RATE)
     paths |= _write_meshes(scene, evaluation, mesh, folder)
     if frames:
@@ -125,6 +126,7 @@ def _write_meshes(scene: NormalsScene, evaluation: NormalsEvaluation, mesh: Tria
     mesh_evaluation = evaluation.against_truth
     surface = evaluation.surface
     if mesh_evaluation is not None and surface is not None:
+        # In units of the top color, which `error_coloured` expects in [0, 1].
         errors = mesh_evaluation.vertex_errors / mesh_evaluation.diameter / ERROR_SCALE
         colored = error_coloured(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
         paths["mesh_error"] = save_picture(output_path(folder, "mesh_error.png"), mesh_still(colored, size=SIZE, up=up))

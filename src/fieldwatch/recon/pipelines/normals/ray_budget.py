@@ -47,6 +47,7 @@ class RayBudget:
 
     def max_samples_of(self, micro_batches: int) -> int:
         """Return the maximum number of samples in a micro-batch, which shrinks with their number to save memory."""
+        # Not below the bound of a single ray, or no ray could be rendered.
         return max(self.max_samples // micro_batches, LEAST_BOUND)
 
     def observe(self, rays: int, samples: int) -> None:

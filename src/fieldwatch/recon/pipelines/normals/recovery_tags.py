@@ -40,6 +40,7 @@ GRID = (
         "0.05 to 0.4, the object's fraction of the box plus a band around it; 1 is a saturated, 0 a collapsed grid",
     ),
     _metric(
+        # The tag keeps PMNI's name, although the value is v.
         "Statistics/s",
         "",
         "v in the sharpness exp(10 v) of the surface; the logs of NeuS and PMNI call it s.",

@@ -107,6 +107,7 @@ class Registration:
         """Whether the surface explains the view; otherwise it shows another object, or the lens is wrong."""
         error = self.comparison.error
         limits = self.options
+        # No angle at all means that nothing overlaps.
         return error.mae is not None and error.mae <= limits.most_error and self.iou >= limits.least_iou
 
     @property
@@ -225,6 +226,7 @@ def _refined(
     shape: Shape, view: NormalView, candidates: Sequence[PoseCandidate], options: RegistrationOptions
 ) -> list[PoseCandidate]:
     """Refine all poses in a small image and distinct ones in a large image; return the distinct poses, best first."""
+    # Coarse to fine: most candidates are rejected at the small size, which is cheap.
     small, large = (_within(view, side) for side in (options.coarse, options.fine))
     rough = sorted(
         (refine_pose(shape, small, candidate.pose, options.steps) for candidate in candidates),
@@ -255,6 +257,7 @@ def _near(candidate: PoseCandidate, distinct_poses: Sequence[PoseCandidate], dis
 
 def _within(view: NormalView, side: int) -> NormalView:
     factor = side / max(view.size)
+    # Never enlarged: that would add pixels, but no information.
     return view if factor >= 1 else scaled_normal_view(view, factor)
 
 

@@ -121,6 +121,7 @@ def write_registration(
         "depth_picture": save_cut_out(
             output_path(folder, "depth.png"), depth_colours(comparison.rendered.depth, rendered_mask), rendered_mask
         ),
+        # A dataset that can be read like any other input.
         "completed": write_normal_maps(completed_set(registration, scene), output_path(folder, "completed")),
         "normals": save_picture(output_path(folder, "normals.png"), _side_by_side(registration)),
         "overlay": save_picture(output_path(folder, "overlay.png"), _overlay(registration)),
@@ -133,6 +134,7 @@ def completed_set(registration: Registration, scene: NormalsScene) -> NormalSet:
     rendered = registration.comparison.rendered
     depth = torch.where(rendered.mask, rendered.depth, torch.zeros(())).float()
     normals: Float32[Tensor, "height width 3"] = registration.completed
+    # The mask grows by the rendered surface, which fills its holes.
     completed_view = replace(view, normals=normals, mask=view.mask | rendered.mask, depth=depth)
     return NormalSet(
         views=(completed_view,), world_from_unit=scene.maps.world_from_unit, source=f"completed {view.name}"
@@ -194,6 +196,7 @@ def _side_by_side(registration: Registration) -> UInt8[np.ndarray, "height width
 
 def _overlay(registration: Registration) -> UInt8[np.ndarray, "height width 3"]:
     picture = error_colours(registration.comparison)
+    # The outline shows where the observed silhouette ends, on top of the errors.
     picture[_outline(filled(registration.comparison.view.mask)).numpy()] = _BORDER
     return picture
 

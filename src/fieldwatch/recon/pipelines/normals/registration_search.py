@@ -112,6 +112,7 @@ def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
     directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[filled_mask], dim=-1)
     # The largest angle between the center and any pixel of the silhouette.
     reach = min(float((directions @ middle).clamp(-1, 1).acos().max()), _WIDEST / _ROOM)
+    # The silhouette fills the window except for the margin.
     focal = 0.5 * window / math.tan(_ROOM * reach)
     # The surface's radius gives an initial estimate of the camera distance.
     pose = look_at([0.0, 0.0, -shape.radius / math.sin(reach)], [0.0, 0.0, 0.0])
@@ -212,6 +213,7 @@ def _distinct(
     # Greedy, best first: of poses that are close to one another the best one is kept.
     for number in scores.argsort()[:_RANKED].tolist():
         pose = poses[number]
+        # Rotations alone distinguish candidates: distances follow from the silhouette.
         if all(rotation_between(pose, other.pose) >= distinct for other in chosen):
             chosen.append(PoseCandidate(pose=pose, score=float(scores[number])))
         if len(chosen) == wanted:

@@ -56,6 +56,7 @@ class Shape:
     def __init__(self, model: NormalsModel, cells: int) -> None:
         self._model = model
         self._chunks = Chunks(model.grid.config.chunk)
+        # A coarse mesh suffices, because `intersect` moves its points onto the field's surface.
         surface = find_surface(model, cells, chunks=self._chunks)
         if surface.empty:
             raise InputError(
@@ -87,6 +88,7 @@ class Shape:
         pose = camera.camera_from_world.double()
         view = View(camera_from_world=pose, near=NEAR, **{name: getattr(camera, name) for name in names})
         hits = cast_triangles(self.vertices, self.faces, view)
+        # Rays that miss the mesh have face -1.
         mask = hits.faces >= 0
         normals = torch.zeros(*mask.shape, 3, dtype=torch.float64)
         corners = self._normals[self.faces[hits.faces[mask]]]

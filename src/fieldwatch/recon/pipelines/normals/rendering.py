@@ -179,6 +179,7 @@ def blend_samples(
         gradients = gradient_fd(model.sdf, points, options.finite_step)
     else:
         values, gradients = model.sdf.with_gradient(points)
+    # NeuS computes the opacity of a section from the field's values at its two ends.
     composited = composite_sections(values, model.deviation(), samples, ends, gradients)
     return composited.opacity, composited.values[0], composited.depth, gradients
 

@@ -101,6 +101,7 @@ class Pixels:
     @classmethod
     def of(cls, views: list[NormalView], device: torch.device) -> "Pixels":
         """Gather the pixels of views on a device."""
+        # Views may have different sizes, hence flat tensors with offsets.
         sizes = torch.tensor([view.size for view in views])
         counts = sizes.prod(1)
         cameras = [view.camera for view in views]
@@ -149,6 +150,7 @@ def _distance(view: NormalView) -> Float[Tensor, "h w"]:
 
 
 def _regions(mask: Bool[Tensor, "h w"], device: torch.device) -> tuple[Int64[Tensor, " _"], ...]:
+    # At least one pixel, for very small images.
     reach = max(round(BAND * max(mask.shape)), 1)
     # Distance of each outside pixel from the mask, in pixels.
     away = torch.from_numpy(ndimage.distance_transform_edt(~mask.cpu().numpy()))

@@ -85,6 +85,7 @@ class NormalsSchedule:
     def levels(self, step: int) -> float:
         """Return the number of active encoding levels at a step."""
         options = self.config.sdf
+        # 0 activates all levels from the start.
         share = 1.0 if options.levels_by == 0 else min(self.iteration(step) / options.levels_by, 1.0)
         return options.first_levels + share * (options.levels - options.first_levels)
 

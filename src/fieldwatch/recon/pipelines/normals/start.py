@@ -160,6 +160,7 @@ def _within(view: NormalView, longer_side: int) -> NormalView:
 
 def _with_depth(maps: NormalSet, plan: NormalsSchedule) -> tuple[NormalSet, list[str]]:
     """Integrate the normals of views without depth, if a term needs it."""
+    # Integration is slow, so it is skipped if no term reads depth.
     lacking = [view.name for view in maps.views if view.depth is None]
     if not lacking or not any(term in plan.windows for term in NEED_DEPTH):
         return maps, []
@@ -197,6 +198,7 @@ def built_in_truth() -> Triangles:
     def distance(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
         return solid.distance(torch.from_numpy(points)).numpy()
 
+    # Marching cubes interpolates linearly; the Newton steps below move vertices onto the exact surface.
     mesh = implicit_surface(distance, np.full(3, -1.0), np.full(3, 1.0), resolution=TRUTH_CELLS)
     points = mesh.vertices
     for _ in range(2):  # Newton steps onto the surface

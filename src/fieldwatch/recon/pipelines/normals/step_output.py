@@ -65,6 +65,7 @@ def record_statistics(step: Step, plan: NormalsSchedule, model: NormalsModel, ra
             "Statistics/starved_share": rays.starved,
             "Statistics/step_size": plan.march_step(step.index),
             "Statistics/occupied_frac": model.grid.occupied_fraction,
+            # Device tensors are recorded without a sync; the writer reads them later.
             "Statistics/s": model.deviation.value,
         }
     )

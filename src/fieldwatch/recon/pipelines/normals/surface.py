@@ -181,4 +181,5 @@ class _BlockSampler:
         nodes = torch.stack(torch.meshgrid(line, line, line, indexing="ij"), -1).view(-1, 3).to(self._device)
         values: Tensor = evaluate_in_chunks(self._model.sdf, nodes, self._chunks).view(32, 32, 32)
         differences = [values.diff(dim=axis).abs().amax() for axis in range(3)]
+        # The lattice may miss the steepest place, hence the margin and the minimum.
         return max(_ROOM, _MARGIN * float(torch.stack(differences).max()) / float(line[1] - line[0]))

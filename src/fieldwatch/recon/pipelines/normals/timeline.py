@@ -78,6 +78,7 @@ def add_poses(  # noqa: PLR0913  folder, iteration, poses and names, and two set
         OSError: a file cannot be read or written.
         ValueError: the timeline is damaged.
     """
+    # In float64, so that changes between entries are not lost in rounding.
     poses = poses.detach().double().cpu()
     start = start.detach().double().cpu()
     # A resumed run may continue from before the last entries.
@@ -118,6 +119,7 @@ def read_timeline(folder: Path) -> tuple[PoseEntry, ...]:
     if not path.exists():
         return ()
     try:
+        # Unknown or missing fields raise a TypeError, which counts as damage.
         return tuple(PoseEntry(**entry) for entry in orjson.loads(path.read_bytes())["entries"])
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a pose timeline ({error}): remove it to start a new one") from error

@@ -128,6 +128,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
 def _depth_error(view: NormalView, rendered: RenderedSurface) -> float | None:
     if view.depth is None:
         return None
+    # Depth 0 means unknown.
     both = view.mask & rendered.mask & (view.depth > 0)
     if not bool(both.any()):
         return None

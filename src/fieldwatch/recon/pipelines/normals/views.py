@@ -97,6 +97,7 @@ def render_view(  # noqa: PLR0913  model, camera and resolution, and two limits 
     chunks = Chunks(options.chunk) if chunks is None else chunks
     device = model.grid.occupied.device
     pose = camera.world_from_camera.to(device)
+    # Directions in float64 before rounding, so that pixels of large images do not shift.
     lengths, axes = _directions(camera, device)
     world_directions = (axes.double() @ pose[:3, :3].double().T).float()
     origin = pose[:3, 3].float()
@@ -109,6 +110,7 @@ def render_view(  # noqa: PLR0913  model, camera and resolution, and two limits 
     length = normals.norm(dim=-1, keepdim=True)
     # A zero sum of gradients has no direction, although the opacity may be high.
     opaque &= length[:, 0] > 0
+    # Divisors are replaced by 1 where the result is not used, to avoid NaN.
     normals = torch.where(opaque[:, None], normals / torch.where(opaque[:, None], length, 1), 0)
     distance = torch.where(opaque, distance / torch.where(opaque, opacity, 1), 0)
     shape = (camera.height, camera.width)

@@ -55,6 +55,7 @@ def visible(
         positions = positions[~unobstructed]
         if not len(rows):
             break
+        # The distance to the surface is a safe step length along any ray.
         clearance = field(positions)
         still_clear = clearance > TOUCHED
         rows = rows[still_clear]

@@ -13,6 +13,7 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 def pose_in_world(pose: Float64[Tensor, "*views 4 4"], scene: NormalsScene) -> Float64[Tensor, "*views 4 4"]:
     """Transform poses from the frame of the scene's sphere to the world frame; the scale affects positions only."""
     matrix = scene.maps.world_from_unit.double().cpu()
+    # The world frame has the same axes as the scene's sphere, so rotations are unchanged.
     moved = pose.clone()
     moved[..., :3, 3] = pose[..., :3, 3] @ matrix[:3, :3].T + matrix[:3, 3]
     return moved

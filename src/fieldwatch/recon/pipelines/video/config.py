@@ -105,6 +105,7 @@ class VideoConfig:
             self,
             (*AT_LEAST_ONE, _COUNTS),
             (*NOT_NEGATIVE, _NATURALS),
+            # The pixel loss is always active, so its weight must be positive; the other terms may be off.
             (*FINITE_WEIGHT, ("clip_loss_weight", "between_weight")),
             (*POSITIVE, ("lr", "pixel_weight", "clip_norm")),
             ("at least 0 and less than 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),

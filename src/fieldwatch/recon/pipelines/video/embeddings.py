@@ -151,6 +151,7 @@ def map_notes(report: Mapping[str, Any]) -> list[str]:
 
 def _unit(embeddings: Float[Tensor, "frames patches dim"], name: str) -> Float[Tensor, "frames patches dim"]:
     embeddings = embeddings.detach().float().cpu()
+    # A zero vector has no direction, so its cosine would be undefined.
     norms = embeddings.norm(dim=-1, keepdim=True)
     sound = torch.isfinite(norms) & (norms > 0)
     if not bool(sound.all()):
@@ -183,6 +184,7 @@ def _baselines(
     targets: Float[Tensor, "frames patches dim"], sets: dict[str, Bool[Tensor, " frames"]], seed: int
 ) -> dict[str, dict[str, float | None]]:
     """Return the mean cosine with the targets, per set, of predictions that do not depend on the patch."""
+    # A separate generator, so that the report is reproducible and the global one is unchanged.
     generator = torch.Generator().manual_seed(seed)
     noise = functional.normalize(torch.randn(targets.shape, generator=generator), dim=-1)
     order = torch.randperm(targets.shape[0] * targets.shape[1], generator=generator)
@@ -252,6 +254,7 @@ def _score(report: dict[str, Any]) -> dict[str, int]:
     diversity = report["diversity"]["variance_ratio"]
     change = report["train_val"]["variance_ratio"]
     varied = report["temporal"]["predicted"]["std"]
+    # The limits of the original scripts.
     points = {
         "cosine": sum(report["cosine"]["overall"]["mean"] > limit for limit in (0.5, 0.7, 0.9)),
         "diversity": 0 if diversity is None else (2 if 0.8 < diversity < 1.2 else int(diversity > 0.5)),

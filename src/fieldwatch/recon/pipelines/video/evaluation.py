@@ -121,6 +121,7 @@ def render_frame(
 
 def _predict(model: VideoModel, query: Query, micro_batches: MicroBatches, *, embed: bool) -> Prediction:
     """Render the units of a query in micro-batches."""
+    # Frames are absent for models that do not encode them.
     columns = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
     rows = micro_batches.slices(len(query.t))
     predictions = [

@@ -10,6 +10,7 @@ PICTURED_PATCHES = 4
 
 def record_evaluation(step: Step, evaluation: VideoEvaluation, scene: VideoScene, epoch: int) -> None:
     """Record an evaluation at an epoch, together with the baselines."""
+    # References are constant, but recorded each time so that charts show them as lines.
     step.record(evaluation.metrics | dict(scene.references), axis="epoch", position=epoch)
     for name, values in evaluation.histograms.items():
         step.histogram(name, values, position=epoch)
@@ -28,6 +29,7 @@ def worst_frame(scene: VideoScene, name: str, evaluated: EvaluatedSet) -> Pictur
 def worst_patches(scene: VideoScene, name: str, evaluated: EvaluatedSet) -> Picture:
     """Return the worst patches of a set's worst frame."""
     row = int(evaluated.scores.pooled_psnr.argmin())
+    # Split again: an evaluation keeps only the joined worst frame.
     truths = scene.grid.split(scene.covered(evaluated.frames[row])[None])
     predictions = scene.grid.split(evaluated.worst[None])
     entries = [

@@ -48,6 +48,7 @@ def search_clip(
     # A bitstream has no targets to compare with.
     if player.targets is None:
         return SearchResult(hits=hits, by_target=None, agreement=None)
+    # The ranking that a network with the teacher's own embeddings would return.
     by_target = tuple(index.search(query, top_k=top_k, source="target"))
     return SearchResult(hits=hits, by_target=by_target, agreement=index.agreement(query))
 
@@ -104,6 +105,7 @@ def _teacher_of(player: Playback, setting: str) -> Teacher:
         raise InputError(origin.no_head)
     requested = "descriptor" if origin.teacher == ImageDescriptor.name else setting
     teacher = find_teacher(requested, player.device).teacher
+    # Vectors of different encoders have no common space, even if their lengths agree.
     if teacher.name != origin.teacher:
         raise InputError(
             f"the targets of this run come from {origin.teacher}, but the encoder found here is {teacher.name}, whose "

@@ -66,6 +66,7 @@ def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
     before = max((k for k in known if k < gap), default=None)
     after = min((k for k in known if k > gap), default=None)
     if before is None or after is None:
+        # No motion can be estimated from one side only.
         return frames[known[0] if before is None else known[-1]]
     share = (gap - before) / (after - before)
     return interpolate(frames[before][None], frames[after][None], share=share, window=window)[0]

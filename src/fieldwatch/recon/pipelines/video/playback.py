@@ -86,6 +86,7 @@ class Playback:
         Raises:
             BitstreamError: the file is not a valid bitstream, or does not describe a known network.
         """
+        # Errors of the file itself name the path already; the block below adds it to errors of its content.
         decoded = read_bitstream(path)
         target_device = choose_device(device)
         try:
@@ -105,6 +106,7 @@ class Playback:
     @property
     def whole_frames_only(self) -> bool:
         """Whether the network renders from a code per frame, and so cannot render times in between."""
+        # `StoredFrames` needs no frames, but has codes for whole frames only.
         return self.model.needs_frames or isinstance(self.model, StoredFrames)
 
     def check_time(self, time: float) -> None:
@@ -179,6 +181,7 @@ class Playback:
             embedding = self._draw(index, embed=True).embedding
             if embedding is None:
                 raise ValueError("expected an embedding from the network, got None: its semantic head is missing")
+            # Moved to the host frame by frame, to bound the device memory.
             embeddings_of_frames.append(embedding.flatten(0, 1).cpu())
             on_frame()
         return torch.stack(embeddings_of_frames)
@@ -203,6 +206,7 @@ class Playback:
             x = centers[:, 1]
             y = centers[:, 2]
         else:
+            # The center of the frame, as in training.
             x = y = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
         # Networks that encode frames need the frame itself; `check_time` has refused fractions.
         frames = self.frame_at(int(time))[None] if self.frame_at is not None else None
@@ -246,7 +250,7 @@ _UNTRAINED = (
     "the semantic head of this checkpoint is untrained (--clip-loss-weight 0, or still in the warm-up of "
     "--pixel-loss-warmup-epochs): train a run whose semantic term is active"
 )
-_LEFT_OUT = "the bitstream was written without its semantic head: export it again without --no-clip-head"
+_LEFT_OUT = "the bitstream has no semantic head: export it again without --no-clip-head"
 
 
 def _origin_in(config: Mapping[str, Any], *, with_head: bool) -> Origin:

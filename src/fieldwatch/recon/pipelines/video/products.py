@@ -80,6 +80,7 @@ class EvaluationFiles:
 def frames_to_render(run: StoredVideoRun, positions_frames: int) -> int:
     """Return how many frames `write_evaluation` renders, for a progress bar, not counting repeats of worst frames."""
     scored = len(run.scene.split.train) + len(run.scene.split.val)
+    # Once each for the metrics and the patch study, the position frames, and all frames for their embeddings.
     return 2 * scored + min(positions_frames, scored) + len(run.scene.clip) * Playback.of_run(run).origin.embeds
 
 
@@ -99,6 +100,7 @@ def write_evaluation(
     embeds = player.origin.embeds
     subject = _subject(run, embed=embeds)
     frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
+    # The worst frames are rendered outside: there are few of them.
     with _with_progress(run.model, on_frame):
         evaluation = evaluate(run.model, scene, embed=embeds)
         write_patch_study(folder, score_patches(subject))
@@ -168,6 +170,7 @@ def export_bitstream(
     if psnr_drop is not None and not 0 < psnr_drop < math.inf:
         raise InputError(f"the PSNR drop must be a finite number of dB greater than 0, e.g. 0.1, got {psnr_drop}")
     embeds = options.with_clip_head and Playback.of_run(run).origin.embeds
+    # An untrained head would only take up space.
     options = replace(options, with_clip_head=embeds)
     stage("evaluating the checkpoint")
     # With the same head as the file, so that both sets of metrics are comparable.
@@ -257,10 +260,12 @@ def _write_worst(run: StoredVideoRun, evaluation: VideoEvaluation, folder: Path)
 def _write_and_measure(
     run: StoredVideoRun, path: Path, options: CodecOptions, before: Mapping[str, float]
 ) -> ExportedBitstream:
+    # The config and origin make the file self-contained: it is played back without the run.
     config = model_config(run.config.model, run.scene.geometry, run.config.options, **origin_config(run))
     state = run.model.state_dict()
     written = write_bitstream(path, state, config, embeddings=_codes(run), options=options)
     began = time.perf_counter()
+    # Read from disk, so that the measured file is the one that was written.
     player = Playback.of_bitstream(path, run.scene.device.type)
     loading = time.perf_counter() - began
     return ExportedBitstream(
@@ -277,7 +282,9 @@ def _write_and_measure(
 @torch.no_grad()
 def _codes(run: StoredVideoRun) -> Float[Tensor, "frames channels rows columns"] | None:
     """Return the code of every frame for networks that encode frames, computed one frame at a time."""
+    # One frame at a time, to bound the memory of the encoder.
     codes = [frame_codes(run.model, run.scene.frames([index])) for index in range(len(run.scene.clip))]
+    # Either all frames have a code or none, depending on the model.
     present = [code for code in codes if code is not None]
     return torch.cat(present) if present else None
 
@@ -297,7 +304,10 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
         return float(torch.stack(errors).mean())
 
     state = {
-        name: tensor for name, tensor in run.model.state_dict().items() if not name.startswith((ENCODER, CLIP_HEAD))
+        # Neither is used for rendering: the file has codes instead of the encoder, and the head does not affect pixels.
+        name: tensor
+        for name, tensor in run.model.state_dict().items()
+        if not name.startswith((ENCODER, CLIP_HEAD))
     }
     with torch.no_grad():
         # A drop of d dB multiplies the squared error by 10^(d / 10); the increase is the budget.
@@ -307,6 +317,7 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
 
 def _evenly(frames: Sequence[int], count: int) -> list[int]:
     """Return at most ``count`` of the frames, in order, evenly spaced."""
+    # Sorted, because the split may have been made in shuffled order.
     ordered = sorted(frames)
     count = min(count, len(ordered))
     return [ordered[i * len(ordered) // count] for i in range(count)]

@@ -75,6 +75,7 @@ def score_frame(
     """Compare one frame's patches (values in [0, 1], row-major) and, if both are given, their embeddings."""
     frame = grid.join(prediction)
     true_frame = grid.join(truth)
+    # Without a semantic head, only pixels are compared.
     similarity = cosine(embedding, target) if embedding is not None and target is not None else None
     return FrameScore(
         patch_psnr=psnr(prediction, truth),
@@ -138,6 +139,7 @@ class SetScores:
     @property
     def pooled_psnr(self) -> NDArray[np.float64]:
         """`[frames]` PSNR of the frame's mean squared error."""
+        # The same offset as in `psnr_from_mse`.
         return -10 * np.log10(self.frame_mse + _EPSILON)
 
     @property
@@ -147,6 +149,7 @@ class SetScores:
 
 
 def _gathered(values: Sequence[Tensor]) -> NDArray[np.float64]:
+    # Stacked on the device first, so that there is a single transfer.
     return torch.stack(list(values)).double().cpu().numpy()
 
 
@@ -170,6 +173,7 @@ def evaluation_metrics(train: SetScores, val: SetScores | None) -> dict[str, flo
     for kind in ("psnr", "clip_sim"):
         train_value = metrics.get(f"Eval/Frame/train_{kind}")
         val_value = metrics.get(f"Eval/Frame/val_{kind}")
+        # A gap needs both sets, and for "clip_sim" a semantic head.
         if train_value is not None and val_value is not None:
             metrics[f"Eval/Gap/{kind}_gap"] = train_value - val_value
     return metrics

@@ -97,6 +97,7 @@ class VideoScene:
 
     def covered(self, index: int) -> Float[Tensor, "3 height width"]:
         """Return the part of a frame that the patch grid covers."""
+        # Pixels beyond the last whole patch are cut off.
         return self.grid.join(self.grid.split(self.frames([index])))[0]
 
     def units(self, unit: Unit, frames: Sequence[int]) -> Int64[Tensor, " units"]:
@@ -141,6 +142,7 @@ class VideoScene:
 
     def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> VideoBatch:
         rgb, targets = self._frames_and_targets(units.tolist(), training=training)
+        # The center of the frame; models of whole frames ignore it.
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
         # In float64: at the highest frequencies of a positional encoding, float32 rounding amounts to radians.
         t = units.to(self.device).double() / len(self.clip)

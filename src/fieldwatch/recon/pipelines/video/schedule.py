@@ -61,6 +61,7 @@ class Schedule:
             raise ValueError(msg)
         if progress < self.up:
             return self.start + (1 - self.start) * (progress / self.up) ** self.up_power
+        # Fraction of the decay that has passed.
         down = (progress - self.up) / (1 - self.up)
         if self.shape == "cosine":
             return 0.5 * (1 + math.cos(math.pi * down))
@@ -77,6 +78,7 @@ def parse_schedule(text: str) -> Schedule:
     shape, *parts = text.split("_")
     try:
         numbers = [float(part) for part in parts]
+    # An empty list matches neither form, so it ends in the error below.
     except ValueError:
         numbers = []
     if shape == "cosine" and len(numbers) == 3:

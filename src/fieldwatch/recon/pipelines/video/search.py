@@ -88,6 +88,7 @@ class PatchIndex:
         Raises:
             ValueError: shapes differ, or the grid or the splits do not match them.
         """
+        # The shape of the targets is the reference: they come from the clip.
         frames, patches, _ = targets.shape
         if predicted.shape != targets.shape:
             shapes = f"{tuple(predicted.shape)} and {tuple(targets.shape)}"
@@ -98,6 +99,7 @@ class PatchIndex:
                 f"{columns} columns"
             )
             raise ValueError(msg)
+        # Normalized once, so that a query is a single matrix product.
         self.predicted = functional.normalize(predicted.float(), dim=-1)
         self.targets = functional.normalize(targets.float(), dim=-1)
         self.splits = tuple(splits)
@@ -129,6 +131,7 @@ class PatchIndex:
         predicted = self.similarities(query)
         target = self.similarities(query, "target")
         ranking, truth = (s.argsort(descending=True, stable=True) for s in (predicted, target))
+        # Recall at k is undefined for k above the number of patches.
         ks = [k for k in ks if k <= len(ranking)]
         return Agreement(
             margin=float(predicted.max() - predicted.median()),
@@ -158,6 +161,7 @@ def spearman(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:
     ranks = torch.stack([_mean_ranks(a), _mean_ranks(b)])
     centered = ranks - ranks.mean(dim=1, keepdim=True)
     norms = centered.norm(dim=1)
+    # Spearman's correlation is Pearson's correlation of the ranks.
     return float((centered[0] @ centered[1]) / (norms[0] * norms[1])) if bool(norms.all()) else 0.0
 
 
@@ -204,6 +208,7 @@ _COLORS = {"train": "#1f5fa8", "val": "#b8420f", "unused": "#666666"}
 
 
 def _picture(patch: Float[Tensor, "3 height width"]) -> Image.Image:
+    # Rounded, not truncated, like the 8-bit frames of playback.
     levels = (patch.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
     return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
 

@@ -44,6 +44,7 @@ def parse_split(rule: str) -> tuple[int, int, int]:
     """
     try:
         a, b, c = (int(part) for part in rule.split("_"))
+    # Wrong number of parts or not integers: fails the check below like any invalid rule.
     except ValueError:
         a = 0
         b = 0
@@ -82,6 +83,7 @@ def split_frames(
     order = list(range(count))
     if shuffle:
         random.Random(0).shuffle(order)  # noqa: S311 - the original's order, not a secret
+    # Positions count in the order of the frames, which is random if shuffled.
     position = {frame: index % c for index, frame in enumerate(order)}
     train = tuple(i for i in range(count) if position[i] < a)
     val = tuple(i for i in range(count) if position[i] >= b)

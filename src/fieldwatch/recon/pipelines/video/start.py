@@ -45,6 +45,7 @@ ROLLBACK = Rollback()
 
 def cache_folder(config: VideoConfig) -> Path:
     """Return the folder in which the teacher's embeddings are cached between runs."""
+    # The XDG base directory specification defines this variable and its default.
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return config.cache or Path(home) / "fieldwatch" / "targets"
 
@@ -69,6 +70,7 @@ def load_clip(config: VideoConfig) -> Clip:
 
 
 def _refuse_framing(config: VideoConfig) -> None:
+    # Compared with the defaults, because the config does not record which flags were given.
     plain = VideoConfig()
     for name in ("crop", "resize", "start", "count", "stride"):
         if getattr(config, name) != getattr(plain, name):
@@ -152,6 +154,7 @@ def term_windows(scene: VideoScene, semantic: Window | None) -> dict[str, Window
 def start_run(config: VideoConfig, scene: VideoScene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
     semantic = semantic_window(config, epoch_steps)
+    # No warm-up phase if the semantic term is active from the first step.
     warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []
     options = run_options(
         how,

@@ -101,6 +101,7 @@ def _with_its_descriptor(folder: Path, config: VideoConfig) -> VideoConfig:
 
 def _refuse_other_teacher(folder: Path, available: str) -> None:
     expected = _teacher(folder)
+    # Records without this entry cannot be checked.
     if expected is not None and expected != available:
         raise InputError(
             f"{folder} was trained on targets by {expected}, but --teacher {stored_config(folder).teacher} finds "

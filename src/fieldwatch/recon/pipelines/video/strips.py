@@ -61,6 +61,7 @@ def error_picture(
     truth: Float[Tensor, "3 height width"], prediction: Float[Tensor, "3 height width"], *, full_scale: float
 ) -> Picture:
     """Color the absolute error per pixel (mean of the three channels); ``full_scale`` is the error of the top color."""
+    # In float, before rounding to 8 bits, so that small errors remain visible.
     error = (truth.detach().float() - prediction.detach().float()).abs().mean(0).cpu().numpy()
     return colour_map(error / full_scale)
 
@@ -83,6 +84,7 @@ def strip(
     Raises:
         ValueError: the images differ in size, or the scale is not positive.
     """
+    # Broadcasting would hide a wrong shape.
     if truth.shape != prediction.shape:
         msg = f"truth and prediction must have the same size, got {tuple(truth.shape)} and {tuple(prediction.shape)}"
         raise ValueError(msg)
@@ -146,6 +148,7 @@ def sheet(strips: Sequence[Picture], columns: int = 1) -> Picture:
     if not strips or columns < 1:
         msg = f"a sheet needs at least one strip and one column, got {len(strips)} strips and {columns} columns"
         raise ValueError(msg)
+    # No empty columns if there are few strips.
     columns = min(columns, len(strips))
     height, width = (max(strip_picture.shape[axis] for strip_picture in strips) for axis in (0, 1))
     rows = -(-len(strips) // columns)

@@ -58,6 +58,7 @@ class StudiedModel:
             shape = tuple(self.targets.shape[:2])
             expected = (g.frames, g.rows * g.columns)
             raise ValueError(f"expected targets for {expected} frames and patches, got {shape}: encode this grid")
+        # Only the first frame is checked: a clip has frames of one size.
         size = tuple(self.frame(0).shape)
         if size != (3, g.height, g.width):
             msg = f"expected frames of shape {(3, g.height, g.width)}, got {size}: load the clip with this geometry"
@@ -112,6 +113,7 @@ def positions(geometry: VideoGeometry) -> list[Position]:
 
     A grid of r x c patches has (2 r - 1)(2 c - 1) of them: 21 for 2 x 4.
     """
+    # Name, category, and the offset to the next patch below and to the right.
     kinds: tuple[tuple[str, Category, int, int], ...] = (
         ("center", "trained_center", 0, 0),
         ("mid_h", "untrained_middle_h", 0, 1),
@@ -153,6 +155,7 @@ def draw_windows(
         frame: the frame itself, for models that encode it.
         window_positions: positions of the windows.
     """
+    # A frame model renders the whole frame once for all windows.
     rows = len(window_positions) if subject.unit == "patch" else 1
     t = torch.full((rows,), index / subject.geometry.frames, dtype=torch.float64, device=frame.device)
     if subject.unit == "frame":
@@ -172,6 +175,7 @@ def score_patches(subject: StudiedModel) -> list[PatchScore]:
     centers = [position for position in positions(subject.geometry) if position.category == "trained_center"]
     scores = []
     for index, split in enumerate(subject.splits):
+        # Unused frames are in neither set, so they count toward no mean.
         if split == "unused":
             continue
         frame = subject.frame(index)
@@ -251,6 +255,7 @@ def category_summary(scores: Sequence[PositionScore]) -> list[dict[str, float | 
     """
     rows = []
     for name in ("all", "train", "val"):
+        # "all" includes unused frames, if positions were scored on them.
         members = [score for score in scores if name in ("all", score.split)]
         reference = {
             m: _mean([getattr(s, m) for s in members if s.category == "trained_center"]) for m in ("psnr", "ssim")
@@ -288,6 +293,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """
     if not rows:
         raise ValueError(f"no rows for {path.name}: no frame was scored, check that the split has train frames")
+    # No newline translation: the writer sets the line ending itself.
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

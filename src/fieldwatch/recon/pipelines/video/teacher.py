@@ -95,6 +95,7 @@ class ClipTeacher:
     @torch.no_grad()
     def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
         """Encode patches as unit vectors on the host, float32."""
+        # The empty first entry is for `cat` without patches.
         vectors = [torch.zeros(0, self.dim)]
         for chunk in patches.split(_BATCH) if len(patches) else ():
             pixels = _clip_pixels(chunk.to(self._device), self._side)
@@ -216,6 +217,7 @@ def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> T
 
 def _clip_folder(setting: str) -> tuple[Path | None, str]:
     """Return the folder of weights, or None and the reason."""
+    # Only these two use the environment variable; a folder or model name is taken literally.
     standard = setting in {"auto", "clip"}
     named = os.environ.get(CLIP_FOLDER_VARIABLE, "") if standard else setting
     if named and Path(named).expanduser().is_dir():
@@ -263,6 +265,7 @@ def targets(
     if (grid.height, grid.width) != (clip.height, clip.width):
         msg = f"expected a grid for {clip.height} x {clip.width} pixels, got {grid.height} x {grid.width}"
         raise ValueError(msg)
+    # The cache is checked against this shape, too.
     shape = (len(clip), grid.patches, teacher.dim)
     path = cache_folder / f"{_key(clip, grid, teacher)}.npy" if cache_folder else None
     if path and (cached := _load(path, shape)) is not None:

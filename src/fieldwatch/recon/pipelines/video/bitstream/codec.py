@@ -112,6 +112,7 @@ def write_bitstream(
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
     coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in stored.items()]
     if embeddings is not None:
+        # Last, and separate from the state dict, because codes have their own number of bits.
         coded.append(code_tensor(EMBEDDINGS, embeddings, options.embedding_bits))
     writer = SymbolWriter()
     entries = [tensor.write(writer) for tensor in coded]
@@ -164,6 +165,7 @@ def breakdown(path: Path) -> dict[str, int]:
 
 def _breakdown(sizes: SectionSizes, entries: list[dict[str, Any]]) -> dict[str, int]:
     payload = {f"payload/{entry['name']}": entry["bytes"] for entry in entries if "bytes" in entry}
+    # A guard for the size report, which must account for every byte.
     if sum(payload.values()) != sizes.payload:
         msg = f"expected {sizes.payload} bytes of payload, got {sum(payload.values())} in all tensors: write it again"
         raise BitstreamError(msg)

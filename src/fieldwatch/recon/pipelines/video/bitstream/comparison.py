@@ -54,5 +54,6 @@ def compare_compressors(state: Mapping[str, Tensor], options: CodecOptions) -> C
 def _entropy(symbols: np.ndarray) -> float:
     """Return the bits of the symbols under their own histogram."""
     counts = np.bincount(symbols)
+    # 0 log 0 is 0, but NumPy gives NaN.
     counts = counts[counts > 0]
     return float(-(counts * np.log2(counts / symbols.size)).sum())

@@ -54,6 +54,7 @@ class SectionSizes:
 
 def write_sections(path: Path, sections: BitstreamSections) -> SectionSizes:
     """Write the file atomically and return the sizes of its sections."""
+    # No spaces after separators: the header is part of the file size that is reported.
     header = zlib.compress(json.dumps(sections.header, separators=(",", ":")).encode(), 9)
     preamble = _PREAMBLE.pack(MAGIC, LAYOUT, len(header), len(sections.tables), len(sections.payload))
     content = preamble + header + sections.tables + sections.payload

@@ -30,6 +30,7 @@ def fit_priors(symbols: np.ndarray, alphabet: int) -> list[Prior]:
         symbols: int64, 0 to alphabet - 1.
         alphabet: number of symbols.
     """
+    # Bounded below, so that the prior keeps a positive probability off the center.
     distance = max(float(np.abs(symbols - alphabet // 2).mean()), 0.05)
     variance = distance**2 * math.pi / 2
     # The mean of |d| under theta^|d| is 2 theta / (1 - theta^2), solved for theta here; under a Gaussian it is
@@ -45,6 +46,7 @@ def code_length(symbols: np.ndarray, alphabet: int, prior: Prior) -> float:
     bits = 0.0
     for first, last in _blocks(symbols.size):
         block = np.bincount(symbols[first:last], minlength=alphabet)
+        # Computed from the model's probabilities, without running the coder.
         bits -= float((block * np.log2(_probabilities(counts))).sum())
         counts += _UNIT * block
     return bits
@@ -127,4 +129,5 @@ def _probabilities(counts: np.ndarray) -> np.ndarray:
 
 
 def _model(counts: np.ndarray) -> Any:
+    # Probabilities are exact multiples of the coder's precision already, so no optimal rounding is needed.
     return _STREAM.model.Categorical(_probabilities(counts), perfect=False)

@@ -69,11 +69,13 @@ def quantize_like(values: np.ndarray, pattern: QuantizedTensor) -> QuantizedTens
     """Quantize other values (float32, same shape) with the table of ``pattern``."""
     minimum = pattern.minimum.astype(np.float32)
     scale = pattern.scale.astype(np.float32)
+    # A scale of 0 means a constant slice, whose symbols are all 0.
     steps = np.divide(values - minimum, scale, out=np.zeros_like(values), where=scale > 0)
     return replace(pattern, symbols=np.clip(np.rint(steps), 0, 2**pattern.bits - 1).astype(np.int64))
 
 
 def _quantize_along(values: np.ndarray, bits: int, axis: int | None) -> QuantizedTensor:
+    # Minimum and maximum over all axes but one; over all axes if that is None.
     others = tuple(i for i in range(values.ndim) if i != axis)
     least = values.min(axis=others, keepdims=True)
     largest = values.max(axis=others, keepdims=True)

@@ -98,10 +98,12 @@ def rebuild(decoded: DecodedBitstream) -> VideoModel:
     model = build_model(config["name"], VideoGeometry(**config["geometry"]), ModelOptions(**options))
     _load(model, decoded)
     model.eval()
+    # Models with codes are wrapped, because their encoder is not in the file.
     return model if decoded.embeddings is None else StoredFrames(model, decoded.embeddings)
 
 
 def _load(model: VideoModel, decoded: DecodedBitstream) -> None:
+    # Not strict, because parts that the file omits on purpose are missing; all others are checked below.
     missing, unexpected = model.load_state_dict(dict(decoded.state), strict=False)
     absent = (*(() if decoded.with_clip_head else (CLIP_HEAD,)), *(() if decoded.embeddings is None else (ENCODER,)))
     lacking = [name for name in missing if not name.startswith(absent or ("\0",))]

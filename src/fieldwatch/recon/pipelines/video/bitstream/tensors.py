@@ -56,6 +56,7 @@ def code_tensor(name: str, tensor: Tensor, bits: int) -> CodedTensor:
     entry = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
     if not tensor.is_floating_point() or tensor.numel() < FEWEST:
         return CodedTensor(entry=entry, table=tensor.view(-1).view(torch.uint8).numpy().tobytes())
+    # Checked in float32, in which values are coded: large float64 values overflow.
     if not bool(torch.isfinite(tensor.float()).all()):
         count = int((~torch.isfinite(tensor.float())).sum())
         msg = (
@@ -85,6 +86,7 @@ def read_tensor(entry: Mapping[str, Any], tables: memoryview, reader: SymbolRead
     r, b = entry["prior"]
     alphabet = 2 ** entry["bits"]
     residuals = reader.read(math.prod(shape), alphabet, (r, b)).reshape(shape)
+    # Minimum and scale broadcast against the symbols.
     sizes = [size if axis == entry["axis"] else 1 for axis, size in enumerate(shape)]
     kind = np.dtype("<f2" if entry["table"] == "half" else "<f4")
     length = math.prod(sizes) * kind.itemsize
@@ -104,6 +106,7 @@ def _predict(quantized: QuantizedTensor) -> tuple[int | None, Prior, np.ndarray]
     shape = quantized.symbols.shape
     alphabet = 2**quantized.bits
     axes: list[int | None] = [None]
+    # Neighboring slices are similar in grids and embeddings, so differences are often smaller.
     if quantized.symbols.size >= FEWEST_TO_PREDICT:
         axes += [axis for axis, size in enumerate(shape) if size > 1]
     residuals = {axis: _residuals(quantized, alphabet, axis) for axis in axes}

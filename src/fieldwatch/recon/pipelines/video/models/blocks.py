@@ -44,6 +44,7 @@ class Stem(nn.Module):
     def __init__(self, channels_in: int, channels: int, size: tuple[int, int], options: ModelOptions) -> None:
         super().__init__()
         self.size = size
+        # Submodule names are those of the original's checkpoints.
         self.conv = nn.ModuleDict({"downconv": nn.Conv2d(channels_in, channels * size[0] * size[1], 1)})
         self.norm = normalisation(options.norm, channels * size[0] * size[1])
         self.act = activation(options.act)
@@ -80,6 +81,7 @@ class UpBlock(nn.Module):
 
 
 def _shuffle(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Sequential:
+    # "Same" padding for odd kernels.
     convolution = nn.Conv2d(channels_in, channels * stride**2, kernel, padding=(kernel - 1) // 2)
     return nn.Sequential(convolution, nn.PixelShuffle(stride) if stride > 1 else nn.Identity())
 
@@ -120,6 +122,7 @@ def build_decoder(
     width = fc_dim
     for i, stride in enumerate(strides):
         divisor = math.sqrt(stride) if options.reduce == -1 else options.reduce
+        # The width shrinks once per stage, in its first block.
         narrower = max(round(width / divisor), options.lower_width)
         for j in range(options.blocks[1]):
             step = {"stride": stride if j == 0 else 1, "kernel": min(first + 2 * i, largest), "options": options}
@@ -138,6 +141,7 @@ class OutputMap(nn.Module):
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
         """Convert every element to a color."""
         if self.out_bias == "tanh":
+            # Both maps have the range (0, 1); a constant bias leaves values unbounded.
             return (torch.tanh(x) + 1) / 2
         if self.out_bias == "sigmoid":
             return torch.sigmoid(x)
@@ -174,6 +178,7 @@ def clip_head(channels: int, clip_dim: int, *, rows: int = 1, columns: int = 1) 
     """
     return nn.Sequential(
         PatchMeans(rows, columns),
+        # Placeholder for a layer of the original, which keeps the indices of the following ones.
         nn.Identity(),
         nn.Linear(channels, 2 * channels),
         nn.ReLU(),

@@ -23,6 +23,7 @@ def build_model(name: ModelName, geometry: VideoGeometry, options: ModelOptions)
     Raises:
         InputError: the name is unknown, or the architecture cannot render this geometry.
     """
+    # For configs that are read from files, where the type is not checked.
     if name not in MODELS:
         raise InputError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
     return MODELS[name](geometry, options)

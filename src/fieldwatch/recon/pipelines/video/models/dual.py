@@ -32,6 +32,7 @@ class DualHead(VideoModel):
         self.patch = (geometry.patch_height, geometry.patch_width)
         self.encoding = PositionalEncoding.parse(options.embed)
         strides, start = _plan(self.patch, options)
+        # One code for each of t, x and y.
         code = self.encoding.channels(3)
         fc_dim = options.fc_dim or 512
         if options.modelsize is not None:
@@ -59,6 +60,7 @@ class DualHead(VideoModel):
 
 
 def _plan(patch: tuple[int, int], options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, int]]:
+    # The original's first feature map and strides do not depend on the size of the patch.
     if options.literal:
         return options.dec_strds or LITERAL_STRIDES, parse_size(options.fc_hw or LITERAL_SIZE)
     return strides_and_start(*patch, options, start=4)

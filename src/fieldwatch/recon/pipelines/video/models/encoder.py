@@ -66,6 +66,7 @@ class Encoder(nn.Sequential):
 
 
 def _start(module: nn.Module) -> None:
+    # Norms and layer scales keep their own initialization.
     if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
@@ -78,6 +79,7 @@ def embedding_channels(enc_dim: str, modelsize: float | None, *, cells: int) -> 
     """
     width, embedding = enc_dim.split("_")
     share = float(embedding)
+    # From 1 on the number counts channels.
     if share >= 1:
         return int(width), int(share)
     if modelsize is None:

@@ -106,6 +106,7 @@ class GridVideo(VideoModel):
     def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         if options.modelsize is not None:
+            # The given widths are scaled in proportion to meet the parameter budget.
             options = fit_to_size(geometry, options, options.modelsize)
         self.geometry = geometry
         self.cell = options.grid_cells[-1]
@@ -150,5 +151,6 @@ def build_stages(geometry: VideoGeometry, options: ModelOptions) -> nn.ModuleLis
     for size in stage_sizes(geometry, options):
         grids = [TimeGrid(keys, channels, size.height, size.width) for keys, channels in size.grids]
         stages.append(GridStage(coarser, size.ratio, size.channels, grids, [options.grid_kernel] * size.blocks))
+        # The width of this stage is the input width of the next one.
         coarser = size.channels
     return nn.ModuleList(stages)

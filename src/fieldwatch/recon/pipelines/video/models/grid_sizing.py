@@ -25,6 +25,7 @@ def stage_sizes(geometry: VideoGeometry, options: ModelOptions) -> list[StageSiz
     """Return the stages from coarse to fine; cells cover the frame, so the last row and column may overhang it."""
     sizes = []
     for i, cell in enumerate(options.grid_cells):
+        # At least one key, for clips shorter than a period.
         keys = max(1, round(geometry.frames / options.grid_periods[i]))
         grids = ((keys, options.grid_channels[i]), (1, options.grid_static[i]))
         size = StageSize(
@@ -49,6 +50,7 @@ def count_parameters(geometry: VideoGeometry, options: ModelOptions) -> int:
         total += size.height * size.width * sum(keys * channels for keys, channels in size.grids)
         total += (grid_channels + 1) * width if grid_channels else 0
         total += (coarser + 1) * width * size.ratio**2 if coarser else 0
+        # Depthwise kernel with bias, two linear layers of twice the width with biases, per block.
         total += size.blocks * width * (options.grid_kernel**2 + 4 * width + 4)
         coarser = width
     return total
@@ -60,6 +62,7 @@ def fit_to_size(geometry: VideoGeometry, options: ModelOptions, modelsize: float
     Raises:
         InputError: even one channel each does not fit.
     """
+    # Factor 0 gives one channel each, the smallest possible model.
     low = 0.0
     high = 64.0
     smallest = count_parameters(geometry, _scaled(options, low)) / 1e6
@@ -77,6 +80,7 @@ def fit_to_size(geometry: VideoGeometry, options: ModelOptions, modelsize: float
 
 def _scaled(options: ModelOptions, factor: float) -> ModelOptions:
     def scale(channels: tuple[int, ...]) -> tuple[int, ...]:
+        # A grid that is switched off stays off; all others keep at least one channel.
         return tuple(max(1, round(factor * count)) if count else 0 for count in channels)
 
     return replace(

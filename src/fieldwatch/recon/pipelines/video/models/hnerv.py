@@ -60,6 +60,7 @@ class HNeRV(VideoModel):
 def _plan(geometry: VideoGeometry, options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """Return encoder strides, decoder strides, and the size of the pixel block that the stem makes of an embedding."""
     size = (geometry.height, geometry.width)
+    # By default encoder and decoder have the same strides, and the stem maps one embedding to one pixel.
     enc_strds = options.enc_strds or options.dec_strds or derive_strides(*size, start=2)
     dec_strds = options.dec_strds or enc_strds
     down = math.prod(enc_strds)

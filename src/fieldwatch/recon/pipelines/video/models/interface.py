@@ -62,6 +62,7 @@ class VideoGeometry:
             if getattr(self, name) < 1:
                 msg = f"geometry {name} must be at least 1, got {getattr(self, name)}: check the output of the loader"
                 raise InputError(msg)
+        # A patch has at least one pixel on each side.
         if self.height < self.rows or self.width < self.columns:
             msg = (
                 f"{self.rows} x {self.columns} patches do not fit into {self.height} x {self.width} pixels: "

@@ -20,6 +20,7 @@ class NeRV(VideoModel):
     def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         self.encoding = PositionalEncoding.parse(options.embed)
+        # A larger first feature map than that of the patch model, because frames are larger than patches.
         strides, start = strides_and_start(geometry.height, geometry.width, options, start=8)
         code = self.encoding.channels(1)
         fc_dim = options.fc_dim or 512
@@ -32,6 +33,7 @@ class NeRV(VideoModel):
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
         """Render one frame per row of ``query``; only its times are used."""
+        # Encoded in float64, then cast to the type of the weights.
         features = self.encoding(query.t[:, None]).to(self.rgb_head.weight.dtype)[:, :, None, None]
         for layer in self.decoder:
             features = layer(features)

@@ -9,6 +9,7 @@ from typing import Literal
 from fieldwatch import InputError
 
 NORMS = ("none", "bn", "in")
+# Names and spelling ("pshuffel") are those of the original scripts.
 ACTIVATIONS = ("relu", "leaky", "leaky01", "relu6", "gelu", "sin", "swish", "softplus", "hardswish")
 UPSAMPLERS = ("pshuffel", "conv", "interpolate")
 
@@ -92,6 +93,7 @@ class ModelOptions:
             raise InputError(f"reduce must be -1 (square root of the stride) or a divisor >= 1, got {self.reduce}")
 
     def _check_grid(self) -> None:
+        # `grid_cells` defines the number of stages; the other tuples have to match it.
         stages = len(self.grid_cells)
         for name in ("grid_widths", "grid_channels", "grid_periods", "grid_static", "grid_blocks"):
             if len(getattr(self, name)) != stages or stages == 0:
@@ -101,8 +103,10 @@ class ModelOptions:
             _at_least(f"every entry of grid_{name}", min(getattr(self, f"grid_{name}")), least)
         if not min(self.grid_periods) > 0:
             raise InputError(f"grid_periods must be numbers of frames > 0, got {self.grid_periods}")
+        # Each stage enlarges by an integer factor of at least 2.
         if any(a % b or a == b for a, b in pairwise(self.grid_cells)):
             raise InputError(f"each of grid_cells must be a multiple of the next, e.g. 16 8 4, got {self.grid_cells}")
+        # Later stages can do without grids, since they receive coarser features.
         if self.grid_channels[0] + self.grid_static[0] == 0:
             raise InputError("the first stage needs grid_channels or grid_static above 0, got 0 for both")
         if self.grid_kernel < 1 or self.grid_kernel % 2 == 0:
@@ -113,6 +117,7 @@ class ModelOptions:
         _match("ks", self.ks, r"\d+_\d*[13579]_\d*[13579]", "<encoder>_<first>_<largest>, odd kernels, as in 0_1_5")
         _match("num_blks", self.num_blks, r"[1-9]\d*_[1-9]\d*", "<encoder>_<decoder> blocks, as in 1_1")
         _match("enc_dim", self.enc_dim, r"[1-9]\d*_(\d+\.\d+|[1-9]\d*)", "<width>_<embedding>, as in 64_16")
+        # Values in these notations are parsed where they are used; here only their form is checked.
         _match("out_bias", self.out_bias, r"tanh|sigmoid|[+-]?\d+(\.\d+)?", "tanh, sigmoid or a number, as in 0.5")
         if self.fc_hw is not None:
             _match("fc_hw", self.fc_hw, r"[1-9]\d*_[1-9]\d*", "<height>_<width>, as in 4_4")

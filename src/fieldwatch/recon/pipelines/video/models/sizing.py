@@ -52,10 +52,12 @@ def derive_strides(height: int, width: int, *, start: int) -> tuple[int, ...]:
             "crop the video to multiples of 16, use the dual model with literal=True, or use the grid model"
         )
         raise InputError(msg)
+    # Closest in logarithm: half and double the start size are equally far.
     return split_factor(min(divisors, key=lambda d: abs(math.log(min(height, width) / d / start))))
 
 
 def _exact_strides(height: int, width: int, size: tuple[int, int]) -> tuple[int, ...]:
+    # Both sides must have the same factor, which is checked below.
     factor = height // size[0]
     strides = split_factor(factor)
     if (size[0] * factor, size[1] * factor) != (height, width) or not strides:
