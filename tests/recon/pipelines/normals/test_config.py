@@ -1,4 +1,4 @@
-"""What no run can be trained with is refused, by the flag's name, with what came and what was wanted."""
+"""Invalid settings raise errors that name the flag, the bounds and the value."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Colours of normals, depth and errors, and the sheets that show them."""
+"""Colors of normals, depth and errors, and the sheets that show them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Registration of views against surfaces that are known: from any direction, noisy, with holes, of other objects."""
+"""Registration of views to known surfaces: from any direction, noisy, with holes, of other objects."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def solid(ball):
 
 
 def placed(direction, distance=3.2, roll=0.0, size=72) -> Camera:
-    """A camera somewhere that looks a little beside the object, through a lens off its middle, rolled."""
+    """Return a rolled camera that looks slightly past the object, through an off-center lens."""
     place = distance * torch.nn.functional.normalize(torch.tensor(direction, dtype=torch.float64), dim=0)
     pose = look_at(place.tolist(), (0.08, -0.05, 0.04))
     pose[:3, :3] = pose[:3, :3] @ exponential(torch.tensor([[0.0, 0.0, roll]], dtype=torch.float64))[0]
@@ -65,7 +65,7 @@ def placed(direction, distance=3.2, roll=0.0, size=72) -> Camera:
 
 
 def observed(camera, **how):
-    """What the camera sees of the built-in object; where it stood is forgotten."""
+    """Return the camera's view of the built-in object with its pose removed."""
     view = synthetic_normal_maps(cameras=[camera], depth="none", **how).views[0]
     return replace(view, camera=replace(camera, world_from_camera=NOWHERE))
 
@@ -168,7 +168,7 @@ def test_options_that_make_no_sense_are_refused(wrong):
 
 
 def test_refining_a_near_pose_converges_to_the_exact_one(solid):
-    """Without noise nothing but the border's quantisation is left."""
+    """Without noise, only the quantization of the outline remains."""
     camera = placed((0.1, -0.9, 0.2))
     turn = torch.eye(4, dtype=torch.float64)
     turn[:3, :3] = exponential(torch.tensor([[0.03, -0.02, 0.02]], dtype=torch.float64))[0]
@@ -218,7 +218,7 @@ def test_files_hold_the_pose_in_both_frames_and_a_set_that_is_read_again(found, 
 
 @pytest.fixture
 def map_file(tmp_path):
-    """A map and its mask as files, in OpenGL axes, and what they show."""
+    """Write a map and its mask as files, in OpenGL axes; return them with the observed view."""
     view = observed(placed((0.3, 0.8, 0.5)))
     folder = write_normal_maps(synthetic_normal_maps(cameras=[placed((0.3, 0.8, 0.5))], depth="none"), tmp_path / "set")
     return folder / "normal_camera_space_GT" / "000.png", folder / "mask" / "000.png", view

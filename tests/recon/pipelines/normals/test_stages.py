@@ -1,4 +1,4 @@
-"""Staged weights: the table of the preset `seeds`, ramps, and texts that are none."""
+"""Staged weights: the table of the preset `seeds`, ramps, and invalid texts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a run begins with: maps read and made ready, and a folder that belongs to them."""
+"""Start of a run: prepared maps, and a run folder that belongs to them."""
 
 import json
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The mesh of a field: the surface itself, one piece of it, outward, and the same as when every node is asked."""
+"""The mesh of a field: one component, facing outward, identical to that of a full evaluation."""
 
 from dataclasses import replace
 

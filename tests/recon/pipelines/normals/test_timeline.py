@@ -1,4 +1,4 @@
-"""The timeline of poses: what moved, since when; a run that goes back writes it again."""
+"""The pose timeline: changes between entries; a resumed run rewrites it."""
 
 import math
 

@@ -16,14 +16,14 @@ def noise(*shape, seed):
 
 
 def clip_targets():
-    """Places that differ, and content that drifts with time: what embeddings of a video look like."""
+    """Return embeddings like those of a video: different positions, content that drifts over time."""
     place = noise(1, PATCHES, DIM, seed=0)
     drift = noise(FRAMES, PATCHES, DIM, seed=1).cumsum(0) * 0.25
     return functional.normalize(place + drift, dim=-1)
 
 
 def held_out_noise(targets, amount):
-    """Predictions that know the train frames and guess on val frames."""
+    """Return predictions that are right on train frames and random on val frames."""
     wrong = torch.tensor([split == "val" for split in SPLITS])[:, None, None]
     return functional.normalize(targets + amount * wrong * noise(FRAMES, PATCHES, DIM, seed=5), dim=-1)
 

@@ -1,4 +1,4 @@
-"""Playback of runs and files, and what an evaluation and an export write, for all four networks."""
+"""Playback of runs and files, and the files of an evaluation and an export, for all four networks."""
 
 from dataclasses import replace
 

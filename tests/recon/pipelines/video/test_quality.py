@@ -1,4 +1,4 @@
-"""Evaluation under the tags of the dual-head HNeRV code, without and with held-out frames; the references to beat."""
+"""Evaluation under the tags of the dual-head HNeRV code, without and with held-out frames; references."""
 
 import numpy as np
 import pytest

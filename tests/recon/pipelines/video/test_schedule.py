@@ -1,4 +1,4 @@
-"""Learning-rate notation, against the figures of the original's log."""
+"""Learning rate notation, against values of the original's log."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The a_b_c rule, taken literally, and the splits that hold nothing out."""
+"""The a_b_c rule as implemented originally, and splits that hold nothing out."""
 
 import random
 

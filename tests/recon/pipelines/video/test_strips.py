@@ -1,4 +1,4 @@
-"""Strips and sheets: what stands where, and that values that are no numbers are seen."""
+"""Strips and sheets: their layout, and that NaN is visible."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ from fieldwatch.recon.pipelines.video.strips import (
 LINE, GAP = 18, 4
 
 
-def lightness(colours):
-    """CIE L* of 8-bit sRGB colours."""
-    linear = np.where(colours / 255 <= 0.04045, colours / 255 / 12.92, ((colours / 255 + 0.055) / 1.055) ** 2.4)
+def lightness(colors):
+    """Return the CIE L* of 8-bit sRGB colors."""
+    linear = np.where(colors / 255 <= 0.04045, colors / 255 / 12.92, ((colors / 255 + 0.055) / 1.055) ** 2.4)
     y = linear @ [0.2126, 0.7152, 0.0722]
     return np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
 
@@ -33,10 +33,10 @@ def test_the_colour_map_gets_lighter_evenly():
 
 
 def test_values_outside_and_values_that_are_none():
-    colours = colour_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
-    assert (colours[0] == colours[1]).all()
-    assert (colours[2] == colours[3]).all()
-    assert colours[4].tolist() == colours[5].tolist() == [0, 255, 0]
+    colors = colour_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
+    assert (colors[0] == colors[1]).all()
+    assert (colors[2] == colors[3]).all()
+    assert colors[4].tolist() == colors[5].tolist() == [0, 255, 0]
 
 
 def test_images_as_bytes():

@@ -24,7 +24,7 @@ TARGETS = torch.nn.functional.normalize(torch.randn(5, 8, 16, generator=torch.Ge
 
 
 def truth(query):
-    """A frame model that errs by a known amount: 0.01 in every pixel of the left half, 0.1 in the right half."""
+    """A frame model with a known error: 0.01 in every pixel of the left half, 0.1 in the right half."""
     index = (query.t * 5).round().long()
     error = torch.full((64,), 0.1)
     error[:32] = 0.01
@@ -32,7 +32,7 @@ def truth(query):
 
 
 def patchwise(query):
-    """A patch model that knows the truth at trained centres and answers mid-grey elsewhere."""
+    """A patch model that returns the ground truth at trained centers and mid-gray elsewhere."""
     rows = ((query.y * 2 - 0.5).round().long(), (query.x * 4 - 0.5).round().long())
     known = ((query.y * 2 - 0.5) == rows[0]) & ((query.x * 4 - 0.5) == rows[1])
     index = (query.t * 5).round().long()

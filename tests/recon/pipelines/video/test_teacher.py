@@ -64,7 +64,7 @@ def clip_teacher(clip_folder):
 
 @pytest.fixture
 def no_clip(monkeypatch, tmp_path):
-    """A machine without CLIP weights, whatever this one has."""
+    """Simulate a machine without CLIP weights."""
     constants = pytest.importorskip("huggingface_hub").constants
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv(CLIP_FOLDER_VARIABLE, raising=False)
@@ -77,7 +77,7 @@ def clip():
 
 
 class Counting:
-    """The descriptor, counting the frames it was asked for."""
+    """The descriptor, which counts the frames it encodes."""
 
     name, dim = "counting", 512
 

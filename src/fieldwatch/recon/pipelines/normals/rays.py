@@ -50,7 +50,7 @@ class Rays:
 
     def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
         """Return the depth term, whose scales are fitted to whole views."""
-        # The multi-rank subclass overrides `rendered_by_all`, because scales are fitted to whole views.
+        # The multi-rank subclass overrides `rendered_by_all`, so this covers all ranks' rays there.
         return depth_term(*self.rendered_by_all(rendered), options)
 
     def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  as above

@@ -106,7 +106,7 @@ def find_surface(
     field = _BlockSampler(model, 2 / cells, Chunks(model.grid.config.chunk) if chunks is None else chunks, stop_point)
     mesh_of_field = implicit_surface(field, np.full(3, _LOW), np.full(3, _HIGH), resolution=cells, block=block)
     mesh, removed, share = _largest(mesh_of_field)
-    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, evaluated_share=field.asked)
+    return Surface(mesh=mesh, removed=removed, removed_share=share, cells=cells, evaluated_share=field.evaluated_share)
 
 
 def _largest(mesh: Triangles) -> tuple[Triangles, int, float]:
@@ -148,7 +148,7 @@ class _BlockSampler:
         self._reach = 0.5 * math.sqrt(3) * (_PART + 2) * cell * self._slope()
 
     @property
-    def asked(self) -> float:
+    def evaluated_share(self) -> float:
         """Fraction of the nodes at which the field was evaluated, including the centers of parts."""
         return self.evaluated / max(self.nodes, 1)
 

@@ -6,14 +6,14 @@ from fieldwatch.recon.pipelines.video.motion import interpolate, interpolated_ta
 
 
 def texture(height, width):
-    """Coarse blobs with finer ones on them, in [0, 1]."""
+    """Return coarse blobs overlaid with finer ones, in [0, 1]."""
     generator = torch.Generator().manual_seed(0)
     layers = [torch.rand(1, 3, height // cell, width // cell, generator=generator) for cell in (32, 16, 8)]
     return sum(functional.interpolate(x, (height, width), mode="bicubic").clamp(0, 1) / 3 for x in layers)
 
 
 def sliding(frames, step, size=96):
-    """A window moving over a texture: frame i shows what frame 0 shows at p + (i step, 0)."""
+    """A window moving over a texture: frame i at p equals frame 0 at p + (i step, 0)."""
     wide = texture(size, size + step * frames)[0]
     return torch.stack([wide[..., i * step : i * step + size] for i in range(frames)])
 
