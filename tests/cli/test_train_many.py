@@ -33,7 +33,7 @@ def plan(tmp_path, monkeypatch):
         (SCENE + "help = true", ["scene 'a': help:", "only asks for help"]),
         (SCENE.replace("video", "splats") + "steps = 3", ["scene 'a': steps:", "`fieldwatch train splats`"]),
         (SCENE.replace("video", "normals") + "epochs = 3", ["scene 'a': epochs:", "`fieldwatch train normals`"]),
-        (SCENE + "grid-cells = [4, 2]\ngrid-widths = [8, 8]", ["scene 'a'", "one entry per stage each"]),
+        (SCENE + "grid-cells = [4, 2]\ngrid-widths = [8, 8]", ["scene 'a'", "one entry per stage"]),
         (SCENE + SCENE, ["two scenes are named 'a' and 'a'"]),
     ],
     ids=["flag", "value", "bound", "preset", "data", "help", "splats", "normals", "together", "twins"],

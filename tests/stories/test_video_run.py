@@ -234,7 +234,7 @@ BAD_DATA = {
 BAD_FLAGS = {
     "grid finer than the frame": (["--rows", "64"], r"grid of 64 x 2 patches is finer than the frame of 32 x 64"),
     "unknown loss": (["--loss", "Fusion66"], r"Fusion66.*Did you mean Fusion6\?"),
-    "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type is 'linear_0.1', it must be cosine_"),
+    "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type must be cosine_.* got 'linear_0.1'"),
     "no validation": (["--data-split", "9_10_10"], "9_9_10"),
     "no such teacher": (["--teacher", "nowhere/at-all"], "--teacher nowhere/at-all"),
     "unknown preset": (["--preset", "smal"], "choose one of default, demo, small"),
