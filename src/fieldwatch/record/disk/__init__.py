@@ -1,4 +1,4 @@
-"""A full disk: blocks that a run reserves, and writes that wait in memory until there is room."""
+"""Handling of a full disk: a reserve of disk blocks, and a backlog of writes that wait in memory."""
 
 from fieldwatch.record.disk.backlog import DISK_EVENTS, DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog, try_optional
 from fieldwatch.record.disk.reserve import Reserve

@@ -1,4 +1,4 @@
-"""The record of a run in the files of other tools: Parquet, CSV, TensorBoard."""
+"""Export the record of a run to Parquet, CSV or TensorBoard files."""
 
 from fieldwatch.record.exports.export import TARGETS, ExportedRecord, Target, export_record
 

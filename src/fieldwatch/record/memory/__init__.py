@@ -1,4 +1,4 @@
-"""The memory logs of a run: censuses as JSON lines, and snapshots in the text format of the original profiler."""
+"""Memory logs of a run: censuses as JSON lines, and tensor snapshots in the text format of the original profiler."""
 
 from fieldwatch.record.memory.memory_log import MEMORY_LOG, MemoryLog, read_memory_log
 from fieldwatch.record.memory.profile_names import PROFILE_ROOTS, ProfileNames, profile_tag

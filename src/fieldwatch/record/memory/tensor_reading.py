@@ -1,4 +1,4 @@
-"""Reading tensor logs back, our own and those of the original profiler."""
+"""Read tensor logs, those of this toolkit and those of the original profiler."""
 
 import mmap
 import re
@@ -28,19 +28,20 @@ _OTHER_FORMATS = (
 )
 
 
-class NotATensorLog(InputError):  # noqa: N818  says what the file is
-    """The file holds no snapshot of a tensor log."""
+class NotATensorLog(InputError):  # noqa: N818  named after the finding
+    """Raised when a file contains no snapshot of a tensor log."""
 
 
 def read_tensor_log(path: Path | str) -> TensorLogTable:
-    """Read a tensor log: ours, the original profiler's, with Unix or Windows line ends, any threshold, any category.
+    """Read a tensor log of this toolkit or of the original profiler.
 
-    A snapshot counts when nothing of it is missing; others are left out and reported (``dropped``, ``truncated``),
-    never read as zeros. The list of the largest tensors may be absent where the writer leaves it out throughout.
+    Unix and Windows line ends, any threshold and any categories are accepted. Incomplete snapshots are skipped and
+    reported (``dropped``, ``truncated``), never read as zeros. The list of the largest tensors may be absent if the
+    writer omits it in all snapshots.
 
     Raises:
-        OSError: the file cannot be read.
-        NotATensorLog: the file is empty or holds something else; the message says what.
+        OSError: if the file cannot be read.
+        NotATensorLog: if the file is empty or has another format; the message describes its contents.
     """
     path = Path(path)
     if not path.stat().st_size:
@@ -48,15 +49,15 @@ def read_tensor_log(path: Path | str) -> TensorLogTable:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         table = _LogParser(text).table(path)
         if not len(table) and not table.dropped:
-            wanted = "'Iteration 50 | 2026-01-29 13:36:21' under a ruled line, and so on"
+            expected = "'Iteration 50 | 2026-01-29 13:36:21' below a line of equals signs, and so on"
             raise NotATensorLog(
-                f"{path} is no tensor log: it {_describe_format(text[:512])}. Wanted snapshots: {wanted}"
+                f"{path} is not a tensor log: it {_describe_format(text[:512])}. Expected snapshots: {expected}"
             )
     return table
 
 
 class _LogParser:
-    """One pass over a log's text, in chunks, so that only numbers stay in memory."""
+    """Parses a log in one pass and in chunks, so that only the numbers are kept in memory."""
 
     def __init__(self, text: mmap.mmap) -> None:
         self._text = text
@@ -70,9 +71,9 @@ class _LogParser:
         self._last: re.Match[bytes] | None = None
 
     def table(self, path: Path) -> TensorLogTable:
-        """Read everything."""
+        """Parse the whole log."""
         snapshots = self._snapshots()
-        # In chunks: the matches of a whole log of a million snapshots would not fit in memory.
+        # The match objects of a log with a million snapshots would not fit in memory.
         while chunk := list(islice(snapshots, _CHUNK_SNAPSHOTS)):
             self._add_chunk(chunk)
         torn = self._tail()
@@ -102,7 +103,7 @@ class _LogParser:
         )
 
     def _snapshots(self) -> Iterator[re.Match[bytes]]:
-        """Yield whole snapshots, and note what lies between them."""
+        """Yield complete snapshots, and record damaged or foreign text between them."""
         for match in SNAPSHOT.finditer(self._text):
             self._skip(match.start())
             if self._last is not None:
@@ -112,8 +113,8 @@ class _LogParser:
             yield match
 
     def _skip(self, end: int) -> None:
-        """Note what stands before ``end`` and is no part of a snapshot."""
-        # A few KB suffice to see whether anything but blanks follows.
+        """Record the text between the last snapshot and ``end`` as dropped snapshots or garbage."""
+        # A few KB suffice to tell whether there is anything but blank lines.
         rest = self._text[self._end : min(end, self._end + 4096)].strip(_BLANK)
         if not rest:
             return
@@ -123,11 +124,11 @@ class _LogParser:
             self._garbage += end - self._end
 
     def _tail(self) -> bool:
-        """Note what follows the last whole snapshot; tell whether it is the beginning of another."""
+        """Record the text after the last complete snapshot; return whether it is the start of another snapshot."""
         size = len(self._text)
         known = len(self._dropped)
         rest = self._text[self._end : self._end + 4096].strip()
-        if rest and b"Iteration ".startswith(rest.lstrip(_BLANK)):  # cut off in its head
+        if rest and b"Iteration ".startswith(rest.lstrip(_BLANK)):  # torn inside its head
             self._dropped.append(-1)
             return True
         if not self._is_list(rest):
@@ -135,7 +136,7 @@ class _LogParser:
         return len(self._dropped) > known
 
     def _last_is_torn(self) -> bool:
-        """Tell whether the list of largest tensors that ends the last snapshot is cut off."""
+        """Whether the list of the largest tensors at the end of the last snapshot is torn."""
         last = self._last
         if last is None or not int(last[10]) or HEAD.search(self._text, self._end):
             return False
@@ -144,7 +145,7 @@ class _LogParser:
         return last[12].count(b"\n") < min(int(last[10]), int(last[11]))
 
     def _is_list(self, rest: bytes) -> bool:
-        """Whether the rest of the text is a torn piece of the last snapshot's list of largest tensors."""
+        """Whether the rest of the text is a torn part of the last snapshot's list of the largest tensors."""
         listing = self._last is not None and self._last[12] is not None
         return bool(rest) and (rest[:1].isdigit() if listing else b"Top 5 largest:".startswith(rest[:14]))
 
@@ -156,7 +157,7 @@ class _LogParser:
 
 
 class _Sizes:
-    """Sizes by name, as they come, then as one column per name."""
+    """Collects sizes by name from many snapshots and converts them to one column per name."""
 
     def __init__(self) -> None:
         self._codes: dict[bytes, int] = {}
@@ -165,15 +166,16 @@ class _Sizes:
         self._values: list[Floats] = []
 
     def add(self, first: int, blocks: list[bytes]) -> None:
-        """Take the lines of some snapshots in, of which the first is row ``first``.
+        """Add the size lines of consecutive snapshots, starting at row ``first``.
 
         Raises:
-            NotATensorLog: there are too many names.
+            NotATensorLog: if there are too many different names.
         """
-        # One findall over the joined blocks is several times faster than one per block.
+        # One findall over the joined blocks is several times faster than one per block. It matches single-word names
+        # only, so a count mismatch means that some line needs the slower, tolerant pattern.
         found = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
         counts = [block.count(b"\n") for block in blocks]
-        if sum(counts) != len(found):  # a name with spaces, a line of another kind
+        if sum(counts) != len(found):  # a name with spaces, or a line of another kind
             each = [cast("list[tuple[bytes, bytes]]", SPACED.findall(block)) for block in blocks]
             counts = [len(pairs) for pairs in each]
             found = [pair for pairs in each for pair in pairs]
@@ -184,21 +186,21 @@ class _Sizes:
         if len(codes) > _MAX_NAMES:
             raise NotATensorLog(
                 f"the log names more than {_MAX_NAMES} categories or dtypes, the last {next(reversed(codes))[:40]!r}: "
-                f"wanted a handful, such as 'gradients' or 'float32'"
+                f"expected a few, such as 'gradients' or 'float32'"
             )
 
     def columns(self, count: int) -> dict[str, Floats]:
-        """Return ``[count]`` values per name, 0 where a row does not have it."""
+        """Return ``[count]`` values for each name; 0 in rows that do not list it."""
         if not self._codes:
             return {}
         table = np.zeros((len(self._codes), count))
-        # Scatter: names that a snapshot lacks stay 0.
+        # Scatter the values; names that a snapshot lacks stay 0.
         table[np.concatenate(self._columns), np.concatenate(self._rows)] = np.concatenate(self._values)
         return {name.decode(errors="replace"): table[code] for name, code in self._codes.items()}
 
 
 def _columns(chunk: Sequence[re.Match[bytes]]) -> dict[str, NDArray[Any]]:
-    """Return the columns of some snapshots, without the sizes by name."""
+    """Return the columns of a chunk of snapshots, except the sizes by name."""
     texts = [match.group(1, 2, 3, 4, 5, 6, 9, 10) for match in chunk]
     whole = {"iterations": 0, "total_tensors": 2, "large_thresholds": 6, "large_counts": 7}
     real = {"allocated": 3, "reserved": 4, "fragmentation": 5}
@@ -212,7 +214,7 @@ def _parse_times(texts: Sequence[bytes]) -> NDArray[Any]:
     known = [text.strip().decode() if TIME.fullmatch(text.strip()) else "NaT" for text in texts]
     try:
         return np.array(known, "datetime64[s]")
-    except ValueError:  # the 31st of a month that has none
+    except ValueError:  # an impossible date such as February 30: parse one by one to find it
         return np.array([_parse_time(text) for text in known], "datetime64[s]")
 
 
@@ -224,7 +226,7 @@ def _parse_time(text: str) -> np.datetime64:
 
 
 def _implausible(table: TensorLogTable) -> tuple[str, ...]:
-    """Say which numbers cannot be true."""
+    """Describe implausible numbers, in at most ten sentences."""
     columns = {"allocated": table.allocated, "reserved": table.reserved, "fragmentation": table.fragmentation}
     found: list[str] = []
     for name, values in (columns | table.categories | table.dtypes).items():
@@ -232,7 +234,7 @@ def _implausible(table: TensorLogTable) -> tuple[str, ...]:
         if len(wrong):
             first = f"{values[wrong[0]]:g} at iteration {table.iterations[wrong[0]]}"
             found.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
-    # 0.01 MB is the rounding of the log's two decimals.
+    # The log rounds to two decimals, so allow a difference of 0.01 MB.
     over = np.flatnonzero(table.allocated > table.reserved + 0.01)
     if len(over):
         first = f"first at iteration {table.iterations[over[0]]}"
@@ -241,7 +243,7 @@ def _implausible(table: TensorLogTable) -> tuple[str, ...]:
 
 
 def _describe_format(start: bytes) -> str:
-    """Say what a file looks like that is no tensor log."""
+    """Describe the apparent format of a file that is not a tensor log."""
     for magic, what in _OTHER_FORMATS:
         if start.startswith(magic):
             return f"looks like {what}"
