@@ -92,7 +92,7 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
 def refuse_existing(target: Path, *, overwrite: bool) -> None:
     """Raise FileExistsError if the target exists and may not be replaced, or if its name is that of a file."""
     if target.suffix in {".parquet", ".csv"}:
-        raise ExistingPathError(f"an export is a folder of several files, got the file name {target}: name a folder")
+        raise ExistingPathError(f"{target} is a file name, but an export is a folder of several files: give a folder")
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir() or target.is_symlink():
