@@ -144,7 +144,7 @@ def test_overlap_is_refused_by_name_and_shape():
 
 def test_an_empty_group_and_a_taken_name_are_refused():
     watched = ParameterGroups()
-    with pytest.raises(ValueError, match="group 'nothing' holds no parameter"):
+    with pytest.raises(ValueError, match="group 'nothing' has no parameters"):
         watched.add(nothing=nn.ReLU())
     other = ParameterGroups()
     other.add(sdf=nn.Linear(1, 1))

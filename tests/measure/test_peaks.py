@@ -215,7 +215,7 @@ def test_where_the_mark_may_not_be_set_span_borders_are_what_there_is(monkeypatc
 def test_a_system_without_a_high_water_mark_says_so(tmp_path, status):
     (tmp_path / "status").write_text(status)
     (tmp_path / "clear_refs").write_text("")
-    with pytest.raises(OSError, match="shows no VmHWM"):
+    with pytest.raises(OSError, match="has no VmHWM"):
         HighWaterMark(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The memory census: who owns every allocated byte, asked of the owners and reconciled with the allocator."""
+"""The memory census: attribute every allocated byte to an owner and reconcile the sum with the allocator."""
 
 from fieldwatch.measure.census.allocator import CudaAllocator, allocator_of
 from fieldwatch.measure.census.blocks import AllocatedBlock, BlockReading, blocks_in_use
