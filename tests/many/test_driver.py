@@ -133,7 +133,7 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
         """Loses its first order."""
 
         def __init__(self):
-            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError of Ray: it died"), ProcessExit(code=0)]
+            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError in Ray: it died"), ProcessExit(code=0)]
             self.orders = []
 
         def capacity(self):
@@ -151,7 +151,7 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
 
     driver = drive(scene(), executor=Dying())
     assert [(one.state, one.cause) for one in tries(driver)] == [
-        ("crashed", "WorkerCrashedError of Ray: it died"),
+        ("crashed", "WorkerCrashedError in Ray: it died"),
         ("healthy", ""),
     ]
 
@@ -174,7 +174,7 @@ def test_two_drivers_never_share_a_folder(tmp_path):
         [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "mine\n"
-        with pytest.raises(OutInUse, match="another train-many works in"), Ledger(tmp_path):
+        with pytest.raises(OutInUse, match="another train-many is using"), Ledger(tmp_path):
             pass
         other.kill()
     with Ledger(tmp_path) as ledger:  # who was killed holds nothing
