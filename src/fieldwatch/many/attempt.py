@@ -33,11 +33,13 @@ def run_task(task: SceneTask) -> ProcessExit:
         return ProcessExit(code=None, seconds=task.grace, cause=holder)
     # The counter covers the whole machine, so an increase is a hint, not a proof.
     kills_before = _oom_kills()
+    # Append, since all attempts of a scene share one console file.
     with open_for_append(task.console) as console:
         began = datetime.now(UTC).isoformat(timespec="seconds")
         console.write(f"{ATTEMPT_LINE} {task.number}, {began}: {' '.join(task.command)}\n".encode())
         console.flush()
         ended = _watch(task, console)
+    # SIGKILL without a stop request is the signature of the out-of-memory killer.
     if ended.code == -9 and not ended.stop_reason and _oom_kills() > kills_before:
         return ProcessExit(
             code=ended.code, seconds=ended.seconds, pid=ended.pid, cause="probably by the out-of-memory killer"
@@ -85,6 +87,7 @@ def _exit_from(lines: bytes, stop_reason: str, seconds: float) -> ProcessExit:
 
 
 def _environment(task: SceneTask) -> Mapping[str, str]:
+    # Later entries take precedence: thread counts are only defaults, and the plan's `env` overrides the inherited one.
     threads = str(max(1, int(task.cpus)))
     return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ, **task.env, "PYTHONUNBUFFERED": "1"}
 

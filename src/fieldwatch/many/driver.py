@@ -134,6 +134,7 @@ class Driver:
 
     def _initial_status(self, scene: PlannedScene, past: SceneHistory) -> SceneStatus:
         folder = output_path(self.out, scene.name)
+        # If the run folder was deleted, the scene is trained again.
         done = past.done and last_start(folder) is not None
         return SceneStatus(
             scene=scene,
@@ -161,6 +162,7 @@ class Driver:
         status.printed = _size(status.console)
         status.paths.refresh()
         status.state = "queued"
+        # Write the ledger first: if the driver dies now, the next one knows that this attempt may be running.
         self._ledger.began(scene, number)
         self._executor.submit(
             SceneTask(
@@ -232,6 +234,7 @@ class Driver:
     def _stop_all(self) -> None:
         self._stop_file.touch()
         self._ledger.write("stop")
+        # Running attempts change their state when their process has saved and ended.
         for status in self.statuses:
             if status.state == "waiting":
                 status.state = "stopped"

@@ -27,6 +27,7 @@ def main(grace: float, command: list[str]) -> int:
     start = prepare_child if sys.platform == "linux" else default_signals
     # The same protocol as between a supervisor and its training, but without restarts.
     channel, theirs = os.pipe()
+    # Non-blocking, so that draining the channel never delays the checks for the end of the child.
     os.set_blocking(channel, False)
     supervised = {"supervisor": os.getpid(), "attempt": 0, "channel": theirs, "ends_hangs": False}
     with subprocess.Popen(  # noqa: S603  the arguments come from the plan and are not passed to a shell
@@ -38,7 +39,9 @@ def main(grace: float, command: list[str]) -> int:
         stderr=sys.stderr.buffer,
         preexec_fn=start,  # noqa: PLW1509  safe, since this process has a single thread
     ) as child:
+        # Only the child may hold the write end, so that the channel reports end of file when it exits.
         os.close(theirs)
+        # Report the PID early, in case this launcher is killed.
         report(pid=child.pid)
         reader = ChannelReader(channel)
         asked = wait_for(child, grace, reader)

@@ -106,6 +106,7 @@ def read_ledger(path: Path) -> Mapping[str, SceneHistory]:
             unfinished = SceneAttempt(number=line["number"], state="stopped", cause="the driver ended during it")
             attempts.setdefault(scene, {})[line["number"]] = unfinished
         elif kind == "ended":
+            # Ignore fields that this version does not know.
             facts = {name: line[name] for name in SceneAttempt.__dataclass_fields__ if name in line}
             attempts.setdefault(scene, {})[line["number"]] = SceneAttempt(**facts)
     return {

@@ -50,6 +50,7 @@ class RayExecutor:
             raise NoRay(f"Ray at {address or 'this machine'} does not respond: {error}") from error
         if self._local:
             self._refuse_other_addresses()
+        # max_retries=0 below: the driver decides about retries, and Ray must not restart a training on its own.
         self._attempt: Any = self._ray.remote(run_task)
         self._pending: dict[Any, tuple[SceneTask, float]] = {}
 
@@ -95,6 +96,7 @@ class RayExecutor:
 
     def close(self) -> None:
         """Wait for running tasks, which the driver has told to stop, then disconnect from Ray."""
+        # Leaving Ray earlier would kill trainings before they have saved.
         while self._pending:
             self.wait(1.0)
         self._leave_ray()

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
+# Content security policy: the page shows untrusted texts, so block scripts and all external resources.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _GOOD = frozenset({"healthy", "warnings"})
 _BAD = frozenset({"crashed", "refused", "diverged"})
@@ -125,6 +126,7 @@ def _curve(points: Sequence[Sequence[float]]) -> str:
     values = [value for _, value in points]
     low = min(values)
     high = max(values)
+    # `or 1` avoids a division by zero for a single step or a constant loss.
     across = _WIDTH / ((right - left) or 1)
     up = (_HEIGHT - 4) / ((high - low) or 1)
     path = " ".join(f"{(step - left) * across:.1f},{_HEIGHT - 2 - (value - low) * up:.1f}" for step, value in points)

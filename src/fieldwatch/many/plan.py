@@ -77,6 +77,7 @@ def _scene(
     if not isinstance(pipeline, str) or pipeline not in pipelines:
         raise PlanError(f"scene {name!r}: pipeline must be one of {', '.join(pipelines)}, got {pipeline!r}")
     values = {**general, **special.get(pipeline, {}), **keys}
+    # Environment variables are merged one by one, whereas a flag of the scene replaces the default as a whole.
     env = {**general.get("env", {}), **special.get(pipeline, {}).get("env", {}), **keys.get("env", {})}
     reserved = _DRIVER_FLAGS & values.keys()
     if reserved:
@@ -142,11 +143,13 @@ def _flag_words(scene: str, key: str, value: Any) -> tuple[str, ...]:
     Raises:
         PlanError: if the value has a type that no flag accepts.
     """
+    # Test for bool first: a bool is also an int.
     if isinstance(value, bool):
         return (f"--{key}",) if value else (f"--no-{key}",)
     if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
         return (f"--{key}", *(str(item) for item in value))
     if isinstance(value, str | int | float):
+        # With "=", a value that starts with a dash is not mistaken for a flag.
         return (f"--{key}={value}",)
     raise PlanError(
         f"scene {scene!r}: {key} must be a string, a number, true, false or a list of strings or numbers, got {value!r}"

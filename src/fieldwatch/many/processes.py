@@ -58,6 +58,7 @@ class ProcessExecutor:
         while self._waiting and self._left.fits(self._waiting[0]):
             task = self._waiting.pop(0)
             self._left = self._left.without(task)
+            # Hand out disjoint devices through CUDA_VISIBLE_DEVICES, so that scenes cannot share a GPU by accident.
             gpus = self._gpus[: int(task.gpus)]
             self._gpus = self._gpus[int(task.gpus) :]
             thread = threading.Thread(target=self._run, args=(task, gpus), name=task.scene)
@@ -81,5 +82,6 @@ class ProcessExecutor:
 
 def _visible(count: int) -> list[str]:
     """Return the available GPUs as entries of CUDA_VISIBLE_DEVICES."""
+    # Respect an existing restriction, for example by a cluster scheduler; entries may be indices or UUIDs.
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [str(number) for number in range(count)] if named is None else named.split(",")[:count]

@@ -48,6 +48,7 @@ def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
         folder: run folder; may be missing.
         measured: prefixes of the tags of its quality metrics.
     """
+    # An attempt that failed early may have no journal.
     if not (folder / JOURNAL).exists():
         return RunSummary(state=state_of(folder).word, metrics={})
     history = read_history(folder)
@@ -132,6 +133,7 @@ def _thinned(steps: Any, values: Any) -> tuple[tuple[float, float], ...]:
     finite = np.isfinite(values)
     steps = steps[finite]
     values = values[finite]
+    # Evenly spaced samples that include both ends; `unique` drops duplicates from rounding.
     chosen = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(len(steps), _CURVE_POINTS)).round().astype(int))
     return tuple((float(steps[i]), float(values[i])) for i in chosen) if len(steps) else ()
 

@@ -57,6 +57,7 @@ def write_summary(
         exit_code: exit code of the command.
     """
     scenes = [scene_summary(status, measured[status.scene.pipeline]) for status in statuses]
+    # Curves are only plotted on the page; in the JSON file they would dominate the size.
     without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in scenes]
     stored = {"exit_code": exit_code, "scenes": without_curves}
     contents = {

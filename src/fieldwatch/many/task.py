@@ -128,5 +128,6 @@ class Executor(Protocol):
 
 def capacity_here(cpus: int | None, gpus: int, memory_bytes: int) -> Capacity:
     """Return the resources of this machine; with ``cpus=None``, count the processors that this process may use."""
+    # The affinity reflects limits of containers and schedulers, unlike the number of processors.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Capacity(cpus=cpus or usable, gpus=gpus, memory_bytes=memory_bytes)

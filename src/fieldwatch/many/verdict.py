@@ -62,6 +62,7 @@ def judge(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) 
     finished = Death(cause="finished", detail="")
     if ended.code == 0:
         return ("warnings" if has_warnings(task.folder) else "healthy"), finished
+    # Exit code 1 is ambiguous: a run that finished with findings, or a Python error. The recorded state decides.
     if ended.code == 1 and state_of(task.folder).word == "finished":
         return "findings", finished
     if ended.stop_reason == "stop":

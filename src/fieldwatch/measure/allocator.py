@@ -41,6 +41,7 @@ class PeakMeter:
         self._gauge = gauge
         self._open: list[PeakInterval] = []
         self._floor = self._step_peak = self.run_peak = 0
+        # Memory allocated before the meter existed belongs to the run, not to the first step.
         self.fold()
         self._step_peak = 0
 
@@ -50,6 +51,7 @@ class PeakMeter:
         self._gauge.reset()
         # Other code may have reset the counter: the memory allocated at both boundaries is a lower bound of the peak.
         peak = max(counts.peak, counts.allocated, self._floor)
+        # Memory that is still allocated now is a lower bound of the next interval's peak.
         self._floor = counts.allocated
         for interval in self._open:
             interval.peak = max(interval.peak, peak)

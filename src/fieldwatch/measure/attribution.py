@@ -41,6 +41,7 @@ def attribute_terms(
         # Retain the graph: the training's backward pass still needs it.
         with span(f"backward_{term}"):
             all_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
+        # A single backward pass covers all groups; split its result by group.
         gradients = iter(cast("tuple[Tensor | None, ...]", all_gradients))  # None for unused parameters
         for group, parameters in groups.items():
             group_gradients = [next(gradients) for _ in parameters]
@@ -65,6 +66,7 @@ def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
     # The floor avoids 0 / 0 if every gradient is exactly zero.
     sum_of_norms = torch.stack([*norms.values()]).sum().clamp_min(1e-30)
     values = {tags.GRADIENT_SHARE.tag(f"{group}_{term}"): length / sum_of_norms for term, length in norms.items()}
+    # cos(a, b) = <a, b> / (|a| |b|); each pair appears once, in the order of the terms.
     for a, b in combinations(by_term, 2):
         length = (norms[a] * norms[b]).clamp_min(1e-30)
         values[tags.COSINE.tag(f"{group}_{a}_{b}")] = torch.dot(by_term[a], by_term[b]) / length

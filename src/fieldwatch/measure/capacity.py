@@ -41,6 +41,7 @@ def process_capacity(resident: int, *, cgroups: Path = CGROUPS, membership: Path
         membership: file that lists the control groups of the process.
     """
     capacities = [psutil.virtual_memory().available + resident, *_cgroup_capacities(resident, cgroups, membership)]
+    # The tightest limit counts: groups are nested, and any of them may be the one that is exceeded.
     return min([*capacities, *_address_space_capacity(resident)])
 
 

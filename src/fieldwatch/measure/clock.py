@@ -173,6 +173,7 @@ class Span:
     def __enter__(self) -> None:
         clock = self._clock
         self._nvtx = nvtx = clock._nvtx  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  Clock and Span belong together
+        # Remember both, so that the span ends consistently even if they are switched meanwhile.
         self._listener = listener = clock.listener
         if nvtx is not None:
             nvtx.range_push(self._name)
@@ -183,6 +184,7 @@ class Span:
         self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
+        # Take the time before calling the listeners, so that their work is not measured.
         if self._first is None:
             self._clock.add(self._name, (time.perf_counter() - self._started) * 1e3)
         else:

@@ -68,6 +68,7 @@ class Fragmentation:
         This is the idle fraction of the cache, and the next step reuses most of it. Memory is lost to fragmentation
         only to the extent that ``not_returnable`` cannot serve later requests.
         """
+        # Kept for comparison with logs of the original profiler, which uses the same formula.
         return (self.reserved - self.allocated) / self.reserved * 100 if self.reserved else 0.0
 
     def parts(self) -> dict[str, int]:
@@ -128,6 +129,7 @@ def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = No
         return fragmentation(stats, current_segments() if native else (), device=index)
     reading = heap().read()
     allocated, reserved = known or (reading.allocated, reading.reserved)
+    # Other threads may allocate between the two readings, so clamp the difference.
     idle = max(0, reserved - allocated)
     return Fragmentation(
         allocated=allocated,

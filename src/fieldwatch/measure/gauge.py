@@ -78,6 +78,7 @@ class CudaGauge:
 
     def reset(self) -> None:
         """Reset all peak counters of the allocator; torch cannot reset a single one."""
+        # Before CUDA is initialized, there is nothing to reset.
         if self._in_use:
             self._reset(self._index)
 
@@ -86,6 +87,7 @@ class CudaGauge:
         # `mem_get_info` would create a context, which costs hundreds of MB.
         if not torch.cuda.is_initialized():
             return None
+        # Reserved memory is reusable by torch, so it counts as available although the driver reports it as used.
         free, total = torch.cuda.mem_get_info(self._index)
         # cudaMallocAsync has no memory fraction per process; querying it raises an error.
         allowed = total

@@ -27,6 +27,7 @@ class GradientNorms(NamedTuple):
 
     def by_group(self) -> dict[str, list[Tensor]]:
         """Return the gradients of each group by name."""
+        # `gradients` is ordered by group, so consume it group by group.
         rest = iter(self.gradients)
         return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
 

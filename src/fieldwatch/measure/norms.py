@@ -9,6 +9,7 @@ from torch import Tensor
 
 _foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
 """Fused norm, which torch's gradient clipping also uses."""
+# Typed as Any, since torch's stubs do not annotate `vector_norm`.
 _linalg: Any = torch.linalg
 
 
@@ -25,6 +26,7 @@ def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
 def largest_entries(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the largest absolute entry of each tensor; NaN if it contains NaN."""
     # On a CPU the fused call takes twenty times as long as computing minimum and maximum.
+    # `aminmax` supports neither complex nor empty tensors.
     if any(tensor.device.type != "cpu" or tensor.is_complex() or not tensor.numel() for tensor in tensors):
         return list(_foreach_norm(list(tensors), float("inf")))
     # Take the larger absolute value of minimum and maximum; both propagate NaN.

@@ -85,6 +85,7 @@ class OutOfMemoryNotifier:
     def __init__(self, attach: Callable[[Observer], None] = _attach_to_torch) -> None:
         self._attach = attach
         self._attached = False
+        # Thread-local: a failure in another thread must still be reported.
         self._notifying = threading.local()
         self._subscriptions: tuple[
             OutOfMemorySubscription, ...
@@ -92,6 +93,7 @@ class OutOfMemoryNotifier:
 
     def subscribe(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
         """Register ``callback``; callbacks are called in order of registration."""
+        # Attach lazily: attaching initializes CUDA, which a CPU run must not do.
         if not self._attached:
             self._attach(self.notify)
             self._attached = True

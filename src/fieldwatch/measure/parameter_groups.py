@@ -48,6 +48,7 @@ class ParameterGroups:
             if name in self._owners or name == OTHER:
                 raise ValueError(f"group {name!r} is already watched: choose another name")
             self._owners[name] = owner
+        # Scan all owners at once, so that an overlap with any existing group is detected.
         self.rescan()
         for name in owners:
             if not self.read(name):
@@ -65,6 +66,7 @@ class ParameterGroups:
 
     def rescan(self) -> None:
         """Determine the parameters of every owner again."""
+        # Parameters found earlier stay in their group, even if they have been frozen since.
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
         self._slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
         group_of = self._refuse_overlap()

@@ -52,6 +52,7 @@ class Peaks:
 
 
 def _process_meter() -> tuple[PeakMeter, Method]:
+    # Containers may forbid writing to clear_refs, which resets the mark: fall back to sampling at span boundaries.
     try:
         return PeakMeter(HighWaterGauge()), "high-water mark"
     except OSError:

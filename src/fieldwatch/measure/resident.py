@@ -40,6 +40,7 @@ class _ProcFile:
     def _open(self) -> None:
         self._owner = os.getpid()
         self._descriptor = os.open(self._path, self._flags | os.O_CLOEXEC)
+        # Closes the descriptor when the object is garbage-collected, or at once when called.
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
 
@@ -82,6 +83,7 @@ class HighWaterMark:
     def __init__(self, folder: Path = PROC) -> None:
         self._status = _ProcFile(folder / "status", os.O_RDONLY)
         self._clear_refs = _ProcFile(folder / "clear_refs", os.O_WRONLY)
+        # Fail early if the mark cannot be read or reset.
         self.read()
         self.mark()
 

@@ -78,6 +78,7 @@ def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
 
 def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
     head = lines[0]
+    # Rows of the ring have a common width; the columns beyond this block's metrics are unused.
     device = values[:, : len(head.device_names)].astype(np.float64)
     host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
     return Block(
@@ -135,6 +136,7 @@ class DeviceRing:
         lines = self._row_infos
         self._row_infos = []
         rows = self._values[: len(lines)]
+        # On a CPU the ring is reused at once, so the rows must be copied.
         if self._stream is None:
             return RingTransfer(rows.clone(), lines)
         return self._start_copy(rows, lines)
@@ -152,6 +154,7 @@ class DeviceRing:
         arrived.record(self._stream)
         # Keep the caching allocator from reusing this memory before the side stream has read it.
         rows.record_stream(self._stream)
+        # Continue in fresh memory: the next row must not overwrite values that are still being copied.
         self._values = self._new_values()
         self._row_views.clear()
         return RingTransfer(host, lines, arrived)

@@ -119,6 +119,7 @@ class AllocatorHistory:
         if self.refusal:
             return None
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Write to a hidden draft first, so that a killed process never leaves a truncated snapshot under its name.
         draft = path.with_name(f".{path.name}{_DRAFT}")
         draft.unlink(missing_ok=True)  # a symbolic link of this name would redirect the write
         try:
@@ -150,6 +151,7 @@ def _prune(newest: Path, keep: int) -> None:
     for draft in folder.glob(f".{kind}*{SUFFIX}{_DRAFT}"):
         draft.unlink(missing_ok=True)
     others = [path for path in folder.glob(f"{kind}*{SUFFIX}") if path != newest and underscore]
+    # Sort by modification time; the name breaks ties on file systems with coarse timestamps.
     others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
     for path in others[: max(0, len(others) - keep + 1)]:
         path.unlink(missing_ok=True)

@@ -55,6 +55,7 @@ class StepRecorder:
         # Rows of host values alone go to a CPU ring, which is replaced once the first tensor reveals the device.
         if self._ring is not None and (self._device_known or not device_values):
             return self._ring
+        # Submit rows of the old ring first, to keep the order.
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
         self._ring = DeviceRing(device)

@@ -140,6 +140,7 @@ class Terms:
 def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     match pair:
         case (weight, Tensor() as value):
+            # A tensor of shape (1,) is rejected as well: its gradient and reports would have another shape.
             if value.ndim != 0:
                 shape = tuple(value.shape)
                 advice = "reduce it (.mean() or .sum()) first"

@@ -33,6 +33,7 @@ class Catalogue:
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
+        # Holds the exact names at first; later also caches the results of pattern lookups.
         self._by_name: dict[str, Metric | None] = {}
         for metric in self._metrics:
             if metric.name in self._by_name:
@@ -89,6 +90,7 @@ class Catalogue:
 
 def tag_pattern(name: str) -> str:
     """Return a regular expression, anchored at its end, that matches every tag of a declared name."""
+    # TensorBoard matches chart patterns from the start of a tag, so only the end needs an anchor.
     return "[^/]+".join(re.escape(part) for part in _PLACEHOLDER.split(name)) + "$"
 
 
@@ -107,4 +109,5 @@ def _axis(metric: Metric) -> str:
 
 
 def _cell(text: str) -> str:
+    # A pipe or newline would end the table cell.
     return text.replace("|", "\\|").replace("\n", " ") or "-"

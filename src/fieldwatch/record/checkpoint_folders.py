@@ -25,6 +25,7 @@ def checkpoint_folders(folder: Path, *, set_aside: bool = False) -> list[Path]:
     found = list[tuple[int, int, Path]]()
     for path in checkpoint.iterdir() if checkpoint.is_dir() else ():
         name = _NAME.fullmatch(path.name)
+        # A prefix marks a checkpoint that was set aside; without a number, it is the first write of its step.
         if name is not None and bool(name[1]) == set_aside:
             found.append((int(name[2]), int(name[3] or 1), path))
     return [path for _, _, path in sorted(found, reverse=True)]
@@ -46,6 +47,7 @@ def _manifest_in(checkpoint: Path) -> str:
     """Return a checkpoint's copy of run.json, or an empty string if it is damaged or has none."""
     try:
         with (checkpoint / "manifest.json").open("rb") as file:
+            # Bounded, in case a damaged file has grown to an absurd size.
             manifest = file.read(_MAX_BYTES)
         seal = (checkpoint / "manifest.sha256").read_bytes()
         # The seal is checked before parsing: a damaged manifest may still be valid JSON.

@@ -86,5 +86,6 @@ def trend(series: Series, window: int) -> float:
     before, after = (part[np.isfinite(part)] for part in (recent[:window], recent[window:]))
     if not len(before) or not len(after):
         return math.nan
+    # Divide by the absolute value, so that the sign of the result is the direction of the change.
     start = float(np.median(before))
     return (float(np.median(after)) - start) / abs(start) if start else math.nan

@@ -57,6 +57,7 @@ class SyncTracker:
         """
         with self._lock:
             # Writes that arrive during this sync go into a new range, since this sync may not cover them.
+            # The lock is not held during fsync, so that a slow disk does not block writers.
             pending = self._unconfirmed
             end = pending[-1].end
             self._unconfirmed = [_ByteRange(start=end, end=end)]

@@ -17,6 +17,7 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.rows import RowReader
 from fieldwatch.record.segments import SEGMENT_KEY, segment_in
 
+# Number of trailing bytes that are compared to detect a rewritten file.
 _LAST_BYTES = 64
 
 
@@ -147,6 +148,7 @@ class JournalFollower:
         void_from = None
         events = list[dict[str, Any]]()
         path = self._events.path
+        # No limit: events are few compared to rows.
         for first, text in self._events.new_lines(math.inf):
             if first == 1:
                 self._event_lines.check_first_line(text)

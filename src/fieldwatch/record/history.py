@@ -55,6 +55,7 @@ class History:
         """Append the rows of a block."""
         if not len(block):
             return
+        # One table per set of columns: appending a block is then a single array copy.
         table = self._tables.get((block.axis, block.columns))
         if table is None:
             table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
@@ -129,6 +130,7 @@ class History:
                 return _NO_SAMPLES
             codes = np.concatenate([part for part, _ in sample_rows])
             rows = np.concatenate([part for _, part in sample_rows], axis=1)
+            # Code -1: the row does not name a sample for this slot.
             named = codes >= 0
             if not named.all():
                 codes = codes[named]

@@ -141,6 +141,7 @@ class Journal(SegmentedFile):
     @staticmethod
     def _count_rows(layout: _WrittenLayout, rows: int) -> None:
         """Count down the rows until the next declaration of a layout."""
+        # Doubling the distance keeps the overhead of repeated declarations negligible in long runs.
         if layout.rows_left <= 0:
             layout.rows_left = layout.repeat_rows
             layout.repeat_rows = min(2 * layout.repeat_rows, LONGEST_REPEAT_ROWS)
@@ -193,6 +194,7 @@ def _row_texts(array: NDArray[Any]) -> list[bytes]:
 
 def _name_non_finite(texts: list[bytes], values: NDArray[np.float64], finite: NDArray[np.bool_]) -> None:
     """Insert the names of non-finite values, in place; orjson writes them as null."""
+    # Only affected rows are split, since non-finite values are rare.
     for i in np.flatnonzero(~finite.all(axis=1)):
         parts = texts[i].split(b",")
         for j in np.flatnonzero(~finite[i]):
@@ -252,6 +254,7 @@ def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> RowLayout:
         raise ValueError(f"unknown or impossible entries {sorted(unknown or {SEGMENT_KEY})}")
     if axis not in ("step", "epoch"):
         raise ValueError(f"axis {axis!r} is neither 'step' nor 'epoch'")
+    # `type` instead of `isinstance`: JSON's true would pass for an int.
     if type(number) is not int or type(float32_count) is not int or float32_count < 0:
         raise ValueError(f"layout and float32 must be integers of at least 0, got {number!r} and {float32_count!r}")
     if not _are_texts(names) or float32_count > len(names):

@@ -24,6 +24,7 @@ CHECKSUM = "crc"
 """Key of the checksum, always the last key of an object."""
 NO_JSON = "is not a line of JSON"
 ALTERED = "does not match its checksum"
+# Block size of the backward search for a newline.
 _SEARCH_BYTES = 1 << 16
 _CHUNK_LINES = 512
 _FIRST_CHUNK_BYTES = 1 << 13
@@ -51,6 +52,7 @@ class LineFile:
         self.path = path
         self._file = open_for_append(path)
         self._size = size_of_whole_lines(path)
+        # Without truncation, the next line would be appended to the torn one, and both would be lost.
         if self._size < path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
         self.queue = WriteQueue(self._write)

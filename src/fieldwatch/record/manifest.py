@@ -119,6 +119,7 @@ def _parsed(text: bytes) -> Manifest:
     seal = stored.pop(SEAL, None)
     if seal is not None and seal != _hash(stored):
         raise ValueError("its contents do not match the stored hash")
+    # JSON has no tuples. Unknown keys raise TypeError below, which the caller reports as an invalid file.
     windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
     phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
     metrics = tuple(Metric(**fields) for fields in stored.pop("metrics", ()))
@@ -127,6 +128,7 @@ def _parsed(text: bytes) -> Manifest:
 
 
 def _hash(fields: Mapping[str, Any]) -> str:
+    # Sorted keys make the hash independent of the order in the file.
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -163,5 +165,6 @@ def new_segment(step: int) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
+    # The timeout keeps a hanging git, for example on a network file system, from blocking the start of a run.
     command = ["git", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603  fixed words, no shell

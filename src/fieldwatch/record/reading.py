@@ -37,6 +37,7 @@ def read_history(folder: Path | str, capacity: int | None = None, damage: Damage
         raise MissingPathError(f"no run folder at {folder}: expected a folder that contains {JOURNAL}")
     history = History(capacity)
     damage = DamageTally() if damage is None else damage
+    # The windows in run.json come first: `windows` events of the run override them. Open windows never end.
     for term, (first, last) in note_damage(Path(folder), damage).items():
         history.windows[term] = (first or 0, sys.maxsize if last is None else last)
     for block in read_blocks(folder, damage):

@@ -290,6 +290,7 @@ def _block_of_unchecked(layout: RowLayout, rows: list[list[Any]]) -> Block | Non
     """Build a block from bulk-parsed rows, or return None if any of them is not a valid row of this layout."""
     if set(map(len, rows)) != {layout.width}:
         return None
+    # The fixed entries of a row are 0: layout, 1: step, 2: seconds, 3: position, 4: samples.
     steps, seconds, positions = ([row[i] for row in rows] for i in (1, 2, 3))
     if set(map(type, steps + positions)) != {int} or not set(map(type, seconds)) <= _NUMBER_TYPES:
         return None
@@ -323,6 +324,7 @@ def _block(
     They are written with the fewest digits that identify a float32, so the parsed float64 values are slightly off.
     """
     float32_values = values[:, : layout.float32_count]  # a view: rounds in place
+    # A damaged value beyond float32 becomes infinite: no reason for a warning.
     with np.errstate(over="ignore"):
         float32_values[...] = float32_values.astype(np.float32)
     return Block(

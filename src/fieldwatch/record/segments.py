@@ -157,4 +157,5 @@ def _pair(value: Any) -> tuple[Any, Any]:
 
 
 def _is_step(value: Any) -> bool:
+    # Steps are stored as int64 arrays later; `type` excludes JSON's true.
     return type(value) is int and 0 <= value < _INT64

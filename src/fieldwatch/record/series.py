@@ -26,6 +26,7 @@ class Series:
     values: NDArray[np.float64]
 
     def __post_init__(self) -> None:
+        # Series are cached and may be views of a table, so callers must not modify them.
         for array in (self.steps, self.seconds, self.positions, self.values):
             array.flags.writeable = False
 

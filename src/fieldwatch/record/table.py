@@ -88,6 +88,7 @@ class Table:
 
     def discard(self, step: int) -> None:
         """Drop the rows of ``step`` and later steps."""
+        # Deferred codes refer to rows of the current array, so fill them in before it is replaced.
         self._code_samples()
         keep = np.flatnonzero(self._array[STEP, : self._length] < step)
         array = np.empty_like(self._array)
@@ -131,6 +132,7 @@ class Table:
             last_rows = min(last_rows, self._capacity)
         while size < last_rows + count:
             size *= 2
+        # Views returned earlier keep the old array alive, so they never change.
         array = np.empty((len(self._array), size))
         array[:, :last_rows] = self._array[:, self._length - last_rows : self._length]
         self._array = array

@@ -54,6 +54,7 @@ class WriterThread:
         self._tend = tend
         self._queue: queue.SimpleQueue[Transfer | Callable[[], None] | _Barrier | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
+        # A daemon thread, so that the interpreter can exit after an error in the main thread.
         self._thread = threading.Thread(target=self._work, name="fieldwatch-writer", daemon=True)
         self._thread.start()
 
@@ -82,6 +83,7 @@ class WriterThread:
 
     def close(self) -> None:
         """Process the remaining items, then stop the thread. Never raises, so as not to mask another error."""
+        # None ends the loop; items queued before it are still processed.
         self._queue.put(None)
         self._thread.join()
 

@@ -84,7 +84,8 @@ def numbered(device: torch.device) -> torch.device:
 
 
 def _current(counters: dict[str, Any], name: str) -> int:
-    return int(counters.get(name, {}).get("all", {}).get("current", 0))  # empty before CUDA is first used
+    # The counters are empty before CUDA is initialized.
+    return int(counters.get(name, {}).get("all", {}).get("current", 0))
 
 
 @cache

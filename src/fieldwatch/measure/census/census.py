@@ -124,6 +124,7 @@ class Census:
         line |= {"tensors": len(self.owned_entries) + len(self.saved_entries), "dtypes": self.by_dtype()}
         line |= {"large": [_as_json(entry) for entry in self.large(threshold)], "fragmentation": {}, "peaks": {}}
         line |= {"foreign": sum(entry.nbytes for entry in self.foreign), "elsewhere": dict(self.elsewhere)}
+        # Fields in `more` come last and therefore replace defaults such as the empty `peaks`.
         line |= {"sites": dict(self.sites), "cut": list(self.truncated)}
         return line | more
 

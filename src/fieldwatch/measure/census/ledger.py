@@ -84,6 +84,7 @@ class ClaimLedger:
                 self._claims[address, nbytes] = claim_of(piece, storage, address, names)
 
     def _note_elsewhere(self, storage: Storage) -> None:
+        # Meta tensors have no memory.
         if storage.device.type != "meta":
             self._elsewhere[address_of(storage)] = str(storage.device), storage.nbytes()
 
@@ -163,5 +164,6 @@ def claim_of(piece: Tensor, storage: Storage, address: int, names: tuple[Kind, s
         names: kind, component and name of the owner.
     """
     nbytes = storage.nbytes()
+    # Storages from other libraries (`from_numpy`, DLPack) and mapped files are not resizable.
     from_torch = storage.resizable() and not _is_shared(storage)
     return Claim(*names, address, nbytes, nbytes, shape_of(piece), dtype_name(piece.dtype), from_torch)

@@ -18,6 +18,7 @@ PAGE = 4096
 HEAD = 16
 """Bytes of the header that glibc keeps before each chunk: two words."""
 
+# Size of the test allocation in bytes: large enough to stand out among allocations of other threads.
 _PROBE = 4 * 2**20
 _PROBES = 5
 
@@ -94,6 +95,7 @@ class Heap:
     def read(self) -> HeapReading:
         """Read used and reserved bytes of all arenas."""
         info = self.libc.mallinfo2()
+        # Chunks with a separate mapping (hblkhd) are counted neither in uordblks nor in arena.
         return HeapReading(
             allocated=info.uordblks + info.hblkhd,
             reserved=info.arena + info.hblkhd,

@@ -24,6 +24,7 @@ class _NamedTensor(NamedTuple):
 
 def note_owners(ledger: ClaimLedger, watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> None:
     """Claim parameters, then gradients, optimizer state and buffers, in this order."""
+    # The order of the loops below is the order of precedence of the claims.
     parameters, buffers = _find_tensors(watched, optimizers)
     for component, name, parameter in parameters.values():
         ledger.note(parameter, "parameters", component, name)
@@ -108,6 +109,7 @@ def _note_state(ledger: ClaimLedger, optimizer: Optimizer, parameters: Mapping[i
         if known is not None:
             _note_values(ledger, state, known.component, known.name)
             continue
+        # State under a tensor that no group contains belongs to a replaced parameter: its memory is leaked.
         part = f"replaced parameter {tuple(key.shape)}"
         ledger.note(key, "optimizer", STALE, part)
         gradient = _gradient(key)

@@ -28,6 +28,7 @@ def pieces_of(tensor: Tensor) -> list[tuple[Tensor, Storage]]:
     quantized). The list is empty if no memory is visible: uninitialized (lazy) or opaque tensors (mkldnn), and wrappers
     that hide their parts.
     """
+    # Fast path for almost all tensors.
     if type(tensor) in _PLAIN and tensor.layout is torch.strided:
         return [(tensor, tensor.untyped_storage())]
     # Bypass __torch_function__ of subclasses: only their memory matters here.
@@ -57,6 +58,7 @@ def _uncommon(tensor: Tensor) -> list[tuple[Tensor, Storage]]:
     if is_lazy(tensor):
         return []
     parts = _PARTS_BY_LAYOUT.get(tensor.layout, ())
+    # The protocol by which wrapper subclasses expose their inner tensors.
     if hasattr(type(tensor), "__tensor_flatten__"):
         names: Sequence[str] = cast("Any", tensor).__tensor_flatten__()[0]
         return [piece for name in names for piece in pieces_of(getattr(tensor, name))]

@@ -110,6 +110,7 @@ class SavedTensors:
         saved_storages: list[_SavedStorage] = []
         for piece, storage in pieces_of(tensor):
             address = address_of(storage) if storage.device == self._device else 0
+            # Parameters and buffers are saved too, but the census already counts them for their owners.
             if not address or address in self._owned:
                 continue
             saved = self._saved_storages.get(address)

@@ -50,6 +50,7 @@ def take_census(  # noqa: PLR0913  keyword-only except the first
     Raises:
         ValueError: if the device is neither a CPU nor a CUDA device.
     """
+    # Storages report an explicit index, so "cuda" must be resolved before devices are compared.
     device = numbered(device)
     allocator = allocator or allocator_of(device)
     ledger = ClaimLedger(device)
@@ -113,6 +114,7 @@ def _entry(claim: Claim) -> CensusEntry:
 
 def _workspace(remainder: int, placement: Placement, before: Census | None) -> int:
     """Return the bytes without an owner that were allocated since the start of the step."""
+    # Without an earlier census, old and new allocations cannot be distinguished.
     if before is None:
         return 0
     if placement.unowned is None or before.unowned is None:

@@ -34,5 +34,6 @@ def refuse_out_of_bounds(options: object, *bounds: Bounds) -> None:
     for description, holds, settings in bounds:
         for name in settings:
             value = getattr(options, name)
+            # Comparisons with NaN are false, so NaN is rejected by every predicate.
             if value is not None and not holds(value):
                 raise InputError(f"--{name.replace('_', '-')} must be {description}, got {value}")

@@ -40,6 +40,7 @@ def config_from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 def preset_values(manifest: Manifest) -> dict[str, Any]:
     """Return the plain values of the preset that a run started from: its config with all overrides reverted."""
+    # Copy deeply: the nested dicts belong to the manifest.
     values = deepcopy(dict(manifest.config))
     for key, (original, _) in manifest.preset_difference.items():
         *outer, name = key.split(".")
@@ -140,4 +141,5 @@ def _refuse_unknown_choice(options: tuple[Any, ...], value: Any, name: str) -> N
 
 
 def _is_union(annotation: Any) -> bool:
+    # At runtime, `X | Y` and `Union[X, Y]` have different types.
     return isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union

@@ -35,6 +35,7 @@ def config_differences(
 ) -> dict[str, tuple[Any, Any]]:
     """Return the leaves that differ as ``{dotted key: (stored, given)}``; a missing leaf counts as None."""
     differences: dict[str, tuple[Any, Any]] = {}
+    # Sorted, so that error messages are deterministic.
     for key in sorted(stored.keys() | given.keys()):
         old = stored.get(key)
         new = given.get(key)

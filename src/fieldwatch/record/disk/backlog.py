@@ -146,6 +146,7 @@ class WriteBacklog:
         self._queues: list[WriteQueue] = []
         self._nbytes = 0
         self._optional_nbytes = 0
+        # Reentrant, because `flush` and `close` read `rows` while they hold the lock.
         self._lock = threading.RLock()
         self._next_retry = 0.0
         self._closed = False
@@ -230,6 +231,7 @@ class WriteBacklog:
         Raises:
             DiskFullError, OSError: if even the reserve does not suffice, or the action fails for another reason.
         """
+        # Try without touching the reserve first, unless the disk is known to be full.
         if self.pause is None:
             try:
                 return action()
@@ -256,6 +258,7 @@ class WriteBacklog:
 
     def _try_write(self, queue: WriteQueue, data: bytes) -> bool:
         """Write data, using blocks of the reserve if necessary; return False if the disk is full."""
+        # Each pass releases another piece of the reserve, until the write succeeds or nothing is left to release.
         while True:
             try:
                 queue.write(data)

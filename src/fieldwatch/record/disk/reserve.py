@@ -101,6 +101,7 @@ class Reserve:
             self.path.unlink(missing_ok=True)
 
     def _shrink(self, size: int) -> None:
+        # Truncating the file returns the blocks at its end to the file system.
         if size < self._size and self._file >= 0:
             os.ftruncate(self._file, size)
             self._size = size

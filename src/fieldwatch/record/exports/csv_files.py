@@ -34,6 +34,7 @@ class CsvTable:
     suffix = ".csv"
 
     def __init__(self, path: Path, columns: Columns, catalogue: Catalogue, about: Mapping[str, str]) -> None:  # noqa: ARG002  as ParquetTable
+        # newline="": the csv module writes line ends itself.
         self._file = TextIOWrapper(BufferedWriter(open_new(path)), newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._kinds = tuple(columns.head.values())

@@ -25,6 +25,7 @@ def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
         CorruptRecord: see :func:`read_history`.
     """
     began = _start(source.manifest)
+    # The sink derives wall times from its clock. A list, so that the time can be set in the loop below.
     clock = [began]
     sink = TensorBoard(out, clock=lambda: clock[0])
     recorded = [name for outline in source.outlines.values() for name in outline.columns]

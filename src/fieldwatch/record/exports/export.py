@@ -109,6 +109,7 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
 def _whole_folder(target: Path) -> Generator[Path]:
     """Yield a temporary folder that replaces ``target`` on success and is deleted on failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Next to the target, because a rename is atomic only within one file system.
     draft, old = (target.with_name(f".{target.name}.{os.getpid()}{end}") for end in ("", ".old"))
     draft.mkdir()
     try:

@@ -46,6 +46,7 @@ class ParquetTable:
             for name, shown in columns.metrics.items()
         ]
         self._schema = pa.schema(fields, metadata=dict(about))
+        # Dictionary encoding pays off for repeated texts only; metric values are mostly distinct.
         texts: Any = [name for name, kind in columns.head.items() if kind == "text"]
         texts += [f"{name}.list.element" for name, kind in columns.head.items() if kind == "texts"]
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=texts)

@@ -162,6 +162,7 @@ class _BatchBuilder:
     def __init__(self, outline: Outline, starts: list[int]) -> None:
         self._outline = outline
         self._starts = starts
+        # Limit the number of cells rather than rows, since a run may have thousands of columns.
         columns = len(outline.columns)
         self._batch_rows = max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_CELLS // max(columns, 1)))
         self._late = sorted(outline.late)
@@ -179,6 +180,7 @@ class _BatchBuilder:
         block = block.part(~late) if late.any() else block
         if len(block):
             self._blocks.append(block)
+        # Late rows up to the last position belong to this batch; those beyond it wait for their batch.
         if sum(map(len, self._blocks)) >= self._batch_rows:
             yield self._batch(self._take_late(bisect_right(self._late, int(self._blocks[-1].positions[-1]))))
 
@@ -199,6 +201,7 @@ class _BatchBuilder:
         # Late rows come last, so that their values overwrite those of earlier rows of the same position.
         arrivals = np.concatenate([block.positions for block in blocks])
         positions, rows = np.unique(arrivals, return_inverse=True)
+        # Columns first, because the table writers process one column at a time.
         shape = len(self._outline.columns), len(positions)
         values = np.full(shape, np.nan)
         present = np.zeros(shape, np.bool_)
@@ -217,6 +220,7 @@ class _BatchBuilder:
             present[cells] = True
             steps[at] = block.steps
             seconds[at] = block.seconds
+            # Not strict: `samples` is empty in a block without sample names.
             for i, names in zip(at.tolist(), block.samples, strict=False):
                 samples[i] = names or samples[i]
         segments = np.zeros(len(positions), np.int32)

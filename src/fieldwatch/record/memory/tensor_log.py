@@ -20,6 +20,7 @@ _HEAD = re.compile(rb"(?:^|\n)=+\r?\nIteration ")
 # The last section of a snapshot, followed by the list of the largest tensors if there are large ones.
 _END = re.compile(rb"\nLarge Tensors \(>\d+ *MB\): (\d+)\r?\n(?:Top \d+[^\n]*\n((?:  [^\n]*\n)*))?")
 _NAME = re.compile(r"\w+")
+# Bytes to search for the last snapshot. A snapshot takes a few KB, so its head is always within this range.
 _TAIL = 1 << 20
 
 

@@ -15,6 +15,7 @@ from fieldwatch.base import InputError
 from fieldwatch.record.memory.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED, TIME
 from fieldwatch.record.memory.tensor_table import Floats, TensorLogTable
 
+# Characters between snapshots that are not garbage: blank space and the lines of equals signs.
 _BLANK = b"\r\n\t ="
 _MAX_NAMES = 256
 _CHUNK_SNAPSHOTS = 8192
@@ -67,6 +68,7 @@ class _LogParser:
         self._dropped: list[int] = []
         self._garbage = 0
         self._end = 0
+        # Whether any snapshot has a list of the largest tensors: then a missing one at the end means a torn file.
         self._lists_largest = False
         self._last: re.Match[bytes] | None = None
 
@@ -84,6 +86,8 @@ class _LogParser:
         }
         rows = len(columns["iterations"])
         iterations = columns["iterations"]
+        # Segments: an iteration that does not increase means that the run was resumed. The prepended value makes the
+        # first difference 1, so that counting starts at 0.
         table = TensorLogTable(
             path=path,
             **columns,

@@ -71,6 +71,7 @@ class Console:
             self._print(text.append(f"  {message}" if message else "").append(_remedy(event), "dim"))
 
     def _print(self, text: Text) -> None:
+        # soft_wrap: the terminal wraps long lines, and a redirected output keeps them whole.
         self._console.print(text, soft_wrap=True)
 
 

@@ -125,6 +125,7 @@ class EventFiles:
 
     def mark(self) -> dict[str, int]:
         """Return the size of each file in bytes, by file name, including data that waits for disk space."""
+        # Waiting bytes count as written: the backlog appends them before anything that follows the mark.
         sizes = {path.name: path.stat().st_size for path in self._paths()}
         if self._path is not None and self.queue.nbytes:
             sizes[self._path.name] = sizes.get(self._path.name, 0) + self.queue.nbytes
@@ -147,6 +148,7 @@ class EventFiles:
             self._file = self._open(draft, frame(self._version()) + frame(self._lineage(ranges)))
             for copied in ranges:
                 write_all(self._file, copied.path.read_bytes()[copied.start : copied.end], os.fstat(self._file).st_size)
+            # Sync before the rename: after a power failure, the new name must not refer to an empty file.
             os.fsync(self._file)
             # TensorBoard opens a file as soon as its name appears, so rename it only once the content is complete.
             draft.replace(path)
@@ -172,6 +174,7 @@ class EventFiles:
         return [path for _, path in sorted(numbered)]
 
     def _new_path(self) -> Path:
+        # The running number at the end of the name orders files that were created within the same second.
         last = self._paths()[-1:]
         number = int(last[0].name.rpartition(".")[2]) + 1 if last else 0
         stamp = int(self._clock())

@@ -11,6 +11,4 @@ class MissingExtra(MissingPackageError):  # noqa: N818  named after the finding
     """
 
     def __init__(self, extra: str) -> None:
-        super().__init__(
-            f"the {extra} sink needs a library that is not installed: pip install 'fieldwatch[{extra}]'"
-        )
+        super().__init__(f"the {extra} sink needs a library that is not installed: pip install 'fieldwatch[{extra}]'")

@@ -44,6 +44,8 @@ class ScalarRows:
         with_ones, with_twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
         varying = np.flatnonzero(with_ones != with_twos)
         length = len(with_ones)
+        # Order of the numbers in an event: wall time (8 bytes), step (5), values (4 each). A frame head of 12 bytes
+        # precedes the event.
         self._wall, self._step, self._values = np.split(varying + 12, [8, 8 + _STEP_BYTES])
         self._length = length
         self._frame = np.zeros(length + 16, np.uint8)

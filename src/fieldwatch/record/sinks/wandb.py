@@ -71,6 +71,7 @@ class Wandb:
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
         """Log the configuration, and the final metrics in the run's summary."""
         run = self._open()
+        # A resumed run may differ in settings such as the device, which wandb otherwise rejects.
         run.config.update(dict(flat_config), allow_val_change=True)
         run.summary.update({f"Final/{name}": value for name, value in final_metrics.items()})
 
@@ -102,6 +103,7 @@ class Wandb:
 
     def _open(self) -> Any:
         if self._run is None:
+            # resume="allow" continues the run if its ID exists, else it creates the run.
             settings = self._wandb.Settings(console="off", silent=True)
             self._run = self._wandb.init(**self._options, id=self._id, resume="allow", settings=settings)
             self._id = self._run.id
