@@ -30,7 +30,7 @@ class Window:
             raise ValueError(f"a window requires 0 <= first <= last, got {self.first}..{self.last}")
 
     def __contains__(self, step: int) -> bool:
-        """Whether the step lies in the window."""
+        """Whether the window contains the step."""
         return step >= self.first and (self.last is None or step <= self.last)
 
 
@@ -140,7 +140,7 @@ class Terms:
 def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     match pair:
         case (weight, Tensor() as value):
-            # A tensor of shape (1,) is rejected as well: its gradient and reports would have another shape.
+            # Shape (1,) is rejected as well: the recorder stacks 0-dimensional tensors.
             if value.ndim != 0:
                 shape = tuple(value.shape)
                 advice = "reduce it (.mean() or .sum()) first"

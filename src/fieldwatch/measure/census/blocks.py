@@ -81,7 +81,7 @@ def _blocks_of(segment: Mapping[str, Any]) -> Iterator[AllocatedBlock]:
         # Older snapshots do not record block addresses: blocks are contiguous from the start of the segment.
         address = block.get("address", address)
         size = block["size"]
-        # The requested size cannot exceed the block; some allocator versions report it for split blocks.
+        # Clamp the requested size: rounding must not become negative.
         if block["state"] == ALLOCATED_STATE:
             yield AllocatedBlock(
                 address, size, min(size, block.get("requested_size", 0)), site_of(block.get("frames", ()))

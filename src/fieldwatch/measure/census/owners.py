@@ -109,7 +109,7 @@ def _note_state(ledger: ClaimLedger, optimizer: Optimizer, parameters: Mapping[i
         if known is not None:
             _note_values(ledger, state, known.component, known.name)
             continue
-        # State under a tensor that no group contains belongs to a replaced parameter: its memory is leaked.
+        # State under a tensor that no group contains belongs to a replaced parameter and is kept needlessly.
         part = f"replaced parameter {tuple(key.shape)}"
         ledger.note(key, "optimizer", STALE, part)
         gradient = _gradient(key)
