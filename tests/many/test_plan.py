@@ -1,4 +1,4 @@
-"""What a plan may say, and how it is told what it may not."""
+"""Valid and invalid plans, and their error messages."""
 
 from pathlib import Path
 

@@ -9,7 +9,7 @@ EVENT = FailedAllocation(device=0, requested=5, limit=80, free=2)
 
 
 class Observers(list):
-    """torch's end: observers are attached, and called in turn; there is no way to detach one."""
+    """A fake of torch's observer list: observers are attached and called in turn, and cannot be detached."""
 
     def fail(self):
         for observer in self:

@@ -10,7 +10,7 @@ CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
 
 
 class Torch:
-    """torch's entry points: takes note of the calls, and writes what it is told to write."""
+    """Fakes of torch's entry points that record their calls and write prepared contents."""
 
     def __init__(self, content=b"snapshot", error=None):
         self.calls, self.labels = [], []

@@ -34,7 +34,7 @@ def block(steps, columns=NAMES, *, axis="step", fill=None, samples=()):
 
 
 def cells(blocks):
-    """Every recorded cell: (axis, step, position, name) to value."""
+    """Return every recorded cell: (axis, step, position, name) to value."""
     return {
         (row.axis, row.step, row.position, name): value
         for one in blocks

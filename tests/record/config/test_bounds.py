@@ -1,4 +1,4 @@
-"""The first setting out of its bounds is named with its flag, its value and what was wanted."""
+"""Bounds of settings: the error names flag, value and bounds of the first invalid setting."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A config that was written as plain JSON comes back as it was; what no version knows is refused by name."""
+"""Configs survive the round trip through plain JSON; unknown keys and choices are rejected by name."""
 
 import json
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The record in the files of other tools: what stands, once, with its holes and its non-numbers."""
+"""Exports contain all valid rows exactly once, with missing and non-finite values preserved."""
 
 import csv
 import math
@@ -32,7 +32,7 @@ def a_block(steps, columns, value, *, samples=(), axis="step", positions=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of 3000 steps: a resume at 2000, NaN at 7, a term of every 100th step, two late rows, two epochs."""
+    """Write a run of 3000 steps: resume at 2000, NaN at 7, a term every 100 steps, two late rows, two epochs."""
     run = tmp_path / "run"
     run.mkdir()
     Manifest(config={"lr": 0.1, "note": HOSTILE}, segments=(new_segment(0), new_segment(2000))).write(run)

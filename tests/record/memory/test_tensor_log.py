@@ -154,7 +154,7 @@ def test_a_log_cut_at_any_byte_of_its_last_snapshot_loses_only_that(tmp_path, ma
         assert table.allocated.tolist() == [8073.4, 8073.4]
         told = bool(last[:cut].strip())
         assert (table.truncated, len(table.dropped)) == (told, int(told)), cut
-        with TensorLog(path) as log:  # a resumed run goes on behind what is whole
+        with TensorLog(path) as log:  # a resumed run appends after the last complete snapshot
             log.append(snapshot(200))
         table = read_tensor_log(path)
         assert table.iterations[[0, 1, -1]].tolist() == [50, 100, 200], cut

@@ -32,7 +32,7 @@ def read(folder):
 
 
 def raw_events(folder):
-    """Walk the records with struct only, checking TensorBoard's own checksums."""
+    """Parse the records with struct only, and verify TensorBoard's checksums."""
     for path in sorted(Path(folder).glob("events.out.tfevents.*")):
         data, at = path.read_bytes(), 0
         while at < len(data):
