@@ -44,9 +44,14 @@ def main(grace: float, command: list[str]) -> int:
         # Report the PID early, in case this launcher is killed.
         report(pid=child.pid)
         reader = ChannelReader(channel)
-        asked = wait_for(child, grace, reader)
+        stopped = wait_for(child, grace, reader)
         reader.drain()
-    facts = {"code": child.returncode, "asked": asked, "seconds": round(time.monotonic() - began, 3), "pid": child.pid}
+    facts = {
+        "code": child.returncode,
+        "asked": stopped,
+        "seconds": round(time.monotonic() - began, 3),
+        "pid": child.pid,
+    }
     report(**facts, said=reader.text())
     return 0
 
@@ -79,19 +84,19 @@ class ChannelReader:
 def wait_for(child: subprocess.Popen[bytes], grace: float, reader: ChannelReader) -> bool:
     """Wait until the child ends; return whether the launcher had to stop it."""
     deadline = float("inf")
-    asked = False
+    stopping = False
     while child.poll() is None:
         reader.drain()
-        if asked:
+        if stopping:
             time.sleep(POLL_SECONDS)
         # An empty read means end of file: the other end was closed, or its process died.
         elif select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
-            asked = True
+            stopping = True
             deadline = time.monotonic() + grace
             child.terminate()
         if time.monotonic() > deadline:
             child.kill()
-    return asked
+    return stopping
 
 
 def report(**facts: object) -> None:

@@ -19,7 +19,8 @@ DONE: Final = frozenset({"healthy", "warnings", "findings"})
 FAILED: Final = frozenset({"refused", "diverged", "crashed"})
 FAILED_CODE: Final = 3
 """Exit code of a training run that diverged or failed."""
-_TOLD_TO_END: Final = frozenset(128 + number for number in STOPS)
+# A training that is stopped by signal N saves a checkpoint and then exits with code 128 + N.
+_STOP_CODES: Final = frozenset(128 + number for number in STOPS)
 _LAST_BYTES: Final = 1 << 14
 
 
@@ -67,14 +68,14 @@ def judge(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) 
         return "findings", finished
     if ended.stop_reason == "stop":
         # These exit codes are expected after a stop; for any other, report the cause.
-        expected = ended.code in (*_TOLD_TO_END, None)
+        expected = ended.code in (*_STOP_CODES, None)
         detail = "" if expected else _cause(task, ended, began, paths).detail
         return "stopped", Death(cause="interrupted", detail=detail)
     death = _cause(task, ended, began, paths)
     if death.cause == "bad-input":
         return "refused", death
     if ended.code == FAILED_CODE and state_of(task.folder).word == "diverged":
-        error = _crash_report(task.folder, began) or _last_words(task.console)
+        error = _crash_report(task.folder, began) or _last_line(task.console)
         return "diverged", Death(cause="diverged", detail=error)
     return "crashed", death
 
@@ -101,7 +102,7 @@ def _cause_of_code(task: SceneTask, ended: ProcessExit, began: float, paths: Inp
         if judged.cause == "bad-input":
             return judged
         return Death(cause=judged.cause, detail=f"exit code {ended.code}: {judged.detail}")
-    error = _crash_report(task.folder, began) or _last_words(task.console)
+    error = _crash_report(task.folder, began) or _last_line(task.console)
     return Death(cause="left", detail=f"exit code {ended.code}: {error}")
 
 
@@ -118,7 +119,7 @@ def _crash_report(folder: Path, began: float) -> str:
     return str(report.get("error", "")) if isinstance(report, dict) else ""
 
 
-def _last_words(console: Path) -> str:
+def _last_line(console: Path) -> str:
     """Return the last line that the process printed."""
     try:
         with console.open("rb") as file:

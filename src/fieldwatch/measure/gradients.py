@@ -44,10 +44,10 @@ def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
         return None
     with torch.no_grad():
         parts = norms(gradients)
-        each = torch.stack(parts)
+        stacked = torch.stack(parts)
         # The norm of the norms equals the norm of all entries, which saves a second pass over the gradients.
-        total = norm(each)
-        groups = dict(zip(names, _by_group(parts, each, counts, total), strict=True))
+        total = norm(stacked)
+        groups = dict(zip(names, _by_group(parts, stacked, counts, total), strict=True))
         return GradientNorms(total, groups, gradients, counts)
 
 
@@ -57,8 +57,10 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
         return torch.stack(largest_entries(gradients)).max()
 
 
-def _by_group(parts: list[Tensor], each: Float[Tensor, " gradients"], counts: list[int], total: Tensor) -> list[Tensor]:
+def _by_group(
+    parts: list[Tensor], stacked: Float[Tensor, " gradients"], counts: list[int], total: Tensor
+) -> list[Tensor]:
     # Shortcuts: the norm of a single group is the total; for groups of one gradient each, the norms are known.
     if len(counts) == 1:
         return [total]
-    return parts if len(counts) == len(parts) else norms(torch.split(each, counts))
+    return parts if len(counts) == len(parts) else norms(torch.split(stacked, counts))

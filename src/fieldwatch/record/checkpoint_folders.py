@@ -21,14 +21,14 @@ def checkpoint_folders(folder: Path, *, set_aside: bool = False) -> list[Path]:
         folder: the run folder.
         set_aside: if True, return only checkpoints that were set aside as damaged or abandoned; else only the others.
     """
-    checkpoint = folder / CHECKPOINTS
-    found = list[tuple[int, int, Path]]()
-    for path in checkpoint.iterdir() if checkpoint.is_dir() else ():
+    checkpoints = folder / CHECKPOINTS
+    numbered = list[tuple[int, int, Path]]()
+    for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
         name = _NAME.fullmatch(path.name)
         # A prefix marks a checkpoint that was set aside; without a number, it is the first write of its step.
         if name is not None and bool(name[1]) == set_aside:
-            found.append((int(name[2]), int(name[3] or 1), path))
-    return [path for _, _, path in sorted(found, reverse=True)]
+            numbered.append((int(name[2]), int(name[3] or 1), path))
+    return [path for _, _, path in sorted(numbered, reverse=True)]
 
 
 def manifests_in_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:

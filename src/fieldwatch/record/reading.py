@@ -74,11 +74,12 @@ def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterat
         damage: counter of damaged lines, which are skipped.
     """
     path = Path(folder) / EVENTS
-    tally = DamageTally() if damage is None else damage
+    counter = DamageTally() if damage is None else damage
+    # Two passes: the first one finds the segments, with a separate counter so that no damage is counted twice.
     limits = VoidSteps(
         segment_starts((number, event) for number, event, _ in checked_lines(path, problem_of_event, DamageTally()))
     )
-    for number, event, has_checksum in checked_lines(path, problem_of_event, tally):
+    for number, event, has_checksum in checked_lines(path, problem_of_event, counter):
         segment = segment_in(event)
         event.pop(SEGMENT_KEY, None)
         # A line with a checksum but no segment key belongs to segment 1. Lines without a checksum come from an old

@@ -82,8 +82,8 @@ def sample_loss(place: int) -> str:
 
 def sample_place(tag: str) -> int | None:
     """Return the batch index encoded in a per-sample loss tag, or None for other tags."""
-    place = _SAMPLE_LOSS.part(tag)
-    return int(place) if place is not None and _NUMBER.fullmatch(place) else None
+    index = _SAMPLE_LOSS.part(tag)
+    return int(index) if index is not None and _NUMBER.fullmatch(index) else None
 
 
 def gpu_reading(index: int, name: str) -> str:

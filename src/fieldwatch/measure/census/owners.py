@@ -128,6 +128,6 @@ def _note_values(ledger: ClaimLedger, state: Mapping[str, Any], component: str, 
         if isinstance(value, Tensor):
             ledger.note(value, "optimizer", component, full)
         elif isinstance(value, (list, tuple, dict)):  # L-BFGS keeps a history
-            for path, found in find_tensors(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
-                if isinstance(found, Tensor):
-                    ledger.note(found, "optimizer", component, f"{full}.{path}")
+            for path, tensor in find_tensors(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
+                if isinstance(tensor, Tensor):
+                    ledger.note(tensor, "optimizer", component, f"{full}.{path}")

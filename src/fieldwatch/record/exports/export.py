@@ -142,17 +142,17 @@ def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv
         tables: dict[str, ParquetTable | CsvTable] = {}
         for axis in source.outlines:
             path = draft / f"{_NAMES[axis]}{kind.suffix}"
-            shown = columns[axis]
-            tables[axis] = stack.enter_context(kind(path, shown, source.catalogue, about))
+            tables[axis] = stack.enter_context(kind(path, columns[axis], source.catalogue, about))
         for axis, batch in batches(source):
             tables[axis].write(batch, columns[axis].head_of(batch))
             rows[_NAMES[axis]] = rows.get(_NAMES[axis], 0) + len(batch)
+    # In batches, since a long run may have millions of events.
     events = read_events(source.folder)
     event_batch = list(islice(events, _EVENT_ROWS))
     if event_batch:
         path = draft / f"events{kind.suffix}"
-        shown = Columns(head=EVENT_COLUMNS, metrics={})
-        with kind(path, shown, source.catalogue, about) as table:
+        event_columns = Columns(head=EVENT_COLUMNS, metrics={})
+        with kind(path, event_columns, source.catalogue, about) as table:
             while event_batch:
                 table.write_events([event_cells(event) for event in event_batch])
                 rows["events"] = rows.get("events", 0) + len(event_batch)

@@ -42,8 +42,8 @@ class ParquetTable:
         kinds = {"int": pa.int64(), "real": pa.float64(), "text": pa.string(), "texts": pa.list_(pa.string())}
         fields = [pa.field(name, kinds[kind]) for name, kind in columns.head.items()]
         fields += [
-            pa.field(shown, pa.float64(), metadata=_metadata(catalogue, name))
-            for name, shown in columns.metrics.items()
+            pa.field(column, pa.float64(), metadata=_metadata(catalogue, name))
+            for name, column in columns.metrics.items()
         ]
         self._schema = pa.schema(fields, metadata=dict(about))
         # Dictionary encoding pays off for repeated texts only; metric values are mostly distinct.

@@ -50,10 +50,10 @@ def read_memory_log(location: Path | str, damage: DamageTally | None = None) -> 
     """
     location = Path(location)
     path = location / MEMORY_LOG if location.is_dir() else location
-    tally = DamageTally() if damage is None else damage
+    counter = DamageTally() if damage is None else damage
     censuses: list[dict[str, Any]] = []
     segment_number = 1
-    for _, line, _ in checked_lines(path, _problem_of, tally):
+    for _, line, _ in checked_lines(path, _problem_of, counter):
         segment = segment_in(line)
         # Any line of a later segment implies that segment's own line, which may be damaged.
         if segment is not None and ("segment" in line or segment.number > segment_number):

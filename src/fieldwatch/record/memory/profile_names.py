@@ -22,5 +22,5 @@ def profile_tag(tag: str, recorded: Container[str]) -> str:
 
 def under_other_name(text: str) -> str:
     """Replace the default prefix by the alternative one, in a tag or in a text that mentions tags."""
-    usual, other = PROFILE_ROOTS
-    return text.replace(f"{usual}/", f"{other}/")
+    default, alternative = PROFILE_ROOTS
+    return text.replace(f"{default}/", f"{alternative}/")

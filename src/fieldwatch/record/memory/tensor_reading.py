@@ -177,16 +177,16 @@ class _Sizes:
         """
         # One findall over the joined blocks is several times faster than one per block. It matches single-word names
         # only, so a count mismatch means that some line needs the slower, tolerant pattern.
-        found = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
+        pairs = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
         counts = [block.count(b"\n") for block in blocks]
-        if sum(counts) != len(found):  # a name with spaces, or a line of another kind
-            each = [cast("list[tuple[bytes, bytes]]", SPACED.findall(block)) for block in blocks]
-            counts = [len(pairs) for pairs in each]
-            found = [pair for pairs in each for pair in pairs]
+        if sum(counts) != len(pairs):  # a name with spaces, or a line of another kind
+            by_block = [cast("list[tuple[bytes, bytes]]", SPACED.findall(block)) for block in blocks]
+            counts = [len(block_pairs) for block_pairs in by_block]
+            pairs = [pair for block_pairs in by_block for pair in block_pairs]
         codes = self._codes
         self._rows.append(np.repeat(np.arange(first, first + len(blocks)), counts))
-        self._columns.append(np.array([codes.setdefault(name, len(codes)) for name, _ in found], np.intp))
-        self._values.append(np.array([float(value) for _, value in found]))
+        self._columns.append(np.array([codes.setdefault(name, len(codes)) for name, _ in pairs], np.intp))
+        self._values.append(np.array([float(value) for _, value in pairs]))
         if len(codes) > _MAX_NAMES:
             raise NotATensorLog(
                 f"the log names more than {_MAX_NAMES} categories or dtypes, the last {next(reversed(codes))[:40]!r}: "
@@ -232,25 +232,25 @@ def _parse_time(text: str) -> np.datetime64:
 def _implausible(table: TensorLogTable) -> tuple[str, ...]:
     """Describe implausible numbers, in at most ten sentences."""
     columns = {"allocated": table.allocated, "reserved": table.reserved, "fragmentation": table.fragmentation}
-    found: list[str] = []
+    problems: list[str] = []
     for name, values in (columns | table.categories | table.dtypes).items():
         wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
         if len(wrong):
             first = f"{values[wrong[0]]:g} at iteration {table.iterations[wrong[0]]}"
-            found.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
+            problems.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
     # The log rounds to two decimals, so allow a difference of 0.01 MB.
     over = np.flatnonzero(table.allocated > table.reserved + 0.01)
     if len(over):
         first = f"first at iteration {table.iterations[over[0]]}"
-        found.append(f"allocated is above reserved in {len(over)} snapshots, {first}")
-    return tuple(found[:10])
+        problems.append(f"allocated is above reserved in {len(over)} snapshots, {first}")
+    return tuple(problems[:10])
 
 
 def _describe_format(start: bytes) -> str:
     """Describe the apparent format of a file that is not a tensor log."""
-    for magic, what in _OTHER_FORMATS:
+    for magic, description in _OTHER_FORMATS:
         if start.startswith(magic):
-            return f"looks like {what}"
+            return f"looks like {description}"
     if not start.strip():
         return "is blank"
     if b"\0" in start or not start.isascii():
