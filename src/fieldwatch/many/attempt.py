@@ -52,6 +52,7 @@ def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
     command = [sys.executable, "-I", str(_LAUNCHER), str(task.grace), sys.executable, *task.command]
     began = time.monotonic()
     stop_reason = ""
+    # Polling is simpler than waiting on several events, and 0.1 s is short compared to a training.
     deadline = float("inf") if task.timeout is None else began + task.timeout
     with subprocess.Popen(  # noqa: S603  the arguments come from the plan and are not passed to a shell
         command,

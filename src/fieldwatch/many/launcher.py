@@ -24,6 +24,7 @@ def main(grace: float, command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # only the closed pipe ends the launcher
     began = time.monotonic()
+    # PR_SET_PDEATHSIG exists on Linux only; elsewhere, a killed launcher leaves the training running.
     start = prepare_child if sys.platform == "linux" else default_signals
     # The same protocol as between a supervisor and its training, but without restarts.
     channel, theirs = os.pipe()
@@ -94,6 +95,7 @@ def wait_for(child: subprocess.Popen[bytes], grace: float, reader: ChannelReader
             stopping = True
             deadline = time.monotonic() + grace
             child.terminate()
+        # The grace period is over: a checkpoint that takes longer is lost.
         if time.monotonic() > deadline:
             child.kill()
     return stopping

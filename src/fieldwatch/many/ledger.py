@@ -69,6 +69,7 @@ class Ledger:
             raise OutInUse(
                 f"another train-many is using {self._out}: wait for it, stop it, or choose another folder with --out"
             ) from error
+        # Open the file before reading: opening truncates a torn last line.
         self._file = LineFile(self._out / LEDGER)
         self.past = read_ledger(self._out / LEDGER)
         return self

@@ -79,6 +79,7 @@ class RayExecutor:
 
     def submit(self, task: SceneTask) -> None:
         """Submit a task to Ray, which starts it once resources are available."""
+        # Ray schedules by memory only if it is given; 0 would be a request for none.
         memory = {"memory": task.memory_bytes} if task.memory_bytes else {}
         remote = self._attempt.options(num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0, name=task.scene, **memory)
         self._pending[remote.remote(task)] = (task, time.monotonic())

@@ -81,6 +81,7 @@ def _quality(scenes: Sequence[Summary]) -> Iterable[str]:
         if not names:
             continue
         rows = [[escape(name), *(_number(scene["metrics"].get(name)) for scene in chosen)] for name in names]
+        # One row per metric and one column per scene, so that scenes can be compared line by line.
         yield f"<h2>Quality: {escape(pipeline)}</h2>{_table(['', *(escape(s['scene']) for s in chosen)], rows)}"
 
 

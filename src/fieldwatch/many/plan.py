@@ -127,6 +127,7 @@ def _number(scene: str, key: str, value: Any) -> Any:
     whole = key == "retries"
     least = {"cpus": 0.01, "timeout": 1e-3}.get(key, 0)
     kinds = int if whole else (int, float)
+    # A bool is an int in Python, but not a valid amount.
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value < least:
         unit = {"memory": " of GiB", "timeout": " of seconds"}.get(key, "")
         kind = "an integer" if whole else f"a number{unit}"
@@ -163,6 +164,7 @@ def _variable(scene: str, key: str, value: Any) -> str:
 
 
 def _key(name: str) -> str:
+    # Plans may spell flags with underscores, as is usual in TOML.
     return name.replace("_", "-")
 
 

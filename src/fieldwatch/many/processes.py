@@ -49,6 +49,7 @@ class ProcessExecutor:
 
     def close(self) -> None:
         """Wait for running tasks, which the driver has told to stop."""
+        # Drop tasks that have not started.
         self._waiting.clear()
         for thread in self._threads:
             thread.join()

@@ -105,6 +105,7 @@ class LiveProgress:
     def refresh(self) -> None:
         """Read new rows of the run's journal."""
         self._latest.read()
+        # Read the events only until the plan is found.
         if self.total is None and self._latest.step is not None:
             self.total = _planned(list(_events(self._folder)))
 

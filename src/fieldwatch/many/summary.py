@@ -36,6 +36,7 @@ def scene_summary(status: SceneStatus, measured: tuple[str, ...]) -> dict[str, A
         "run": str(status.folder),
         "console": str(status.console),
         "tries": tries,
+        # The first attempt is not a resume, and step 0 or None means that there was no checkpoint to resume from.
         "resumed_from": [attempt["first"] for attempt in tries[1:] if attempt["first"]],
         "wall_seconds": round(sum(attempt["seconds"] for attempt in tries), 3),
         "training_seconds": round(run["training_seconds"], 3),

@@ -60,6 +60,7 @@ def judge(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) 
         began: start time of the attempt, in seconds since 1970.
         paths: input paths in the command, with their state before the attempt.
     """
+    # The order of the checks matters: a stop request explains any exit code except that of a finished run.
     finished = Death(cause="finished", detail="")
     if ended.code == 0:
         return ("warnings" if has_warnings(task.folder) else "healthy"), finished

@@ -117,6 +117,7 @@ class AllocatorCounters:
             return {}
         counts, peak = self.meter.take()
         values: dict[str, float] = {"Memory/allocated_MB": counts.allocated / MB, "Memory/peak_MB": peak / MB}
+        # A CPU has neither a caching allocator nor retries: leave these tags out instead of recording zeros.
         if self._cuda:
             values["Memory/reserved_MB"] = counts.reserved / MB
             values["Memory/retries"] = counts.retries

@@ -103,6 +103,7 @@ class Clock:
         self._nvtx: Any = None
         self._milliseconds: dict[str, float] = {}
         self._pending_events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        # Through the property, which checks whether this build supports NVTX.
         self.nvtx = NSYS_SESSION_VARIABLE in os.environ and has_nvtx() if nvtx is None else nvtx
 
     @property

@@ -150,6 +150,7 @@ def _current(stats: Mapping[str, Any], name: str) -> int:
 def _largest_free(segments: Sequence[Mapping[str, Any]], device: int | None) -> int | None:
     if not segments:
         return None
+    # Segments of a dump made by one process may omit the device: then it is device 0.
     device_segments = [segment for segment in segments if device is None or segment.get("device", 0) == device]
     return max(
         (block["size"] for segment in device_segments for block in segment["blocks"] if block["state"] == IDLE),

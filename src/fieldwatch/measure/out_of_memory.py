@@ -97,6 +97,7 @@ class OutOfMemoryNotifier:
         if not self._attached:
             self._attach(self.notify)
             self._attached = True
+        # Replace the tuple instead of appending: a notification in another thread may be iterating over it.
         subscription = OutOfMemorySubscription(callback, self._detach)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription

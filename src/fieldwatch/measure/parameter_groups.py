@@ -133,6 +133,7 @@ class ParameterGroups:
         names: list[str] = []
         counts: list[int] = []
         gradients: list[Tensor] = []
+        # Runs at every step: plain loops over slots, without building intermediate lists per group.
         for name, slots in self._slots.items():
             before = len(gradients)
             for container, key in slots:
@@ -162,6 +163,7 @@ def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]]) -> list[_Slot
     """Return the slots of all parameters that require a gradient now or did so at the previous scan."""
     if isinstance(owner, nn.Module):
         return _module_slots(owner, previous)
+    # For dicts and lists the owner itself is the container, so replaced entries are found through it.
     entries: Iterable[tuple[Any, Tensor]] = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
     return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in previous]
 

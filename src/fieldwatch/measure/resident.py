@@ -63,6 +63,7 @@ class ResidentMemory:
     def read(self) -> int:
         """Return the resident memory in bytes."""
         if self._statm is None:
+            # No proc file system, for example on macOS.
             return psutil.Process().memory_info().rss
         # The second field of statm is the number of resident pages.
         return int(os.pread(self._statm.descriptor(), 128, 0).split(maxsplit=2)[1]) * PAGE

@@ -73,6 +73,7 @@ class RingTransfer:
 
 
 def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
+    # Rows with equal keys have the same columns and can share a block.
     return line.axis, line.device_names, line.host_names, bool(line.samples)
 
 
@@ -173,6 +174,7 @@ class DeviceRing:
 
     def _enlarge(self, count: int) -> None:
         old_values = self._values
+        # Double the width, so that a growing set of metrics causes few reallocations.
         self._width = self._width if count <= self._width else max(count, 2 * self._width)
         self._values = self._new_values(2 * len(self._row_infos))
         self._values[: len(old_values), : old_values.shape[1]] = old_values

@@ -139,6 +139,7 @@ class AllocatorHistory:
         self._labels.leave(name)
 
     def _apply_label(self, name: str) -> None:
+        # Labels are global to the process, so set them only while this object records.
         if self.recording and self._label is not None:
             self._label(name)
 

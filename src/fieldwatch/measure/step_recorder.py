@@ -33,6 +33,7 @@ class StepRecorder:
             # `stack` rejects mixed devices. Handling the error is cheaper than checking all devices at every step.
             except RuntimeError:
                 device_values, host_scalars = _split_by_device(device_values, ring.device)
+                # All tensors are on the ring's device, so the error has another cause.
                 if not host_scalars:
                     raise
                 ring.write(heading, device_values, {**host_values, **host_scalars})

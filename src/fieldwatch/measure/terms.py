@@ -158,6 +158,7 @@ def _merged_term(rows: Sequence[tuple[float, Term]]) -> Term:
         # Divide by the count instead of multiplying by the share: 1 / 3 is rounded in floating point, 3 is exact.
         parts = [term.value / (1 / share) for share, term in rows]
         return Term(shared, sum(parts[1:], start=parts[0]))
+    # Different weights: choose weight and value such that weight * value is the share-weighted sum of the products.
     weights = [share * term.weight for share, term in rows]
     weight: float | Tensor = sum(weights[1:], start=weights[0])
     weighted = torch.stack(

@@ -67,6 +67,7 @@ class DamageTally:
 
     def add_file(self, path: Path, problem: str) -> None:
         """Record that a file as a whole is unusable or truncated."""
+        # Damaged lines carry more information than a note about the file, so do not replace an existing entry.
         self._by_file.setdefault(path.name, Damage(file=path.name, lines=0, first=0, problem=problem))
 
     def lost(self, path: Path, steps: int) -> None:
@@ -91,4 +92,5 @@ class DamageTally:
 
 def same_damage(event: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     """Whether two events report the same damage."""
+    # Compare facts rather than messages: the wording may differ between versions.
     return all(event.get(key) == recorded.get(key) for key in ("file", "lines", "first", "lost_steps"))

@@ -45,6 +45,7 @@ class EventLog(SegmentedFile):
         check_event(event)
         refuse_reserved_keys(event["kind"], event)
         try:
+            # Non-string keys are allowed, since events may map steps or ranks to values.
             line = orjson.dumps(_plain({**event, **self.segment_fields}), option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             kind = event["kind"]

@@ -102,6 +102,7 @@ class JournalFollower:
     def _begin(self) -> None:
         self._journal = _Tail(self.folder / JOURNAL)
         self._events = _Tail(self.folder / EVENTS)
+        # All state is rebuilt together, since line numbers and layouts refer to the current files.
         self._damage = DamageTally()
         self._rows = RowReader(self._journal.path, self._damage)
         self._event_lines = LineReader()
@@ -209,6 +210,7 @@ class _Tail:
         # Stop before a line that is still being written: the writer may have to complete it in a second write.
         whole = end_of_last_line(file.fileno()) if status.st_size > self._end else self._end
         file.seek(self._end)
+        # The limit is approximate: reading stops at the end of the chunk that exceeds it.
         stop = min(whole, self._end + limit)
         for text, lines in chunks(file, whole - self._end):
             first = self._lines + 1

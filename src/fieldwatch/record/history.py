@@ -66,6 +66,7 @@ class History:
             self._names = None
         table.append(block, self._arrived)
         self._arrived += len(block)
+        # Rows of a block are consecutive, so its last step is its largest.
         self.step = max(self.step, int(block.steps[-1]))
         start = int(block.steps[0])
         self.first = start if self.first < 0 else min(self.first, start)
@@ -172,6 +173,7 @@ class History:
 
     def _merged(self, name: str, tables: list[Table]) -> Series:
         # Metrics stored in the same tables have the same row order, so it is computed only once for all of them.
+        # Tables live as long as the history, so their ids are stable keys.
         key = tuple(map(id, tables))
         if key not in self._row_orders:
             self._row_orders[key] = _RowOrder.of(tables, self._capacity)

@@ -85,6 +85,7 @@ class Journal(SegmentedFile):
         Raises:
             ValueError: if the step is negative.
         """
+        # New layouts record the new segment, so that rows remain assignable even if the segment line is damaged.
         super().segment(resume_step)
         self._layouts.clear()
 
@@ -123,6 +124,7 @@ class Journal(SegmentedFile):
         float64_indices = np.flatnonzero(~fits_float32)
         number = self._next_layout
         self._next_layout += 1
+        # Float32 columns come first, so that a single count describes the types of all columns.
         names = [block.columns[i] for i in (*float32_indices, *float64_indices)]
         line = {
             "layout": number,
@@ -155,6 +157,7 @@ def _count_lines(path: Path) -> int:
 
 def _heads(block: Block, number: int) -> list[bytes]:
     """Format the part of each row that precedes the values: layout, step, seconds, position, samples."""
+    # Microseconds are precise enough and shorten every row.
     seconds = _number_texts(np.round(block.seconds, 6))
     heads = zip(_number_texts(block.steps), seconds, _number_texts(block.positions), strict=True)
     if not block.samples:
@@ -173,6 +176,7 @@ def _value_texts(
     values: NDArray[np.float64], float32_values: NDArray[np.float32], layout: _WrittenLayout
 ) -> list[bytes]:
     """Format the values of each row, float32 columns first."""
+    # Shortcuts for the common case of a single type.
     if not len(layout.float64_indices):
         return _row_texts(float32_values)
     if not len(layout.float32_indices):

@@ -55,6 +55,7 @@ class LineFile:
         # Without truncation, the next line would be appended to the torn one, and both would be lost.
         if self._size < path.stat().st_size:
             os.ftruncate(self._file.fileno(), self._size)
+        # Without a backlog attached, the queue writes immediately.
         self.queue = WriteQueue(self._write)
         self._sync_tracker = SyncTracker(path, self._size)
 
@@ -161,6 +162,7 @@ def add_checksum(line: bytes) -> bytes:
     # The checksum follows a comma, so an empty ``{}`` or ``[]`` would become invalid JSON.
     if len(line) < 3:
         raise ValueError(f"expected a non-empty JSON array or object, got {line!r}: it cannot carry a checksum")
+    # Formatting by hand avoids parsing and serializing the line again.
     if line.endswith(b"}"):
         return b'%b,"crc":%d}\n' % (body, crc32(body))
     return b"%b,%d]\n" % (body, crc32(body))
@@ -208,6 +210,7 @@ class LineReader:
         value: Any = parse_line(line)
         if value is None:
             return None, NO_JSON
+        # Arrays never have the key; RowReader verifies the rows of a journal.
         if not isinstance(value, dict) or CHECKSUM not in value:
             # A line that ends with its correct checksum was written with one: only the key is damaged.
             if self.has_checksums or _ends_with_checksum(line):
@@ -242,6 +245,7 @@ def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = Non
     for first, text in read_chunks(path):
         if first == 1:
             reader.check_first_line(text)
+        # Skip chunks without a match before splitting them into lines.
         if prefix not in text:
             continue
         for number, line in numbered(text, first):
@@ -291,6 +295,7 @@ def read_chunks(path: Path) -> Iterator[tuple[int, bytes]]:
     if not path.exists():
         return
     with path.open("rb") as file:
+        # Stop at the last whole line: the file may be growing, or its last line may be torn.
         first = 1
         for text, lines in chunks(file, end_of_last_line(file.fileno())):
             yield first, text

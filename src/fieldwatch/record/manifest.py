@@ -81,6 +81,7 @@ class Manifest:
 
 def holds_run(folder: Path) -> bool:
     """Whether a run was started in this folder: it contains a run.json or checkpoints."""
+    # run.json may be lost while checkpoints are intact: such a folder still belongs to a run.
     return (folder / RUN).is_file() or bool(checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True))
 
 

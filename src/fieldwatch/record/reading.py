@@ -143,6 +143,7 @@ def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterat
 def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]:
     """Return the segments with the numbers of the lines where they begin, and all layouts by number."""
     reader = LineReader()
+    # Keeps only the marks, which are few, not the rows.
     lines = list[tuple[int, Mapping[str, Any]]]()
     layouts = dict[int, RowLayout]()
     for first, text in read_chunks(path):

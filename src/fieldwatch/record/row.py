@@ -33,6 +33,7 @@ class Row:
     def __post_init__(self) -> None:
         """Default the position to the step."""
         if self.position < 0:
+            # Regular assignment is not possible in a frozen dataclass.
             object.__setattr__(self, "position", self.step)
 
 
@@ -87,6 +88,7 @@ class Block:
             seconds=self.seconds[selection],
             positions=self.positions[selection],
             values=self.values[selection],
+            # Normalize to the empty tuple if the selected rows name no samples.
             samples=samples if any(samples) else (),
         )
 

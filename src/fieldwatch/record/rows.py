@@ -17,6 +17,7 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
 
 BLOCK_ROWS = 512
+# Index of the first value in a row, after layout, step, seconds, position and samples.
 _FIRST_VALUE = 5
 _NUMBER_TYPES = frozenset((int, float))
 _NON_FINITE = frozenset(("nan", "inf", "-inf"))
@@ -179,6 +180,7 @@ class RowReader:
         self, rows: list[list[Any]], blocks: Mapping[int, Block], first: int
     ) -> Iterator[tuple[int, RowLayout, Block]]:
         """Yield blocks in file order, each with the number of its first line and at most `BLOCK_ROWS` rows."""
+        # Rows of several layouts may alternate: cut each layout's block wherever the layout changes.
         next_row = dict.fromkeys(blocks, 0)
         for number, group in groupby(rows, itemgetter(0)):
             remaining = sum(1 for _ in group)

@@ -98,6 +98,7 @@ class SegmentedFile:
 
 def objects_in(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in the valid lines of a file; arrays (rows) are skipped without parsing."""
+    # A throwaway counter: readers of the file report the damage, writers only need to continue.
     for _, line in read_lines(path, b"{", DamageTally()):
         if isinstance(line, dict):
             yield cast("dict[str, Any]", line)
@@ -146,6 +147,7 @@ def segment_starts(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[t
     known = 1
     for number, line in lines:
         segment = segment_in(line)
+        # A segment line, or the first line of a segment whose own line is missing.
         if segment is not None and ("segment" in line or segment.number > known):
             known = max(known, segment.number)
             yield number, segment

@@ -84,6 +84,7 @@ class SampleLosses(Mapping[str, Series]):
         self.owners = codes[order]
         self.visits = Series(steps=steps, seconds=seconds, positions=positions, values=losses)
         # Visits are grouped by sample, so the losses of each sample are one slice.
+        # minlength covers samples without a loss at the end of the list.
         counts = np.bincount(self.owners, minlength=len(names))
         ends = np.cumsum(counts)
         spans = zip(names, (ends - counts).tolist(), ends.tolist(), strict=True)
@@ -104,6 +105,7 @@ def _by_sample(codes: NDArray[np.intp], rows: NDArray[np.float64]) -> NDArray[np
     arrival, steps, _, positions, _ = rows
     order = np.argsort(arrival, kind="stable")
     sorted_codes = codes[order]
+    # A run rarely has more than 65,536 samples, so 16 bits usually suffice.
     narrow = sorted_codes.astype(np.uint16) if sorted_codes.max(initial=0) < 1 << 16 else sorted_codes
     order = order[np.argsort(narrow, kind="stable")]  # numpy's stable sort of 16-bit integers is a linear radix sort
     next_sample = np.diff(codes[order]) > 0

@@ -29,6 +29,7 @@ class Table:
     """
 
     def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
+        # Per-sample columns take precedence; without them, the total is the loss of a batch with one sample.
         slots = [(slot, name) for name in columns if (slot := tags.sample_place(name)) is not None]
         self._has_lone_sample = not slots and tags.TOTAL in columns
         self._slots = [(0, tags.TOTAL)] if self._has_lone_sample else slots
@@ -64,6 +65,7 @@ class Table:
             if block.samples:
                 self._uncoded.append((target[_HEAD_ROWS : self._first], block.samples))
                 self.names_samples = True
+        # Only now the rows become visible to readers of this table.
         self._length += count
 
     def ascending(self) -> bool:

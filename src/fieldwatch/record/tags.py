@@ -98,4 +98,5 @@ def kind(tag: str) -> str:
 
 def is_bookkeeping(tag: str) -> bool:
     """Whether a tag is kept in journal and history but not sent to sinks."""
+    # Per-sample losses are too many for charts; guard values matter only to rules and reports.
     return kind(tag) in (SAMPLE, GUARD)

@@ -21,6 +21,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **options: Any) -> None:
+        # Callers may override the safe defaults explicitly.
         chosen: dict[str, Any] = {"markup": False, "emoji": False, **options}
         super().__init__(**chosen)
 

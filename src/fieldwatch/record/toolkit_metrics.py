@@ -6,6 +6,8 @@ from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.memory.profile_names import under_other_name
 from fieldwatch.record.metric import Metric
 
+# The texts below are user-facing: docs/metrics.md, TensorBoard's guide and Parquet column metadata show them.
+
 LOSS = (
     Metric(
         name="Loss/total",
@@ -121,6 +123,7 @@ TIME = (
     ),
 )
 
+# Despite the suffix _MB, all values are in MiB (2**20 bytes).
 MEMORY = (
     Metric(
         name="Memory/allocated_MB",
@@ -174,6 +177,7 @@ MEMORY = (
     ),
 )
 
+# Declared under the default prefix only; `PROFILE` adds the copies under the alternative one.
 _USUAL_PROFILE = (
     Metric(
         name="TensorProfiling/Tensor_Category/<category>_MB",

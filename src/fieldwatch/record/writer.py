@@ -94,6 +94,7 @@ class WriterThread:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            # Chained, so that the traceback shows the reader's error and its origin.
             raise WriterFailed(
                 f"recording stopped: {type(self._failure).__name__}: {self._failure}; "
                 "training stops too, since its next steps would go unrecorded. Fix the cause and resume the run"

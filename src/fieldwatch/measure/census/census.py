@@ -78,6 +78,7 @@ class Census:
 
     def by_kind(self) -> dict[str, int]:
         """Return owned bytes by kind; every kind is present."""
+        # Zeros keep the chart of a kind continuous while it has no memory.
         return dict.fromkeys(KINDS, 0) | _summed(self.owned_entries, lambda entry: entry.kind)
 
     def by_component(self) -> dict[str, int]:

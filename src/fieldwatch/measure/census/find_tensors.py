@@ -56,6 +56,7 @@ def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTe
         if isinstance(current, (Tensor, np.ndarray)):
             yield path, current
             continue
+        # Count the entries of a container as well: scanning a long list of numbers takes time, too.
         visited += 1 + (len(cast("Any", current)) if isinstance(current, _CONTAINERS) else 0)
         if visited > limit:
             raise OverflowError(f"more than {limit} objects, stopped at {path!r}: register the tensors directly")

@@ -77,6 +77,7 @@ class ClaimLedger:
             nbytes = storage.nbytes()
             # Key by address and size: a library may expose a part of a storage at the same address.
             known = self._claims.get((address, nbytes))
+            # Address 0 means that there is no memory to claim.
             if known is not None:
                 known.views += 1
             elif address:

@@ -50,6 +50,7 @@ def _find_tensors(
                 parameters.setdefault(id(tensor), _NamedTensor(component, name, tensor))
             else:
                 buffers.append(_NamedTensor(component, name, tensor))
+    # Watched groups come first, so that `setdefault` keeps their names for parameters that an optimizer also holds.
     for optimizer in optimizers:
         for name, tensor in _stepped(optimizer):
             parameters.setdefault(id(tensor), _NamedTensor(OTHER, name, tensor))

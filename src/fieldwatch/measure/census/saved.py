@@ -51,6 +51,7 @@ class SavedTensors:
         self._owned: Collection[int] = frozenset()
         self._saved_storages: dict[int, _SavedStorage] = {}
         self._hooks: saved_tensors_hooks | None = None
+        # `_rising`: no storage has been released since the peak, so the current claims are those at the peak.
         self._counting = self._rising = False
         self._at_peak: list[Claim] = []
 

@@ -52,6 +52,7 @@ class Chart:
     @classmethod
     def of(cls, title: str, *tags: str) -> Self:
         """Return a chart of exactly the given tags."""
+        # Chart tags are regular expressions, in which a dot or bracket of a tag would have a meaning.
         return cls.matching(title, *map(re.escape, tags))
 
     @classmethod
@@ -105,6 +106,7 @@ def default_layout(catalogue: Iterable[Metric]) -> Layout:
     separate chart there. All tags that match one pattern (``Loss/share_<term>``) share one chart. Bookkeeping metrics
     are skipped, because sinks never receive them.
     """
+    # Dicts keep the order of declaration, which becomes the order of tabs and charts.
     tabs: dict[str, dict[str, list[str]]] = {}
     for metric in catalogue:
         if metric.kind == "scalar" and not tags.is_bookkeeping(metric.name):

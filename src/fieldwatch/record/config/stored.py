@@ -88,6 +88,7 @@ def preset_of_run(folder: Path, pipeline: str, kind: type[Config]) -> Config:
     Raises:
         NotARun: under the same conditions as :func:`config_of_run`.
     """
+    # Validates folder and pipeline; the config itself is not needed.
     config_of_run(folder, pipeline, kind)
     return config_from_plain(kind, preset_values(read_manifest(folder)))
 
@@ -116,6 +117,7 @@ def _sequence(options: tuple[Any, ...], values: list[Any], name: str) -> Any:
         inner = typing.get_args(option)
         if origin is list:
             return [_typed(inner[0], value, name) for value in values]
+        # `tuple[X, ...]` has any length; `tuple[X, Y]` has a fixed one.
         if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
             return tuple(_typed(inner[0], value, name) for value in values)
         if origin is tuple and len(inner) == len(values):

@@ -58,6 +58,7 @@ def refuse_mismatch(folder: Path, stored: Mapping[str, Any], given: Mapping[str,
     Raises:
         ConfigMismatch: if any leaf differs; the message lists all of them and how to proceed.
     """
+    # List all differences at once, so that the user can fix them in a single attempt.
     changed = config_differences(stored, given)
     if changed:
         lines = "\n".join(f"  {key}: stored {old!r}, given {new!r}" for key, (old, new) in changed.items())

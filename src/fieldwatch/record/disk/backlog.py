@@ -194,6 +194,7 @@ class WriteBacklog:
             DiskFullError: if the disk is still full.
             OSError: if a write fails for another reason.
         """
+        # Nothing waits in the common case: skip the lock.
         if not self._nbytes:
             return
         with self._lock:
@@ -284,6 +285,7 @@ class WriteBacklog:
         if write.optional and self._optional_nbytes + nbytes > self._optional_limit:
             pause.dropped += 1
             return
+        # The memory of the training must not be exhausted by its record: stop with a clear error instead.
         if self._nbytes + nbytes > self._limit:
             since = self._clock() - pause.began
             raise disk_full(

@@ -68,7 +68,8 @@ class Reserve:
             beyond: number of bytes that must be free in addition, so that the disk is not full again at once.
         """
         try:
-            # Allocating more than the reserve tests for free space; the surplus is released right below.
+            # Allocating more than the reserve is the only reliable test for free space: quotas and reserved blocks
+            # make the numbers of statvfs too optimistic.
             os.posix_fallocate(self._file, 0, self._whole + beyond)
         except OSError as error:
             # A failed allocation may have allocated some of the blocks.
@@ -76,6 +77,7 @@ class Reserve:
             if not lacks_space(error):
                 raise
             return False
+        # Release the surplus that only tested for free space.
         os.ftruncate(self._file, self._whole)
         self._size = self._whole
         return True

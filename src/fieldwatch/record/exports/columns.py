@@ -40,6 +40,7 @@ class Columns:
     @classmethod
     def of(cls, axis: Axis, metrics: Iterable[str], *, names_samples: bool) -> "Columns":
         """Return the columns of the table of an axis."""
+        # The axis comes first; a table on the epoch axis also has the step that recorded each row.
         head: dict[str, ColumnType] = {"epoch": "int"} if axis == "epoch" else {}
         head |= {"step": "int", "seconds": "real", "segment": "int"}
         if names_samples:
@@ -60,6 +61,7 @@ class Columns:
 
 def event_cells(event: Mapping[str, Any]) -> list[Any]:
     """Return an event as a row of the events table."""
+    # Other kinds of events may use these keys for values that are not strings: those stay in the JSON column only.
     texts = {name: event.get(name) for name in EVENT_COLUMNS}
     cells = [value if isinstance(value, str) else None for value in texts.values()]
     return [event["step"], *cells[1:-1], orjson.dumps(event).decode()]

@@ -38,6 +38,7 @@ class CsvTable:
         self._file = TextIOWrapper(BufferedWriter(open_new(path)), newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._kinds = tuple(columns.head.values())
+        # Tags may come from anywhere: escape names that a spreadsheet would run as a formula.
         self._writer.writerow([spreadsheet_cell(name) for name in (*columns.head, *columns.metrics.values())])
 
     def write(self, batch: WideBatch, head: Sequence[Cells]) -> None:

@@ -74,6 +74,7 @@ class Outline:
         late, self._last = lateness(block, self._last)
         if late.any():
             for row in block.part(late).rows():
+                # Merge with an earlier late row of the same position: the later value of a metric wins.
                 before = self.late.get(row.position)
                 values = {**before.values, **row.values} if before else row.values
                 samples = row.samples or (before.samples if before else ())
@@ -177,6 +178,7 @@ class _BatchBuilder:
         block = block.part(slice(self._rows_left))
         self._rows_left -= len(block)
         late, self._last = lateness(block, self._last)
+        # Late rows were already collected by the outline.
         block = block.part(~late) if late.any() else block
         if len(block):
             self._blocks.append(block)

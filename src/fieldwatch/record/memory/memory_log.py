@@ -85,6 +85,7 @@ def _problem(census: Mapping[str, Any]) -> str:
     """Return why a census is invalid; an empty string if it is valid."""
     for key in _COUNTS:
         value = census.get(key)
+        # bool is a subclass of int, so it must be excluded explicitly.
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             return f"has {key} {value!r}"
     return ""

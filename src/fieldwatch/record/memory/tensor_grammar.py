@@ -20,8 +20,10 @@ SNAPSHOT = re.compile(
 """One snapshot. Groups: iteration, time, tensors, allocated, reserved, fragmentation, categories, dtypes, threshold,
 number of large tensors, number of listed ones, list of the largest tensors."""
 SIZE = re.compile(rb"  (\S+) *: *%b MB" % _NUMBER)
+# Slower than SIZE, but also matches names with spaces.
 SPACED = re.compile(rb"^  (\S[^\n]*?) *: *%b MB" % _NUMBER, re.MULTILINE)
 LARGE = re.compile(rb"^ *%b MB \| shape=([^\n]*?) \| dtype=([^\r\n]*)" % _NUMBER, re.MULTILINE)
+# Local time without a time zone, as the original profiler writes it.
 TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 

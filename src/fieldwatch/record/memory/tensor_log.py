@@ -83,6 +83,7 @@ def format_snapshot(snapshot: TensorSnapshot) -> str:
         ValueError: if a category or dtype is not a single word, a shape contains characters that would break the line,
             or ``largest`` has fewer entries than need to be listed.
     """
+    # The format is fixed: existing tools parse these logs, so every space counts.
     lines = ["", RULE, f"Iteration {snapshot.iteration} | {snapshot.time:%Y-%m-%d %H:%M:%S}", RULE]
     lines.append(f"Total Tensors: {snapshot.total_tensors}")
     held = f"Allocated: {snapshot.allocated:.2f} MB | Reserved: {snapshot.reserved:.2f} MB"
@@ -112,6 +113,7 @@ class TensorLog:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._file = open_for_append(self.path)
+        # Do not leak the open file if it turns out to be something else.
         try:
             self._size = _whole_size(self.path)
         except ValueError:
@@ -174,11 +176,13 @@ def _sizes(sizes: Mapping[str, float]) -> list[str]:
     invalid = next((name for name in sizes if not _NAME.fullmatch(name)), None)
     if invalid is not None:
         raise ValueError(f"a category or dtype in a tensor log must be one word such as 'gradients', got {invalid!r}")
+    # Largest first; the sort is stable, so equal sizes keep their order.
     ordered = sorted(sizes.items(), key=lambda pair: -pair[1])
     return [f"  {name:<15}: {size:8.2f} MB" for name, size in ordered]
 
 
 def _large(tensor: LargeTensor) -> str:
+    # A newline or pipe in a shape would break the line format.
     if not tensor.shape.isprintable() or "|" in tensor.shape or not _NAME.fullmatch(tensor.dtype):
         expected = "expected texts such as '(1000, 3)' and 'float32'"
         raise ValueError(

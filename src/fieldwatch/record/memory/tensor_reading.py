@@ -17,6 +17,7 @@ from fieldwatch.record.memory.tensor_table import Floats, TensorLogTable
 
 # Characters between snapshots that are not garbage: blank space and the lines of equals signs.
 _BLANK = b"\r\n\t ="
+# Bound for the number of columns: a foreign file could otherwise name millions of categories.
 _MAX_NAMES = 256
 _CHUNK_SNAPSHOTS = 8192
 _OTHER_FORMATS = (
@@ -95,6 +96,7 @@ class _LogParser:
             dtypes=self._dtypes.columns(rows),
             segments=np.cumsum(np.diff(iterations, prepend=iterations[:1] - 1) <= 0, dtype=np.int64),
         )
+        # The last snapshot was parsed completely except for its list: drop its row again.
         if last_torn:
             self._dropped.append(int(iterations[-1]))
             table = table.rows(np.arange(rows - 1))

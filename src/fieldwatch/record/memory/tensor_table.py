@@ -73,6 +73,7 @@ class TensorLogTable:
         start, end = self.spans[row].tolist()
         with self.path.open("rb") as file:
             file.seek(start)
+            # Compare the iteration too: after a rewrite, another snapshot may start at the same offset.
             match = SNAPSHOT.match(file.read(end - start))
         if match is None or int(match[1]) != self.iterations[row]:
             raise InputError(f"{self.path} has changed since it was read: call read_tensor_log again")

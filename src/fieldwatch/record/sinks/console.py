@@ -85,6 +85,7 @@ def _line(report: Report) -> Text:
         text.append(f"  {report.phase}", "magenta")
     text.append(f"  loss {report.total:.4g}").append(*_arrow(report.total_trend))
     for term in report.terms:
+        # Dim terms that contribute less than 1 % to the total.
         text.append(f"  {term.name} {term.value:.4g}", "dim" if term.share < 0.01 else "")
         text.append("" if math.isnan(term.share) else f" {100 * term.share:.0f}%").append(*_arrow(term.trend))
     return text if math.isnan(report.gradient) else text.append(f"  |grad| {report.gradient:.4g}")

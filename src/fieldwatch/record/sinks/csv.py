@@ -44,6 +44,7 @@ class Csv:
         heads = zip(block.steps.tolist(), block.positions.tolist(), block.seconds.tolist(), strict=True)
         rows = block.values[:, indices].tolist()
         lines = [
+            # repr gives the shortest text that reads back as the same float64.
             f"{step},{block.axis},{position},{seconds:.6f},{name},{value!r}\n"
             for (step, position, seconds), row in zip(heads, rows, strict=True)
             for name, value in zip(names, row, strict=True)

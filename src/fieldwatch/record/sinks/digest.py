@@ -88,6 +88,7 @@ class Digest:
     def report(self, block: Block) -> Report:
         """Return a report for the last row of a block that was just added."""
         step = int(block.steps[-1])
+        # The current phase is the one that started last at or before this step.
         started = max((first for first in self._phases if first <= step), default=None)
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(

@@ -50,6 +50,7 @@ def frame(record: bytes) -> bytes:
 
 def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
     """Return ``[n]`` masked CRC-32C of each record."""
+    # uint64, so that the left shift by 17 does not overflow.
     crc = np.fromiter(map(google_crc32c.value, records), np.uint64, len(records))
     return (
         (((crc >> np.uint64(15)) | (crc << np.uint64(17))) + np.uint64(_MASK_DELTA)) & np.uint64(0xFFFFFFFF)
@@ -137,6 +138,7 @@ class EventFiles:
         Warns:
             UserWarning: if a file of the mark no longer exists, so that its part of the curves is lost.
         """
+        # Remove drafts of a rewind that was interrupted.
         self.close()
         for draft in self.folder.glob(".events.out.tfevents.*.part"):
             draft.unlink()
@@ -219,6 +221,7 @@ def _whole(path: Path, limit: int) -> int:
 
 def _copied_from(path: Path) -> list[tuple[str, int, int]]:
     """Return the lineage of a copied file: name, offset in this file and length of the prefix of each original."""
+    # The first record is the file version; the second one is the lineage, if there is one.
     records = read_records(path)
     next(records, None)
     end, record = next(records, (0, b""))

@@ -72,6 +72,7 @@ class Log:
     def event(self, event: Mapping[str, Any]) -> None:
         """Write a line for a finding, a refusal, a phase or any other event."""
         self._digest.event(event)
+        # Kind and step come first in the line; the line's time stamp replaces the seconds.
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
 
@@ -85,6 +86,7 @@ class Log:
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Truncate the file to the mark; with None, empty it."""
+        # Trends must not mix values from before and after the resume.
         self._file.rewind(mark)
         self._digest.clear()
         self._next = 0

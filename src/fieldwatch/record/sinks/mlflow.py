@@ -69,6 +69,7 @@ class MLflow:
         if not len(block) or not visible:
             return
         if self._start is None:
+            # Anchor the training time at the wall clock: MLflow needs time stamps in milliseconds since 1970.
             self._start = self._clock() - float(block.seconds[-1])
         make = self._entities.Metric
         start = self._start
@@ -85,6 +86,7 @@ class MLflow:
         """Log the configuration as parameters (unless already logged) and the final metrics as ``Final/<name>``."""
         run = self._open()
         entities = self._entities
+        # MLflow parameters are immutable: logging one again with another value is an error.
         known = self._client.get_run(run).data.params
         names = {name: _REFUSED.sub("_", name) for name in flat_config}
         params = [

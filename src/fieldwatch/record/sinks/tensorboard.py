@@ -34,6 +34,7 @@ class TensorBoard:
         self._clock = clock
         self._start: float | None = None
         self._position = 0
+        # Serializers by set of columns: building one is expensive, and few sets alternate in a run.
         self._layouts: dict[tuple[str, ...], tuple[NDArray[np.intp], summaries.ScalarRows]] = {}
 
     def __call__(self, block: Block) -> None:
@@ -59,6 +60,7 @@ class TensorBoard:
         Raises:
             ValueError: if the bytes are not a PNG.
         """
+        # Images and histograms are optional: on a full disk, they must not displace rows.
         self._write(summaries.image(name, png_bytes, width, height), position, optional=True)
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
@@ -73,6 +75,7 @@ class TensorBoard:
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
         """Log hyperparameters; if there are final metrics, log them as ``Final/<name>`` and mark the run as ended."""
+        # The hparams plugin identifies a session by its start record.
         self._write(summaries.session_start(flat_config, self._clock()))
         if final_metrics:
             rows = summaries.ScalarRows(tuple(f"Final/{name}" for name in final_metrics))

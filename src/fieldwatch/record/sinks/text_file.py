@@ -34,6 +34,7 @@ class TextFile:
         Raises:
             OSError: if the write fails; the file is then unchanged.
         """
+        # Lone surrogates, for example from undecodable file names, cannot be encoded as UTF-8.
         self.queue.append(text.encode(errors="backslashreplace"))
 
     def mark(self) -> dict[str, int]:
