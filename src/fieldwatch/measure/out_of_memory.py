@@ -55,7 +55,7 @@ class OutOfMemorySubscription:
         """Call the callback; record and print its exceptions, so that torch can raise its error."""
         try:
             self._callback(event)
-        except Exception as error:  # noqa: BLE001  user code inside torch's allocator: must not mask torch's error
+        except Exception as error:  # noqa: BLE001  code of strangers in torch's allocator: must not mask its error
             self.failures.append(error)
             # Do not use logging: its handlers may need memory, or may already be closed.
             sys.stderr.write("fieldwatch: the out-of-memory handler failed with the following error; torch's follows\n")

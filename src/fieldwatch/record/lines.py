@@ -216,11 +216,11 @@ class LineReader:
             if self.has_checksums or _ends_with_checksum(line):
                 return None, "has no checksum"
             return cast("Any", value), ""
-        fields = cast("dict[str, Any]", value)
-        if fields.pop(CHECKSUM) != checksum_of(line):
+        found = cast("dict[str, Any]", value)
+        if found.pop(CHECKSUM) != checksum_of(line):
             return None, ALTERED
         self.has_checksums = True
-        return fields, ""
+        return found, ""
 
 
 def _ends_with_checksum(line: bytes) -> bool:

@@ -103,7 +103,7 @@ class WriterThread:
     def _work(self) -> None:
         try:
             self._process_items()
-        except BaseException as error:  # noqa: BLE001  thread boundary: re-raised in the training thread
+        except BaseException as error:  # noqa: BLE001  thread border: re-raised in the training thread
             self._failure = error
 
     def _process_items(self) -> None:

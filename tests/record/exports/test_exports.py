@@ -173,7 +173,7 @@ def test_what_cannot_be_exported_is_named(tmp_path):
     Manifest(config={}).write(tmp_path)
     with pytest.raises(ValueError, match="no recorded rows"):
         export_record(tmp_path, "csv", tmp_path / "out")
-    with pytest.raises(FileExistsError, match=r"out\.csv is a file name"):
+    with pytest.raises(FileExistsError, match=r"out\.csv is a file"):
         export_record(tmp_path, "csv", tmp_path / "out.csv")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match="not a folder"):

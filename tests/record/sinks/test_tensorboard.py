@@ -188,7 +188,7 @@ def test_files_of_others_and_left_over_drafts(tmp_path, make_block):
 
 def test_lost_file_of_a_mark_is_told(tmp_path, make_block):
     sink = TensorBoard(tmp_path)
-    with pytest.warns(UserWarning, match="no longer exists: its part of the TensorBoard curves"):
+    with pytest.warns(UserWarning, match=r"fieldwatch\.0009 no longer exists"):
         sink.rewind({"events.out.tfevents.1.host.7.fieldwatch.0009": 100})
     sink(make_block(0, 2))
     assert steps_of(tmp_path) == [0, 1]
@@ -220,7 +220,7 @@ def test_images_histograms_and_text(tmp_path):
 
 
 def test_bytes_that_are_not_a_png_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="image 'a': expected an encoded PNG, got 4"):
+    with pytest.raises(ValueError, match="image 'a': .*PNG, got 4"):
         TensorBoard(tmp_path).image("a", 0, b"JPEG", 1, 1)
 
 
