@@ -220,7 +220,7 @@ def test_images_histograms_and_text(tmp_path):
 
 
 def test_bytes_that_are_not_a_png_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="image 'a': .*PNG, got 4"):
+    with pytest.raises(ValueError, match=r"image 'a': .*PNG, got 4"):
         TensorBoard(tmp_path).image("a", 0, b"JPEG", 1, 1)
 
 

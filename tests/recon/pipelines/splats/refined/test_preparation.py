@@ -133,7 +133,7 @@ def test_what_is_no_splats_run_and_has_no_such_checkpoint_is_refused(config, tmp
         ({"iterations": 0}, "--iterations must be at least 1, got 0"),
         ({"opacity": 1.0}, "--opacity must be a share above 0 and below 1, got 1.0"),
         ({"thickness": 0.0}, "--thickness must be a finite number above 0, got 0.0"),
-        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight must be a finite weight, 0 or more, got -0.1"),
+        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight must be a finite weight, 0 or more"),
         ({"degree": 4}, "--degree must be 0, 1, 2 or 3, got 4"),
         ({"checkpoint": "newest"}, "--checkpoint is newest: wanted last, best"),
     ],
