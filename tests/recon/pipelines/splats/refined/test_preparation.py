@@ -130,11 +130,11 @@ def test_what_is_no_splats_run_and_has_no_such_checkpoint_is_refused(config, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"iterations": 0}, "--iterations is 0: wanted at least 1"),
-        ({"opacity": 1.0}, "--opacity is 1.0: wanted a share above 0 and below 1"),
-        ({"thickness": 0.0}, "--thickness is 0.0: wanted a finite number above 0"),
-        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight is -0.1"),
-        ({"degree": 4}, "--degree is 4: wanted 0, 1, 2 or 3"),
+        ({"iterations": 0}, "--iterations must be at least 1, got 0"),
+        ({"opacity": 1.0}, "--opacity must be a share above 0 and below 1, got 1.0"),
+        ({"thickness": 0.0}, "--thickness must be a finite number above 0, got 0.0"),
+        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight must be a finite weight, 0 or more"),
+        ({"degree": 4}, "--degree must be 0, 1, 2 or 3, got 4"),
         ({"checkpoint": "newest"}, "--checkpoint is newest: wanted last, best"),
     ],
 )
