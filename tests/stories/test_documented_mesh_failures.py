@@ -187,11 +187,11 @@ def test_holes_bumps_and_detail_have_flags(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--surface-level", "1.5"), r"levels of the density lie above 0 and below 1"),
+        (("--surface-level", "1.5"), r"--surface-level must hold densities"),
         (("--bboxmin", "(0,0,0)"), r"give --bboxmin and --bboxmax"),
-        (("--bbox", *"0 0 0 -1 1 1".split()), r"is empty: wanted is low < high"),
-        (("--trim", "1"), r"--trim is 1.0: wanted is a share"),
-        (("--triangles", "100", "--vertices", "100"), r"give one of them"),
+        (("--bbox", *"0 0 0 -1 1 1".split()), r"--bbox must have low < high"),
+        (("--trim", "1"), r"--trim must be at least 0 and less than 1, got 1.0"),
+        (("--triangles", "100", "--vertices", "100"), r"--triangles and --vertices cannot"),
     ],
 )
 def test_settings_that_mean_nothing_are_named(words, message, refused):

@@ -152,7 +152,7 @@ def test_a_scene_that_cannot_be_read(name, scene, refused):
 
 def test_two_photos_that_leave_one_to_train_on(scene, refused):
     keep_photos(scene, ("view_000.png", "view_001.png"))
-    assert re.search("1 photo is.*--held-out 0", refused("--data", scene))
+    assert re.search("1 photo remains.*--held-out 0", refused("--data", scene))
 
 
 def keep_photos(scene, names):

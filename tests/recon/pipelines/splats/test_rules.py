@@ -56,7 +56,7 @@ def capped(make, *events, steps=3000):
         ("transparent", 0.45, 0.6, "60% of the Gaussians are transparent"),
         ("giant", 0.04, 0.06, "6% of the Gaussians are giant"),
         ("needle", 0.45, 0.7, "70% of the Gaussians are needles"),
-        ("never_visible", 0.15, 0.3, "30% of the Gaussians were seen by no photo for two rounds"),
+        ("never_visible", 0.15, 0.3, "30% of the Gaussians were visible in no training photo"),
     ],
 )
 def test_useless_gaussians_are_named_by_their_kind_once_there_were_many_for_long(make, kind, healthy, fault, words):
@@ -113,7 +113,7 @@ def test_a_declared_prune_may_take_most_but_not_nearly_all(make):
     rule, prune = PopulationCollapse(), [{"kind": "prune", "step": 39}]
     assert rule(sizes(make, 50_000, 10_000, events=prune)) == ()
     (found,) = rule(sizes(make, 50_000, 1000, events=prune))
-    assert found.message == "a prune took 98% of the Gaussians: 50,000 became 1,000."
+    assert found.message == "a prune removed 98% of the Gaussians: 50,000 became 1,000."
     late = [{"kind": "prune", "step": 20}]
     assert len(rule(sizes(make, 50_000, 10_000, events=late))) == 1
 

@@ -149,17 +149,17 @@ def test_progress_tells_every_stage(sphere) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"surface_level": (0.0,)}, "levels of the density lie above 0"),
-        ({"surface_level": ()}, "levels of the density"),
-        ({"points": 10}, "--points is 10"),
-        ({"resolution": 31}, "--resolution is 31"),
-        ({"trim": 1.0}, "--trim is 1.0"),
-        ({"triangles": 100, "vertices": 100}, "give one of them"),
-        ({"bbox": ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0))}, "is empty"),
-        ({"memory": -1.0}, "--memory is -1.0 GiB"),
+        ({"surface_level": (0.0,)}, r"--surface-level .* got \(0\.0,\)"),
+        ({"surface_level": ()}, r"--surface-level .* got \(\)"),
+        ({"points": 10}, "--points .* got 10"),
+        ({"resolution": 31}, "--resolution .* got 31"),
+        ({"trim": 1.0}, r"--trim .* got 1\.0"),
+        ({"triangles": 100, "vertices": 100}, "--triangles and --vertices"),
+        ({"bbox": ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0))}, "--bbox must have low < high"),
+        ({"memory": -1.0}, r"--memory .* 0 GiB, got -1\.0"),
     ],
 )
-def test_wishes_that_cannot_be(wrong, message) -> None:
+def test_options_out_of_bounds_are_rejected(wrong, message) -> None:
     with pytest.raises(ValueError, match=message):
         ExtractOptions(**wrong)
 

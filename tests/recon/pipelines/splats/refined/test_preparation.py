@@ -131,11 +131,11 @@ def test_what_is_no_splats_run_and_has_no_such_checkpoint_is_refused(config, tmp
     ("changes", "message"),
     [
         ({"iterations": 0}, "--iterations is 0: wanted at least 1"),
-        ({"opacity": 1.0}, "--opacity is 1.0: wanted a share above 0 and below 1"),
+        ({"opacity": 1.0}, "--opacity .*greater than 0 and less than 1"),
         ({"thickness": 0.0}, "--thickness is 0.0: wanted a finite number above 0"),
         ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight is -0.1"),
         ({"degree": 4}, "--degree is 4: wanted 0, 1, 2 or 3"),
-        ({"checkpoint": "newest"}, "--checkpoint is newest: wanted last, best"),
+        ({"checkpoint": "newest"}, "--checkpoint must be last, best .*newest"),
     ],
 )
 def test_settings_out_of_their_bounds_are_refused(changes, message):

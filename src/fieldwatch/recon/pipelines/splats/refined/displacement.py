@@ -46,7 +46,7 @@ _MESH_TAB = Tab(
         Chart.of("Normals of neighbours", "Loss/component_normal_consistency"),
     ),
 )
-REFINED_LAYOUT = Layout(tabs=(_MESH_TAB, *(tab for tab in SPLATS_LAYOUT.tabs if tab.title != "Growth")))
+REFINED_LAYOUT = Layout(tabs=(_MESH_TAB, *(tab for tab in SPLATS_LAYOUT.tabs if tab.title != "Densification")))
 """The dashboard of a refinement: that of a splats run, with the mesh and without growth."""
 
 
