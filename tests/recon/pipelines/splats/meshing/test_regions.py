@@ -49,7 +49,7 @@ def test_too_few_points_are_a_part_without_a_mesh_that_says_so(ball) -> None:
     assert part.mesh is None
     (note,) = part.notes
     assert note.startswith("the foreground has 99")
-    assert note.endswith("place with --bbox")
+    assert note.endswith("with --bbox")
 
 
 def test_what_was_seen_to_be_empty_stays_empty(ball) -> None:

@@ -1,4 +1,4 @@
-"""When what happens in a refinement."""
+"""Schedule of a refinement."""
 
 from fieldwatch import Phase, Window
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
@@ -8,11 +8,11 @@ PHASE = "refine"
 
 
 def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
-    """Turn a config into steps; nothing grows, and both terms act from the first to the last.
+    """Return the plan of a refinement: no densification, and both loss terms act at every step.
 
     Args:
-        config: settings.
-        notes: what a user should know.
+        config: settings of the refinement.
+        notes: messages for the user.
     """
     total = config.iterations
     whole = Window(0, total - 1)
