@@ -1,4 +1,4 @@
-"""Growth, resets and the prune: done when due, each with its event; a prune that would leave nothing is not done."""
+"""Densification, resets and the prune: each when due, with its event; a prune that would leave nothing is skipped."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def scene() -> Scene:
 def events_of(
     config: SplatsConfig, scene: Scene, folder: Path, steps: range, opacity: float = 0.7
 ) -> tuple[list[Any], SplatModel, Densifier]:
-    """Run a stretch of a schedule without training; every Gaussian is pulled at."""
+    """Run a part of a schedule without training, with a large view-space gradient of every Gaussian."""
     torch.manual_seed(0)
     model = initial_model(config, scene)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_a_prune_that_would_leave_next_to_nothing_is_not_done(scene: Scene, tmp_
 
 
 def test_the_prune_leaves_what_the_photos_show_of_more_gaussians_than_pixels(scene: Scene, tmp_path: Path) -> None:
-    """Every Gaussian adds less than the least light; together they are the scene."""
+    """Every Gaussian contributes less than the minimum, but together they make up the scene."""
     surface = replace(SHORT.surface, prune_below=0.0, prune_hidden=1e6)
     config = replace(SHORT, surface=surface)
     drawn = initial_model(config, scene)
@@ -136,7 +136,7 @@ def test_the_3d_filter_follows_every_change(scene: Scene, tmp_path: Path) -> Non
 
 
 def test_a_model_that_is_evaluated_has_not_just_grown_or_been_reset(tmp_path: Path) -> None:
-    """Growth after 40 steps and a reset after 60 would fall on evaluations: both follow one step later."""
+    """A densification after 40 steps and a reset after 60 coincide with evaluations: both are deferred by one step."""
     config = replace(SHORT, test_iterations=(4000, 6000))
     events, *_ = events_of(config, prepare_scene(config), tmp_path, range(65))
 

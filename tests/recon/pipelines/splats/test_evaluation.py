@@ -1,4 +1,4 @@
-"""An evaluation says what is there, and leaves everything as it was."""
+"""Evaluations: their scores, and that they leave training unaffected."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from fieldwatch.recon.render import image_similarity
 
 
 class Plain(Lpips):
-    """Something cheap in the place of the network: it notes where it was asked."""
+    """A cheap replacement of the network that records its calls."""
 
     def __init__(self):
         nn.Module.__init__(self)
@@ -35,7 +35,7 @@ def exposures_of(scene):
 
 
 def with_pictures(scene, change):
-    """The scene with other pixels."""
+    """Return the scene with other pixels."""
     read = scene.photos.read
     return replace(scene, photos=scene.photos.having(read=lambda index: change(index, read(index))))
 
@@ -125,7 +125,7 @@ def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, t
     tiny_model.exposures = exposures_of(darker)
     found = evaluate(tiny_model, darker).metrics
     assert found["Test/psnr_fitted"] > found["Test/psnr"] + 1
-    assert found["Test/psnr"] == found["Test/psnr_as_drawn"]  # the maps are still identity
+    assert found["Test/psnr"] == found["Test/psnr_as_drawn"]  # the transforms are still the identity
     assert found["Test/psnr_gap"] == pytest.approx(found["Test/train_psnr"] - found["Test/psnr"])
     tiny_model.exposures.raw.data[:] = torch.rand_like(tiny_model.exposures.raw)
     assert evaluate(tiny_model, tiny_scene).metrics["Test/psnr_as_drawn"] == before.metrics["Test/psnr"]
@@ -190,7 +190,7 @@ def test_lpips_sees_each_held_out_view_once_and_what_the_mask_leaves(tiny_scene,
 
 
 def trained(scene, evaluating):
-    """A few steps with a random background, and all that is left behind."""
+    """Train a few steps with a random background and return the resulting state."""
     torch.manual_seed(3)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1)
     model = SplatModel(gaussians, torch.zeros(3), exposures=exposures_of(scene))
@@ -201,7 +201,7 @@ def trained(scene, evaluating):
         drawn = model.render(view.camera)
         optimizer.zero_grad()
         (drawn.features - view.image).square().mean().backward()
-        if evaluating:  # between backward and update, where most can be disturbed
+        if evaluating:  # between backward and update, where interference is most likely
             evaluate(model, scene, lpips=Plain())
         optimizer.visible = drawn.ids
         optimizer.step()

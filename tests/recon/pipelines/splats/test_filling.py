@@ -1,4 +1,4 @@
-"""Gaps of a reconstruction, filled from photos: where, at what depth, in what colour."""
+"""Gap filling from photos: positions, depths and colors of the added points."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A small scene, fitted from its points: with growth, with MCMC, and continued bit by bit in mid-growth."""
+"""Fits of a small scene from its points: adaptive densification, MCMC, and a bit-exact resume during densification."""
 
 import copy
 import math
@@ -53,7 +53,7 @@ def psnr(gaussians):
 
 @dataclass
 class Fit:
-    """A loop as an author would write it."""
+    """A training loop as a user would write it."""
 
     mcmc: McmcOptions | None = None
     schedule: DensificationSchedule = field(

@@ -1,4 +1,4 @@
-"""The trained Gaussians: what they start as, how rows come and go, and that a stored state restores them bit by bit."""
+"""Trainable Gaussians: initialization, adding and removing rows, and bit-exact restoration of a stored state."""
 
 import copy
 import math
@@ -20,7 +20,7 @@ def made(count=10, degree=1, seed=0):
 
 
 def stepped(gaussians, steps=3, **options):
-    """Return an optimizer that took some steps with gradients of its own for every row."""
+    """Return an optimizer after some steps with a different gradient for every row."""
     optimizer = make_optimizer(gaussians, Rates(), 1.0, **options)
     for _ in range(steps):
         step(gaussians, optimizer)
@@ -126,7 +126,7 @@ def test_the_rate_of_the_means_falls_evenly_in_its_logarithm():
 def test_moments_follow_their_gaussian(visible_only):
     gaussians = made()
     optimizer = stepped(gaussians, visible_only=visible_only)
-    for parameter in gaussians.parameters():  # each row its own number
+    for parameter in gaussians.parameters():  # a different number per row
         numbers = torch.arange(10.0).view(-1, *[1] * (parameter.dim() - 1)).expand_as(parameter)
         optimizer.state[parameter]["exp_avg"] = numbers + 0.25
         optimizer.state[parameter]["exp_avg_sq"] = numbers + 0.5
@@ -145,7 +145,7 @@ def test_moments_follow_their_gaussian(visible_only):
         assert flat["exp_avg_sq"].tolist() == [7.5, 0.5, 3.5, 0, 0]
         assert state["exp_avg"].shape == parameter.shape
         assert state["step"] == 3
-    assert len(optimizer.state) == 6  # nothing is left of the old ones
+    assert len(optimizer.state) == 6  # no state of the old parameters remains
     step(gaussians, optimizer)
 
 
@@ -158,7 +158,7 @@ def test_rows_that_were_visible_before_are_forgotten():
 
 
 def test_a_graph_of_before_does_not_disturb():
-    """Torch remembers a leaf's shape while a graph that used it is alive."""
+    """Torch keeps a leaf's shape as long as a graph that uses it is alive."""
     gaussians = made()
     loss = gaussians.scales.sum()
     loss.backward()

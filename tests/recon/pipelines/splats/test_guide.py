@@ -1,4 +1,4 @@
-"""The run's guide says what the plan of the very run is."""
+"""Guide of a run: it describes the plan of that run."""
 
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.guide import training_guide

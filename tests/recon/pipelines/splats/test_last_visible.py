@@ -1,4 +1,4 @@
-"""When each Gaussian was last visible: over growth, restarts and checkpoints."""
+"""Record of when each Gaussian was last visible, across densification, restarts and checkpoints."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_a_checkpoint_goes_on_where_it_was():
 @settings(max_examples=30)
 @given(photos=st.integers(1, 6), rounds=st.integers(2, 5), seed=st.integers(0, 99))
 def test_a_gaussian_that_one_photo_shows_is_never_called_unseen(photos, rounds, seed):
-    """In every order of the rounds: the window holds each photo at least once."""
+    """For every order of the epochs, the window contains each photo at least once."""
     generator, last_visible, step = torch.Generator().manual_seed(seed), LastVisible(photos), 0
     for _ in range(rounds):
         for photo in torch.randperm(photos, generator=generator).tolist():

@@ -1,4 +1,4 @@
-"""Speeds and remaining times, from readings of a known clock."""
+"""Speeds and remaining times from readings of a known clock."""
 
 import time
 
@@ -64,7 +64,7 @@ def test_looks_close_together_repeat_what_the_machine_said(clock, monkeypatch):
 
 
 def test_on_a_gpu_the_process_is_measured_and_not_the_device(monkeypatch):
-    """Only torch's own answers are played back here."""
+    """Torch's functions are replaced by fixed answers."""
     card = type("Card", (), {"total_memory": 16 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 3 * 2**30)

@@ -1,4 +1,4 @@
-"""Views that no photo has, and films of them."""
+"""Novel views and videos of them."""
 
 import numpy as np
 import pytest

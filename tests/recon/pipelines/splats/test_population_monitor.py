@@ -1,4 +1,4 @@
-"""The monitor of the population: what is recorded when, on a real run of a tiny scene."""
+"""Population monitor: what is recorded at which step, on a real run of a tiny scene."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ CONFIG = SplatsConfig(coarse_iterations=40, regularization="none", schedule_scal
 
 
 class Shown:
-    """A sink that keeps what else it is shown."""
+    """A sink that stores texts and histograms."""
 
     def __init__(self):
         self.names, self.held = [], {}
@@ -59,7 +59,7 @@ def model(scene):
 
 
 def looked(folder, scene, model, *, restart=None, sampled_from=None):
-    """Forty steps in which nothing is trained; return the record and what the sink was shown."""
+    """Run forty steps without training; return the history, the sink and the monitor."""
     monitor, sink = PopulationMonitor(CONFIG, scene, model), Shown()
     catalogue = Catalogue((*TOOLKIT, *SPLATS_METRICS))
     with Run(

@@ -1,4 +1,4 @@
-"""Rules about the Gaussians as a population: each names a planted fault, and is silent on its healthy twin."""
+"""Health rules of splats: each reports an injected fault and stays silent on healthy values."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def flat(value, count=100):
 
 
 def risen(low, high, at=50, count=100):
-    """Low shares, high ones from a look on."""
+    """Return low values that become high at a recording."""
     return np.where(np.arange(count) < at, low, high)
 
 
@@ -35,7 +35,7 @@ def shares(make, kind, values, **options):
 
 
 def sizes(make, *counts, each=40, first=0, **options):
-    """So many Gaussians for 40 steps each."""
+    """Return a history in which each number of Gaussians holds for 40 steps."""
     return make(({"Model/size": np.repeat(np.asarray(counts, float), each)}, {"first": first}), **options)
 
 
@@ -164,7 +164,7 @@ def test_a_cap_that_does_its_work_is_not(make, events):
 
 
 def test_held_out_quality_is_compared_with_the_best_of_the_whole_run(make):
-    """One evaluation per phase, as splats have: per phase nothing could be compared."""
+    """With one evaluation per phase, as in splats runs, a comparison within the phase is impossible."""
     (rule,) = (rule for rule in SPLATS_RULES if isinstance(rule, CollapseOnTestViews))
     windows = {"entropy": (7000, 8999), "density": (9000, 11_999), "late": (12_000, 14_999)}
     fell = make(({"Test/psnr": [27.0, 28.0, 24.5]}, {"first": 7000, "stride": 3000}), windows=windows)
@@ -184,7 +184,7 @@ def test_an_evaluation_right_after_a_prune_is_excused_and_a_later_one_is_not(mak
 
 
 FIRST = 7000
-"""A run that goes on from a trained model begins there."""
+"""First step of a run that continues a trained model."""
 
 
 def test_warm_ups_count_from_the_first_step_of_a_run_that_begins_late(make):
@@ -194,7 +194,7 @@ def test_warm_ups_count_from_the_first_step_of_a_run_that_begins_late(make):
 
 
 def test_a_samples_warm_up_counts_from_the_first_window(make):
-    """The rendering term is declared from the run's first step on, so its phase begins there."""
+    """The rendering term is declared from the run's first step, so its phase starts there."""
     losses, names = flat(0.1, 1200), [f"view_{i % 10}" for i in range(1200)]
     losses += 0.001 * np.random.default_rng(3).standard_normal(1200)
     losses[[60, 900]] = 0.3

@@ -1,4 +1,4 @@
-"""Photos in the order of training: the same whether they are decoded ahead or lie in memory, and after a resume."""
+"""Order of training photos: the same with decoding ahead, with photos in memory, and after a resume."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def scene() -> Scene:
 
 
 def crowded(scene: Scene) -> Scene:
-    """The same photos, which may not all be kept."""
+    """The same photos with a memory budget that does not fit all of them."""
     return replace(scene, photos=scene.photos.having(memory_budget=3 * 128 * 128))
 
 

@@ -1,4 +1,4 @@
-"""Nominal iterations become steps: windows, phases, counts and what is refused or said."""
+"""Conversion of nominal iterations to steps: windows, phases, notes and rejected settings."""
 
 from dataclasses import replace
 from typing import Any

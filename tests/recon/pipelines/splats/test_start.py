@@ -1,4 +1,4 @@
-"""What a run starts from: photos found by the folder of a model, notes, and a folder of other photos refused."""
+"""Start of a run: photos found by a model's folder, notes, and a folder of other photos that is rejected."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run in a folder opens again as what it was."""
+"""Reopening a run from its folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ CONFIG = replace(
 
 
 def left_behind(folder, config=CONFIG, *, whole=True, saved=(0,)):
-    """What a run leaves in its folder: a checkpoint per entry, each with another first Gaussian."""
+    """Write a run folder with a checkpoint per entry, each with a different first Gaussian."""
     scene = prepare_scene(config)
     gaussians = Gaussians.from_points(scene.photos.points[:50], scene.photos.colours[:50], degree=1)
     model = SplatModel(gaussians, scene.background)

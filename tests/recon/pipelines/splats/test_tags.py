@@ -1,4 +1,4 @@
-"""The tags of the original tool are all there; the dashboard shows them, and nothing that does not exist."""
+"""Metrics and dashboard: all tags of the original tool exist, and the dashboard shows only declared ones."""
 
 import re
 
@@ -73,7 +73,7 @@ def test_all_terms_stand_on_one_chart_and_clock_times_on_none_of_the_spans():
 
 
 def test_every_metric_that_a_splat_rule_names_is_declared():
-    """`Eval/psnr` is what loops of one's own record (examples/splats_from_parts.py)."""
+    """`Eval/psnr` is recorded by user-written loops (examples/splats_from_parts.py)."""
     names = {name for rule in SPLATS_RULES for name in getattr(rule, "metrics", ()) if name != "Eval/psnr"}
     names |= {
         getattr(rule, field)

@@ -121,6 +121,7 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
     down, ahead = (means @ pose[1:3, :3].T + pose[1:3, 3]).unbind(1)
     rows = view.fy * down / ahead + view.cy
     visible_rows = rows[(ahead > view.near) & rows.isfinite()]
+    # Centers outside the image count for the first or last row of tiles, to which they are clamped.
     per_tile = torch.bincount((visible_rows / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
     # Both parts sum to 1: Gaussians counted by their centers, and pixels, which are equal for all rows of tiles.
     work = (per_tile / per_tile.sum().clamp_min(1) + 1 / tiles).cumsum(0)
@@ -233,6 +234,7 @@ class _RenderInBands(torch.autograd.Function):
     def forward(ctx: Any, rendering: _BandedRendering, *tensors: Tensor) -> Any:
         maps: list[Tensor | None] = [None] * len(MAPS)
         outputs: list[RenderOutput] = []
+        # Autograd functions run `forward` without a graph, so each band's intermediates are freed at once.
         for band in rendering.bands:
             output = rendering.render(tensors, band)
             for number, name in enumerate(MAPS):
@@ -270,6 +272,7 @@ class _RenderInBands(torch.autograd.Function):
                 if total is not None and leaf.grad is not None:
                     total.index_add_(0, ids, leaf.grad)
             rendering.add_view_space_gradients(number, output)
+        # `rendering`, the first argument, is not differentiable.
         return (None, *sums)
 
 

@@ -63,6 +63,7 @@ def _state(cloud: GaussianCloud) -> dict[str, Tensor]:
     missing = harmonics_count(MAX_DEGREE) - 1 - cloud.rest.shape[1]
     return {
         "_points": cloud.means,
+        # SuGaR calls opacity logits densities and stores them as a column.
         "all_densities": cloud.opacity_logits[:, None],
         "_scales": cloud.log_scales,
         "_quaternions": cloud.quaternions,

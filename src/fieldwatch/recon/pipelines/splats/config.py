@@ -262,7 +262,9 @@ class SplatsConfig:
     checkpoint_path: Path | None = None
     iteration_to_load: int | None = None
     skip_unreadable: bool = False
+    # 3DGS also rescales photos wider than 1600 pixels.
     longer_side: int = 1600
+    # Every 8th photo, the usual split of Mip-NeRF 360 and 3DGS.
     held_out: int = 8
     background: Literal["black", "white"] = "black"
     transparency: Literal["random", "background"] = "random"
@@ -284,6 +286,7 @@ class SplatsConfig:
     degree: int = 3
     degree_every: int = 1000
     views_per_step: int = 1
+    # lambda of 3DGS (Kerbl 2023, eq. 7).
     dssim: float = 0.2
     exposure: bool = False
     antialiased: bool = False
@@ -318,6 +321,7 @@ class SplatsConfig:
 
 def growth_cap(config: SplatsConfig) -> int | None:
     """Return the maximum number of Gaussians; None for no limit."""
+    # A checkpoint may be of any scene, so the cap of the built-in one does not apply.
     built_in = config.data is None and config.checkpoint_path is None
     return BUILT_IN_CAP if built_in and config.growth_options.growth_cap is None else config.growth_options.growth_cap
 
@@ -333,6 +337,7 @@ def prune_below(config: SplatsConfig) -> float:
 
 def _refuse_without_data(config: SplatsConfig) -> None:
     """Reject folder options for the built-in scene, which is rendered and has no folder."""
+    # With a checkpoint, the scene is the one that its folder names.
     for name in ("images", "masks"):
         if config.data is None and config.checkpoint_path is None and getattr(config, name) is not None:
             raise InputError(f"--{name} {getattr(config, name)} requires a scene folder: add -s FOLDER")

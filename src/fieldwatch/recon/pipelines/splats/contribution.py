@@ -32,6 +32,7 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
         ones = largest.new_ones(len(largest), 1).requires_grad_()
         output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(output.features.sum(), ones)
+        # The maximum over photos: one that shows a Gaussian is enough to keep it.
         largest = torch.maximum(largest, weights[:, 0])
     return largest
 

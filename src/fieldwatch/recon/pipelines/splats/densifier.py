@@ -60,6 +60,7 @@ class Densifier:
             large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
             cap=cap,
         )
+        # MCMC always needs a cap: without one in the config, the paper's million applies.
         self._mcmc = McmcOptions() if cap is None else McmcOptions(cap=cap)
         self._absolute = options.growth_gradient == "absolute"
         self.statistics = DensificationStatistics(len(model.gaussians), scene.device)

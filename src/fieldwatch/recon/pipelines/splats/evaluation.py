@@ -119,6 +119,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
     indices = scene.photos.test or scene.photos.train
     scores: list[ViewScore] = []
     worst: list[WorstView] = []
+    # Otherwise the random numbers of training would depend on when and how often it is evaluated.
     with preserve_random_state(), _on_device(lpips, scene.device):
         # Warm-up: allocations and compilation of the first rendering must not count as render time.
         model.render(scene.views[indices[0]], degree=degree, bands=bands)
@@ -178,6 +179,7 @@ def _score_view(
         train_index = view.train_index
         exposures = model.exposures
         expected = exposures.between(view.name) if train_index is None else exposures.map_of(train_index)
+        # Clamped after the transform, as a photo is clipped after its exposure.
         exposed_image = clamped(exposed(image, expected))
     score = score_image(exposed_image, view)
     view_score = ViewScore(
@@ -201,6 +203,7 @@ def _training_psnr(
     train = scene.photos.train
     count = min(len(train), TRAINING_VIEWS)
     psnrs: list[float] = []
+    # Evenly spaced over the photos, so that all parts of a capture are represented.
     for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
         between()
         image = model.render(view.camera, degree=degree, bands=bands).features

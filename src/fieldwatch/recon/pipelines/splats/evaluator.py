@@ -49,6 +49,7 @@ class Evaluator:
         """
         work = partial(self._evaluate, run, position)
         evaluation = run.evaluate("evaluation", work, micro_batches=self.micro_batches)
+        # A separate evaluation, so that the scores are kept if the mesh fails.
         if self._test_meshes:
             run.evaluate("test mesh", partial(self._measure_mesh, run, position), micro_batches=self.micro_batches)
         return evaluation

@@ -62,6 +62,7 @@ class ExposureRates:
         rate = self.at(step)
         for group in optimizer.param_groups:
             group["lr"] = rate
+        # Unique and sorted, since a photo may occur in a batch more than once.
         optimizer.visible = torch.tensor(sorted(set(indices)), device=optimizer.param_groups[0]["params"][0].device)
         return rate
 
@@ -123,6 +124,7 @@ class Exposures(nn.Module):
         after = bisect(self.names, name)
         # If the name itself is present, bisect returns the index after it; a photo is not its own neighbor.
         before = after - 1 - (after > 0 and self.names[after - 1] == name)
+        # Missing at the ends: the name is before the first or after the last photo.
         near = [index for index in (before, after) if 0 <= index < len(self)]
         return self.maps()[near or [0]].mean(0)
 

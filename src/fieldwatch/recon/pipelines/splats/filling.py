@@ -64,9 +64,11 @@ def fill_gaps(
     Returns:
         Points in world units and their colors; empty if there are no known points.
     """
+    # More tries than points, because most pixels are near a known point.
     per_photo = math.ceil(_TRIES * filling.count / len(photos.train))
     filled = [_in_gaps(photos[index], photos, filling, per_photo, generator) for index in photos.train]
     points, colors = (torch.cat(parts) for parts in zip(*filled, strict=True))
+    # A random subset, or all points would be from the first photos.
     chosen = torch.randperm(len(points), generator=generator)[: filling.count]
     return points[chosen], colors[chosen]
 
@@ -107,6 +109,7 @@ def _projected(
 def _usable(photo: Photo, rows: Tensor, columns: Tensor) -> Bool[Tensor, " n"]:
     usable = torch.ones(len(rows), dtype=torch.bool)
     for part in (photo.mask, photo.alpha):
+        # Only fully opaque, unmasked pixels: at soft edges, the color is mixed with the background.
         if part is not None:
             usable &= part[rows, columns] == 255
     return usable

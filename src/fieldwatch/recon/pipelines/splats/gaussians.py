@@ -90,6 +90,7 @@ class Gaussians(nn.Module):
         for name, part in zip(PARAMETERS, rows, strict=True):
             self.register_parameter(name, nn.Parameter(part.detach().clone()))
         self._optimizers: list[Optimizer] = []
+        # Runs before torch compares shapes, which would reject another number of Gaussians.
         self.register_load_state_dict_pre_hook(_resize_for_state)
         self.refuse_not_finite()
 
@@ -121,11 +122,13 @@ class Gaussians(nn.Module):
         points = points.float()
         refuse_not_finite("points", points)
         sizes = point_spacing(points, 3, spacing) if isinstance(spacing, str) else spacing.to(points)
+        # Point clouds store bytes; other callers pass floats.
         unit_colors = colours.to(points) / (1.0 if colours.is_floating_point() else 255.0)
         count = len(points)
         rows = Rows(
             means=points,
             log_scales=sizes.log()[:, None].repeat(1, 3),
+            # The identity rotation: isotropic Gaussians have no orientation yet.
             quaternions=points.new_tensor([1.0, 0.0, 0.0, 0.0]).repeat(count, 1),
             opacity_logits=points.new_full((count,), math.log(opacity / (1 - opacity))),
             constant=colours_to_constant(unit_colors),
@@ -303,6 +306,7 @@ def _resize_for_state(module: nn.Module, state: Mapping[str, Any], prefix: str, 
                 "ones"
             )
     count = counts.pop()
+    # The old rows have nothing to do with the stored ones: no optimizer state is carried over.
     if count != len(module):
         for name in PARAMETERS:
             old = module.get_parameter(name)

@@ -63,6 +63,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     cap = growth_cap(config)
     if not len(photos.points):
         # At least two: initial scales are distances between neighbors.
+        # No point cloud: start from random positions.
         count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
         hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
         if len(hull):

@@ -25,6 +25,7 @@ class LastVisible:
     def __init__(self, photos: int, device: torch.device | str = "cpu") -> None:
         if photos < 1:
             raise ValueError(f"LastVisible requires the number of training photos, at least 1, got {photos}")
+        # A photo that comes first in one epoch and last in the next is not rendered for 2 n - 2 steps.
         self.window = 2 * photos - 1
         self._steps = torch.empty(0, dtype=torch.int32, device=device)
         self._since = self._now = -1
@@ -38,6 +39,7 @@ class LastVisible:
             step: current step, 0-based, ascending.
         """
         if len(self._steps) != count or self._steps.device != visible.device:
+            # The rows are new: no Gaussian has been visible yet.
             self._steps = torch.full((count,), -1, dtype=torch.int32, device=visible.device)
             self._since = step
         self._steps.index_fill_(0, visible.long(), step)

@@ -66,6 +66,7 @@ _STATISTICS = tuple(
 _PERFORMANCE = (
     Chart.of("Iterations per second", "Performance/iterations_per_sec"),
     Chart.of("Elapsed and remaining time (min)", "Time/elapsed_minutes", "Performance/eta_minutes"),
+    # The lookahead excludes the two tags of the original tool that are not times of spans.
     Chart.matching("Step time by span (ms)", "Time/(?!minutes_per_iter|elapsed_minutes)[^/]+"),
     Chart.of("Render time per held-out photo (ms)", "Test/render_time_ms"),
     Chart.of("VRAM of this process (GiB)", "VRAM/allocated_GB", "VRAM/reserved_GB"),

@@ -56,6 +56,7 @@ class LoopClock:
         self._readings.append((step, seconds))
         if len(self._readings) < 2:
             return {}
+        # The speed is that of the last interval; the remaining time uses the mean over the window, which is steadier.
         latest = _seconds_per_step(self._readings[-2], self._readings[-1])
         mean = _seconds_per_step(self._readings[0], self._readings[-1])
         if not latest > 0:  # readings at the same time give no speed

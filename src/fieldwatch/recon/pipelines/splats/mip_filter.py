@@ -33,6 +33,7 @@ def filter_widths(means: Float[Tensor, "n 3"], views: Sequence[View]) -> Float[T
     for view in views:
         pose = view.camera_from_world.to(means)
         x, y, depth = (means @ pose[:3, :3].T + pose[:3, 3]).unbind(-1)
+        # Avoids a division by zero behind the camera; `depth > _NEAR` excludes these rows below.
         safe = depth.clamp_min(_NEAR)
         across = view.fx * x / safe + view.cx
         down = view.fy * y / safe + view.cy

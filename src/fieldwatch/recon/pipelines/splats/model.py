@@ -111,5 +111,6 @@ def _unless_black(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
 def view_of(camera: Any, device: torch.device) -> View:
     """Return the renderer's view of a camera, on a device, in single precision."""
     names = ("fx", "fy", "cx", "cy", "width", "height")
+    # Cameras are in double precision; the rasterizer's kernels use single precision.
     pose = camera.camera_from_world.to(device=device, dtype=torch.float32)
     return View(camera_from_world=pose, **{name: getattr(camera, name) for name in names})

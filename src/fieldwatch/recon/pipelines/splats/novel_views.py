@@ -67,6 +67,7 @@ def render_view(
         bands: number of bands in which the image is rendered.
     """
     output = model.render(view, degree=degree, depth="planar", normals=True, bands=bands)
+    # Without normals, the picture is uniform instead of missing, which keeps the row's layout.
     normals = torch.zeros_like(output.features) if output.normals is None else output.normals
     return Pictures(
         colour=as_picture(output.features),
@@ -121,6 +122,7 @@ def render_path(  # noqa: PLR0913  the model, the path, the output and its forma
     Raises:
         ClipError: There are no views, or they differ in size.
     """
+    # The same color scale for all frames, so that the colors of depths do not flicker.
     bounds = _path_bounds(model, views, bands) if content == "all" else None
 
     def film() -> Iterator[UInt8[Tensor, "3 height width"]]:
@@ -129,6 +131,7 @@ def render_path(  # noqa: PLR0913  the model, the path, the output and its forma
             if frames is not None:
                 save_picture(output_path(frames, f"{number:04d}.png"), picture)
             on_frame()
+            # A copy, because `strip` returns a read-only array, for which `from_numpy` warns.
             yield torch.from_numpy(picture.copy()).permute(2, 0, 1)
 
     return write_video(path, film(), rate=rate)

@@ -130,12 +130,14 @@ class RenderedView:
 @torch.no_grad()
 def step_psnr(output: RenderOutput, view: PhotoView) -> Float[Tensor, ""]:
     """Return the PSNR of a rendering and its photo, dB, on the device, without synchronization."""
+    # -10 log10(MSE), with the natural logarithm that torch provides for tensors on the device.
     return -10 / math.log(10) * functional.mse_loss(output.features.detach(), view.image).log()
 
 
 def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryOutputs:
     """Return the depth and normals that the loss terms of a step need."""
     plan = scene.plan
+    # "planar" is the depth of the ray's intersection with each Gaussian's plane, "centre" that of its center.
     if plan.acts("depth_normal_consistency", step):
         return GeometryOutputs(depth="planar" if config.regularization == "planar" else "centre", normals=True)
     return GeometryOutputs(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
@@ -232,12 +234,14 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
         # Only Gaussians near the depth map: around occluded ones, it gives the distance to their occluder.
         candidates = candidates & near_depth(ellipsoids, depth, camera)
     count = _sample_count(surface, len(candidates))
+    # SuGaR, section 4.1: samples are drawn from the visible Gaussians themselves, so they are near the surface.
     samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
 
     def errors_of(chunk: Samples) -> Errors:
         return sample_errors(config, scene, rendered, table, chunk, None if depth is None else (depth, camera))
 
     errors = mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
+    # An estimate of the sum over all steps from every N-th step.
     factor = 1 if surface.literal else surface.density_every
     weights = {
         "sdf_estimation": surface.density_weight,

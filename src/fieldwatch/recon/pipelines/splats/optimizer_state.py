@@ -27,6 +27,7 @@ def replace_parameter(
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
+        # Optimizer state is keyed by the parameter object, so it has to move to the new one.
         state = optimizer.state.pop(old, None)
         if state is None:
             continue

@@ -120,17 +120,20 @@ class Orbit:
 def _arc(angles: Float[Tensor, " cameras"]) -> tuple[float, float]:
     """Return start and length, radians, of the arc with nearly all angles: the circle without its widest gap."""
     ordered = angles.sort().values
+    # The last gap wraps around the circle.
     gaps = torch.cat([ordered[1:], ordered[:1] + 2 * math.pi]) - ordered
     widest = int(gaps.argmax())
     if float(gaps[widest]) <= _GAP:
         return float(ordered[0]), 2 * math.pi
     whole = 2 * math.pi - float(gaps[widest])
+    # At least 10 degrees, so that a single camera gives a visible motion.
     sweep = max((1 - 2 * _MARGIN) * whole, _MIN_SWEEP)
     return float(ordered[(widest + 1) % len(ordered)]) + (whole - sweep) / 2, sweep
 
 
 def upwards(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
     """Return the mean upward direction of the cameras, as a unit vector."""
+    # The second camera axis points down.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in cameras]).mean(0)
     return _unit(up, else_across=cameras[0].forward.double().cpu())
 

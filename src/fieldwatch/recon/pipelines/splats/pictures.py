@@ -57,6 +57,7 @@ def depth_bounds(depth: Float[Tensor, "height width"], alpha: Float[Tensor, "hei
         return 0.0, 1.0
     ordered = solid.detach().float().sort().values
     low, high = (float(ordered[round(share * (len(ordered) - 1))]) for share in (0.02, 0.98))
+    # A minimum range, so that a view of constant depth does not divide by zero.
     return low, max(high, low + 1e-6 * max(abs(low), 1.0))
 
 
@@ -84,7 +85,10 @@ def normal_picture(normals: Float[Tensor, "height width 3"], alpha: Float[Tensor
         normals: normals in camera axes (x right, y down, z forward), of any length.
         alpha: opacity per pixel.
     """
+    # Blended normals are shorter than 1 where alpha is low or Gaussians disagree.
     unit = normals.detach() / normals.detach().norm(dim=-1, keepdim=True).clamp_min(1e-6)
+    # Camera axes are y down and z forward: flipped, so that colors follow the usual convention y up, z towards the
+    # viewer.
     return _over_background((unit * unit.new_tensor([1.0, -1.0, -1.0]) + 1) / 2, alpha)
 
 

@@ -64,6 +64,7 @@ class PopulationMonitor:
         """
         count = len(self._gaussians)
         self._last_visible.add(visible, count, step.index)
+        # Also at the first step of a run, so that every chart has a starting value.
         first = step.index == self._scene.plan.first
         if first:
             step.text("Training_Guide", training_guide(self._scene.plan))

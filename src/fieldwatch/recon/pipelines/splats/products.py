@@ -56,6 +56,7 @@ def write_products(  # noqa: PLR0913  the model, the folder, and the contents of
     Raises:
         PhotoError: A test photo cannot be read.
     """
+    # SuGaR's checkpoints contain the epoch, which this loop does not count.
     epoch = iteration // max(len(scene.photos.train), 1)
     coarse = output_path(folder, f"coarse_{iteration}.pt")
     products = {
@@ -120,6 +121,7 @@ def write_renders(
 def write_geometry(model: SplatModel, scene: Scene, path: Path, *, bands: int = 1) -> Path:
     """Write one image with color, depth and normals of a few evenly spaced test views; return its path."""
     indices = scene.photos.test or scene.photos.train
+    # Evenly spaced, because consecutive photos show nearly the same view.
     count = min(len(indices), GEOMETRY_VIEWS)
     chosen = [indices[i * len(indices) // count] for i in range(count)]
     rows = [render_view(model, scene.views[i], bands=bands).beside(scene.photos.names[i]) for i in chosen]
@@ -136,6 +138,7 @@ def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any
         "sh_degree": config.degree,
         "model_path": str(folder.resolve()),
         "images": "images" if config.images is None else str(config.images),
+        # 3DGS's value for automatic downscaling.
         "resolution": -1,
         "white_background": config.background == "white",
         "data_device": scene.device.type,

@@ -82,6 +82,7 @@ def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Imag
         error = (image - view.image).square().mean()
         unmasked = image_similarity(image, view.image)
         return _score(error, unmasked.ssim, unmasked.l1)
+    # The mask has one channel, the image three.
     weight = view.mask.sum() * 3
     error = ((image - view.image).square() * view.mask).sum() / weight
     l1 = ((image - view.image).abs() * view.mask).sum() / weight

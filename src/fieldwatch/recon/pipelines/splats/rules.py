@@ -102,6 +102,7 @@ class DegenerateGaussians(HealthRule):
         bound = float(getattr(self, kind))
         steps = span.series.steps
         high = span.values > bound
+        # Only transparency is excused: resets and fading terms change opacities, but not shapes or visibility.
         if kind == "transparent":
             high &= ~(excused(history, self.excuses, steps, self.grace) | self._faded(history, steps))
         at = first_sustained(high, patience=self.patience, warmup=self.warmup)
@@ -180,11 +181,13 @@ class PopulationCollapse(HealthRule):
         before = series.values[:-1]
         after = series.values[1:]
         steps = series.steps
+        # The inner `where` avoids a division by zero, because numpy evaluates both branches.
         lost = np.where(before > 0, 1 - after / np.where(before > 0, before, 1), 0.0)
         bounds = np.where(self._meant(history, steps), self.most, self.drop)
         collapses = np.flatnonzero(lost > bounds)
         findings: list[Finding] = []
         for first, last in phases(history):
+            # A collapse between two recordings belongs to the phase of the second one.
             at = next((at for at in collapses.tolist() if first <= steps[at + 1] <= last), None)
             if at is not None:
                 cause = "a prune removed" if bounds[at] == self.most else "a step without a declared prune removed"
@@ -197,6 +200,8 @@ class PopulationCollapse(HealthRule):
         mask = np.zeros(max(len(steps) - 1, 0), np.bool_)
         for kind in self.planned:
             for event in history.events(kind):
+                # Inclusive at both ends: the size of a step is recorded before its prune, so that a prune at a recorded
+                # step shows only in the next recording.
                 mask |= (steps[:-1] <= event["step"]) & (event["step"] <= steps[1:])
         return mask
 
@@ -250,6 +255,7 @@ class GrowthCapBinds(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the densification in each phase at which the cap had been binding for too long."""
         events = history.events(self.kind)
+        # Only MCMC densification records these counts.
         if any(_count(event, "drawn") or _count(event, "relocated") for event in events):
             return ()
         findings = (self._judge(events, first, last) for first, last in phases(history))
@@ -271,6 +277,7 @@ class GrowthCapBinds(HealthRule):
     def _binds(self, event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> bool:
         start = events[0]["step"]
         end = _count(event, "growth_until")
+        # Relative to the period from the first densification to the planned end, not to the whole run.
         early = end - event["step"] > self.left * (end - start)
         return early and _count(event, "held_back") > self.share * _count(event, "before")
 
@@ -286,6 +293,7 @@ class CollapseOnTestViews(quality.Collapse):
     reported_as: ClassVar[str] = "Collapse"
     metrics: Sequence[str] = ("Test/psnr", "Eval/psnr")
     excuses: Sequence[str] = ("prune", "reset")
+    # A phase has few evaluations, often one, so each is compared with the best of the run.
     within: Literal["phase", "run"] = "run"
     warmup: int = threshold(1, unit="evaluations", reason="each covers all held-out photos, so one sets a valid best")
     patience: int = threshold(1, unit="evaluations", reason="evaluations are rare, and each is a mean over photos")
@@ -293,6 +301,7 @@ class CollapseOnTestViews(quality.Collapse):
 
 SPLATS_RULES: tuple[HealthRule, ...] = (
     *(rule for rule in GENERAL if not isinstance(rule, forecast.OutOfMemoryAhead)),
+    # Replaces the general rule, so that the forecast names a number of Gaussians.
     forecast.OutOfMemoryAhead(unit="Gaussians"),
     CollapseOnTestViews(),
     quality.Overfitting(metrics=("Test/psnr_gap",)),

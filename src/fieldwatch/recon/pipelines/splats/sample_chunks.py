@@ -36,6 +36,7 @@ def mean_in_chunks(
     # `torch.chunk` may return fewer chunks than requested, but the same number for both tensors.
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
     chunk_errors: list[Errors] = [
+        # No random state to restore: `errors_of` uses no random numbers.
         _checkpoint(errors_of, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)
         for points, owners in pairs
     ]

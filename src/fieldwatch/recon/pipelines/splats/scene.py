@@ -116,6 +116,7 @@ class Scene:
         if not len(points):
             return self.extent
         # Strided instead of random: the size must be the same on every rank and after a resume.
+        # Ceiling division: the stride leaves at most `_SIZE_SAMPLES` points.
         samples = points[:: -(-len(points) // _SIZE_SAMPLES)].to(self.device)
         return max(float(reference_lengths(samples, self.training_views, 0.0).median()), self.extent)
 
@@ -167,6 +168,7 @@ class Scene:
     def _ahead_of(self, order: Shuffled, views: int, local: slice) -> Iterator[int]:
         """Yield the indices of the photos that this process will render, from a copy of the order."""
         ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
+        # A copy, so that decoding ahead does not advance the order that checkpoints store.
         ahead.load_state_dict(order.state_dict())
         while True:
             train_indices = [int(next(ahead)) for _ in range(views)]
@@ -179,6 +181,7 @@ class Scene:
     @property
     def _fits_in_memory(self) -> bool:
         cameras = self.photos.cameras
+        # Three bytes per pixel; masks and alpha are small in comparison.
         return sum(3 * camera.width * camera.height for camera in cameras) <= self.photos.memory_budget
 
     def _on_device(self, photo: StoredPhoto) -> PhotoView:

@@ -139,9 +139,11 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
         total=total,
         windows=_windows(config, to_steps, first, total, densifies=loaded is None),
         phases=_phases(config, to_steps, first, total),
+        # A loaded model is not densified again: SuGaR's coarse stage starts after densification.
         densification=_densification(config, to_steps, first, total) if loaded is None else None,
         prune_after=_prune_after(config, to_steps, first, total),
         neighbours_every=max(round(config.surface.neighbours_every * scale), MIN_SEARCH_INTERVAL),
+        # Test iterations are counted like the end of training; milestones always follow the schedule.
         tests=_within(end_to_steps, config.test_iterations, first, total) | {total},
         saves=_within(to_steps, config.checkpoint_milestones, first + 1, total),
         checkpoint_every=max(round(config.checkpoint_interval * scale), 1) if config.checkpoint_interval else None,
@@ -184,6 +186,7 @@ def _beyond(config: SplatsConfig, loaded: int | None) -> str:
     )
 
 
+# With this shift, iteration `surface_from` becomes the step of the loaded iteration.
 def _shift(config: SplatsConfig, loaded: int | None) -> int:
     return loaded - config.surface.surface_from if loaded is not None and config.schedule_origin == "relative" else 0
 
@@ -223,6 +226,7 @@ def _windows(
         windows |= dict.fromkeys(("opacity", "scale"), Window(first, last))
     for name in _TERMS[config.regularization]:
         begin, end, weight = begins[name]
+        # A run from a checkpoint may start in the middle of a window.
         opening = max(to_steps.steps(begin), first)
         closing = total if end is None else min(to_steps.steps(end), total)
         if weight > 0 and opening < closing:
@@ -236,6 +240,7 @@ def _phases(config: SplatsConfig, to_steps: _IterationsToSteps, first: int, tota
         return (Phase("3dgs", Window(first, total - 1)),)
     borders = [0, to_steps.steps(config.surface.surface_from), to_steps.steps(config.surface.prune_at), total]
     second = "planar" if config.regularization == "planar" else "entropy"
+    # `borders` is one longer than the names: each phase ends where the next one starts.
     named = zip(("3dgs", second, "surface"), borders, borders[1:], strict=False)
     stretches = ((name, max(begin, first), min(end, total)) for name, begin, end in named)
     return tuple(Phase(name, Window(begin, end - 1)) for name, begin, end in stretches if begin < end)

@@ -70,6 +70,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
     Raises:
         ValueError, OSError: The input is invalid; the message names what was expected and what to do.
     """
+    # Cheap checks first: a wrong device or schedule is reported before photos are read, which can take minutes.
     Ranks.of_process().refuse_small(config.views_per_step, "--views-per-step")
     device = choose_device(config.device)
     folder = None if config.checkpoint_path is None else open_splat_folder(config.checkpoint_path)
@@ -139,6 +140,7 @@ def scene_of_run(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
         ValueError, OSError: As in `prepare_scene`.
     """
     left_out = photos_left_out_by(folder)
+    # Nothing is read again in the usual case, in which the same photos are available.
     same = left_out is None or set(left_out) == set(scene.photos.left_out)
     return scene if same else prepare_scene(config, left_out)
 
@@ -239,6 +241,7 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
 
 def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
     """Read a scene from transforms*.json if it has no COLMAP model, otherwise from its COLMAP model."""
+    # COLMAP's model wins if both exist: transforms.json is often derived from it.
     sparse = (data / "sparse").is_dir() or any(data.glob("cameras.*"))
     if not sparse and (data.suffix == ".json" or any(data.glob("transforms*.json"))):
         for name in ("images", "masks"):

@@ -112,6 +112,7 @@ class StepSummary:
         """
         if ranks.alone:
             return self
+        # As a mask of floats, because only sums over ranks are available: above 0 means visible on some rank.
         visible = self.psnr.new_zeros(gaussians).index_fill_(0, self.visible, 1.0)
         psnr = weight * self.psnr[None]
         if self.statistics is None:

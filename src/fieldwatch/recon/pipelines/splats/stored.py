@@ -60,9 +60,11 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
         ValueError, OSError: The scene cannot be read, as in `prepare_scene`.
     """
     config = stored_config(folder)
+    # The metric that "best" refers to.
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
+    # Without the photos that the run left out, even if they are available now: the split would change.
     scene = prepare_scene(replace(config, device=device or config.device), photos_left_out_by(folder))
     try:
         model = model_from(items, scene, antialiased=config.antialiased)

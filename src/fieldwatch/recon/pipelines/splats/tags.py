@@ -40,7 +40,7 @@ TRAIN = (
     _metric(
         "Train/PSNR",
         "dB",
-        "PSNR of this step's training photo outside its mask, before the update.",
+        "PSNR of this step's training photo over its unmasked pixels, before the update.",
         "higher",
         "rises; photos differ by several dB, so compare means or the values of a single photo",
     ),
@@ -70,7 +70,7 @@ TEST = (
         "Test/psnr_as_drawn",
         "dB",
         "Test/psnr without color transforms; only with --exposure, where Test/psnr, ssim, l1 and lpips are computed "
-        "under the mean transform of the training photos before and after by name, without using the held-out photo.",
+        "under the mean transform of the training photos before and after by name; the held-out photo is not used.",
         "higher",
         "below Test/psnr: photos are exposed differently than their mean",
     ),

@@ -1,4 +1,4 @@
-"""Adaptive density control: who is cloned, split and pruned, and what the new ones are."""
+"""Adaptive density control: which Gaussians are cloned, split and pruned, and the values of the new ones."""
 
 import math
 
@@ -40,7 +40,7 @@ def set_opacity(gaussians, row, opacity):
 
 
 def test_each_gets_what_it_needs():
-    """Rows: small and pulled, large and pulled, small, pulled but transparent, large."""
+    """Rows: small and large with a large gradient, small, transparent with a large gradient, large."""
     gaussians = made([0.05, 0.5, 0.05, 0.05, 0.5])
     set_opacity(gaussians, 3, 0.04)
     before = gaussians.rows(torch.arange(5))
@@ -139,7 +139,7 @@ def test_what_is_too_large_goes_only_when_it_is_late():
     pulls = [0.0, 0.0, 1.0, 1.0]
     assert densify(made(sizes), pulled(pulls), thresholds, step=9, reference_length=1.0).pruned == 0
     record = densify(made(sizes), pulled(pulls), thresholds, step=10, reference_length=1.0)
-    assert (record.pruned, record.split) == (2, 1)  # the third is small enough when split, the fourth not even then
+    assert (record.pruned, record.split) == (2, 1)  # split, the third is small enough, the fourth is not
 
 
 def test_radii_count_where_they_are_asked_for():

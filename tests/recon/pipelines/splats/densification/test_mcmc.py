@@ -1,4 +1,4 @@
-"""Growth as sampling: the image stays, the dead move, the cap holds, the noise is that of the formula."""
+"""MCMC densification: the image is preserved, dead Gaussians move, the cap holds, the noise matches its formula."""
 
 import math
 
@@ -42,7 +42,7 @@ def drawn(gaussians):
 
 
 def paper_scale(opacity, copies):
-    """Eq. 9 as it is printed, the double sum."""
+    """Eq. 9 as printed in the paper, with its double sum."""
     share = 1 - (1 - opacity) ** (1 / copies)
     total = sum(
         math.comb(i - 1, k) * (-1) ** k * share ** (k + 1) / math.sqrt(k + 1)
@@ -80,8 +80,8 @@ def test_the_image_stays_when_the_dead_move(opacity, copies):
     careless.means.data[:] = gaussians.means.data
     careless.constant.data[:] = gaussians.constant.data
     error, worst = (after - before).abs().max(), (drawn(careless) - before).abs().max()
-    assert error < 0.08 * before.max()  # eq. 9 keeps the light along a line, not every pixel: 6 % at 0.9
-    assert error < 0.35 * worst  # simply copying it is several times as far off
+    assert error < 0.08 * before.max()  # eq. 9 preserves light along a line, not per pixel: 6 % at 0.9
+    assert error < 0.35 * worst  # plain copies are several times as far off
 
 
 def test_the_image_stays_when_more_are_drawn():
@@ -109,7 +109,7 @@ def test_moments_of_both_are_forgotten_and_others_stay():
     (gaussians.means.sin().sum() + gaussians.opacities.sum()).backward()
     optimizer.step()
     with torch.no_grad():
-        gaussians.opacity_logits[2] = -5.0  # all but never drawn, and not dead
+        gaussians.opacity_logits[2] = -5.0  # almost never sampled, but not dead
     relocate(gaussians, generator=torch.Generator().manual_seed(0))
     moments = optimizer.state[gaussians.means]["exp_avg"]
     assert [bool(row.any()) for row in moments] == [False, False, True]

@@ -1,4 +1,4 @@
-"""Pruning, and what is left of row numbers after it; resets of opacity."""
+"""Pruning and the row numbers after it; opacity resets."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_pruning_nobody_touches_nothing():
 
 
 def test_pruning_all_is_refused():
-    with pytest.raises(ValueError, match="all 2 Gaussians would go"):
+    with pytest.raises(ValueError, match="all 2 Gaussians would be removed"):
         prune_opacity(made([0.1, 0.2]))
 
 

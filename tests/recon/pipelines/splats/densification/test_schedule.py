@@ -1,4 +1,4 @@
-"""When growth happens, and the record of what it did."""
+"""Schedule of densification, and the record of its counts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shares of the memory that an extraction may come to take."""
+"""Memory budget of an extraction."""
 
 import psutil
 import pytest

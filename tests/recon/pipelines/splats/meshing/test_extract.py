@@ -1,4 +1,4 @@
-"""Meshes of Gaussians whose surface is known: what comes out, what is said, what it costs."""
+"""Meshes of Gaussians on known surfaces: results, notes and memory."""
 
 from dataclasses import replace
 
@@ -110,7 +110,7 @@ def test_triangles_and_vertices_are_counted_as_what_they_are(sphere) -> None:
 
 
 def test_what_masks_hide_is_not_looked_at(given, sphere) -> None:
-    """Photos whose background is masked out: what is outside the masks gives no surface."""
+    """Photos whose background is masked out: Gaussians outside the masks give no surface."""
     mask = torch.zeros(given.size, given.size, dtype=torch.uint8)
     mask[:, : given.size // 2] = 255
     model, _ = sphere
@@ -165,7 +165,7 @@ def test_options_out_of_bounds_are_rejected(wrong, message) -> None:
 
 
 def test_what_floats_where_photos_are_transparent_is_no_surface(given) -> None:
-    """Two balls that float in the background: no opaque photo could tell black ones from it."""
+    """Two balls that float in the background: in opaque photos, black ones are indistinguishable from it."""
     cameras = given.cameras_around()
     floating = [given.ball(0.12, middle, 200) for middle in ((0.9, 0.0, 0.0), (0.0, -0.9, 0.0))]
     model = given.model_of(given.all_of(given.ball(), *floating))

@@ -1,4 +1,4 @@
-"""The whole refinement: it learns, goes on to the very same mesh after a crash, and refuses what is not finite."""
+"""Refinement end to end: it learns, resumes bit by bit after a crash, and rejects non-finite values."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Gaussians on triangles: flat, in their plane, turned as they should be; and gradients reach the vertices."""
+"""Bound Gaussians: flat, in the plane of their triangle, correctly rotated, with gradients to the vertices."""
 
 import math
 
@@ -21,7 +21,7 @@ def random_triangles(count, seed=0):
 
 
 def triangle_towards(normal):
-    """One with this normal: two vectors across it, the second turned against the first."""
+    """Return a triangle with this normal from two vectors perpendicular to it."""
     normal = torch.tensor(normal, dtype=torch.float64)
     across = torch.linalg.cross(normal, torch.tensor([0.31, 0.87, 0.4], dtype=torch.float64))
     across /= across.norm()
@@ -35,7 +35,7 @@ def covariances(gaussians):
 
 
 def expected_covariances(gaussians):
-    """By the formula itself: R = [n, x e1 + y e2, -y e1 + x e2]."""
+    """Return the covariances from the rotation R = [n, x e1 + y e2, -y e1 + x e2]."""
     corners = gaussians.vertices.detach()[gaussians.faces].repeat_interleave(gaussians.per_triangle, 0)
     normal = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal /= normal.norm(dim=1, keepdim=True)
@@ -111,7 +111,7 @@ def test_gradients_of_places_and_shapes_are_those_of_finite_differences(make_bou
 
 
 class Placed(torch.nn.Module):
-    """Centres and covariances, as one call."""
+    """Centers and covariances from a single call."""
 
     def __init__(self, gaussians):
         super().__init__()
@@ -205,5 +205,5 @@ def test_what_does_not_fit_is_refused(count, options, error, message):
 def test_values_that_are_not_finite_are_refused(make_bound):
     with pytest.raises(NotFiniteError, match="vertices of Gaussian 0 is not finite"):
         BoundGaussians(torch.eye(3).log(), SINGLE, look(1), per_triangle=1, thickness=1.0)
-    with pytest.raises(ValueError, match="initial opacity .* got 1"):
+    with pytest.raises(ValueError, match=r"initial opacity .* got 1"):
         make_bound(torch.eye(3), SINGLE, opacity=1.0)

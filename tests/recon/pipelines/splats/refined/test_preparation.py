@@ -1,4 +1,4 @@
-"""What a refinement begins with, and what is refused before anything is written."""
+"""Preparation of a refinement: the initial state, and input that is rejected before anything is written."""
 
 from dataclasses import replace
 
@@ -36,12 +36,12 @@ def test_gaussians_lie_on_the_mesh_and_are_drawn_as_the_run_draws(config, refine
 
 def test_colours_of_the_nearest_gaussians_are_theirs_at_their_places(coarse_run):
     model = open_run(coarse_run).model
-    constant, rest = nearest_colours(model, model.gaussians.means.detach())  # none is opaque yet: all count
+    constant, rest = nearest_colours(model, model.gaussians.means.detach())  # none is opaque yet, so all are used
     assert torch.allclose(constant, model.gaussians.constant.detach(), atol=1e-4)
     assert torch.allclose(rest, model.gaussians.rest.detach(), atol=1e-4)
     with torch.no_grad():
         model.gaussians.opacity_logits[:40] = 3.0
-    near, _ = nearest_colours(model, model.gaussians.means.detach()[40:41])  # its own colour no longer counts
+    near, _ = nearest_colours(model, model.gaussians.means.detach()[40:41])  # its own color is not used any more
     assert (near - model.gaussians.constant.detach()[40:41]).abs().max() > 1e-3
 
 

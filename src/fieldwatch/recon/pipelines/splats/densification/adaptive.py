@@ -118,6 +118,7 @@ def densify(  # noqa: PLR0913  parameters, thresholds and the state of one step
     if late and thresholds.largest_scale is not None:  # too large even when split
         pruned |= oversized(gaussians, thresholds.largest_scale * SHRINK * reference_length)
     candidates = large_gradient & ~pruned
+    # The stricter of the configured cap and the one that a memory rule requested during the run.
     limit = min(limit for limit in (thresholds.cap, cap, math.inf) if limit is not None)
     # Each clone and each split adds one Gaussian; rows that are pruned make room for them.
     chosen = strongest_candidates(statistics.mean_gradient(), candidates, limit - (before - int(pruned.sum())))
@@ -133,6 +134,7 @@ def densify(  # noqa: PLR0913  parameters, thresholds and the state of one step
     # `rearrange` copies every parameter and its moments: skipped if nothing changes.
     if len(surviving) < before or len(added.means):
         gaussians.rearrange(surviving, added)
+    # Old statistics belong to old rows and to the image before the densification.
     reset_statistics(statistics, len(gaussians))
     return DensificationRecord(
         before=before,
@@ -221,6 +223,7 @@ def _children(gaussians: Gaussians, rows: Int[Tensor, " rows"], generator: torch
     """Return two children per row: the first child of all rows, then the second of all rows."""
     parents = gaussians.rows(rows.repeat(CHILDREN))
     # Sampled on the CPU, so that the numbers do not depend on the device.
+    # Children are sampled from the parent's distribution (Kerbl 2023, section 5.2).
     samples = torch.randn(len(parents.means), 3, generator=generator).to(parents.means)
     offsets = (samples * parents.log_scales.exp())[:, :, None]
     means = parents.means + (quaternion_to_matrix(parents.quaternions) @ offsets)[:, :, 0]

@@ -66,6 +66,7 @@ def foreground_box(
     extent = camera_extent(cameras)
     if not centred:
         return Box.around(np.zeros(3), extent)
+    # Without cameras that are far away, whose poses are probably wrong.
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
     middle = focus_point(cameras).numpy()
     mean = positions.mean(0)

@@ -13,6 +13,7 @@ SAMPLES = 21
 """Number of evenly spaced samples along each ray, as in SuGaR; the peak of every neighbor is sampled as well."""
 REACH = 3.0
 """Range of the samples to both sides, in standard deviations, along the ray, of the Gaussian that was hit."""
+# Bisection narrows the interval between two samples by 2^16.
 _HALVINGS = 16
 _SMALLEST_CURVATURE = 1e-20
 _MIN_EXPONENT = -30.0  # contributions are negligible here; far below, exp returns denormal numbers, which are slow

@@ -37,6 +37,7 @@ def density_surface(
         """Return negative values inside the surface."""
         values = np.full(len(points), level)
         # First a query for one neighbor: most of the box is far from every Gaussian, and queries for 16 are slow.
+        # Beyond the bound the distance is infinite, and the density stays at 0.
         nearest, _ = tree.query(points, k=1, distance_upper_bound=farthest)
         near = np.flatnonzero(np.isfinite(nearest))
         for first in range(0, len(near), _POINTS_AT_ONCE):

@@ -51,8 +51,10 @@ def _gap(
     safe = np.where(ahead, z, 1.0)
     column = view.fx * x / safe + view.cx
     row = view.fy * y / safe + view.cy
+    # Points outside the image are unknown to this view, not empty.
     visible = ahead & (column >= 0) & (column < view.width) & (row >= 0) & (row < view.height)
     behind = np.zeros(len(points))
     behind[visible] = depth[row[visible].astype(np.int64) // stride, column[visible].astype(np.int64) // stride]
+    # Both are along the optical axis. A depth of 0 means that nothing is behind the point.
     gap = np.where(behind > 0, behind - z, np.inf)
     return np.where(visible & ~np.isnan(behind), gap, -np.inf)

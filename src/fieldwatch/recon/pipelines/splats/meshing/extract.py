@@ -80,6 +80,7 @@ def extract_mesh(
     budget = MemoryBudget(options.memory)
     # Training photos only: held-out ones must not shape the mesh.
     hull = VisualHull.of(scene.photos)
+    # Gaussians that float in the background of transparent photos would become surface.
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
     cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
@@ -119,6 +120,7 @@ def extract_mesh(
         },
         "seconds": round(time.perf_counter() - start, 2),
     }
+    # Regions of several levels may give the same note: remove duplicates, keep the order.
     return Extraction(meshes=meshes, notes=tuple(dict.fromkeys(notes)), facts=facts)
 
 
@@ -203,6 +205,7 @@ class _RegionMesher:
         """Return the number of cells along the longest side: as configured, or derived from the photos' resolution."""
         if self.options.resolution is not None or not len(points):
             return self.options.resolution or _MIN_RESOLUTION
+        # The median is robust against outlying points.
         middle = torch.from_numpy(np.median(points.points, axis=0)).float()
         # Size of a pixel of each photo at the points, world units.
         pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
@@ -221,6 +224,7 @@ class _RegionMesher:
             self.budget.release_freed()
         # The vertices of the other methods are already on the level set or the fused depth.
         if self.options.snap and self.options.method in {"poisson", "open3d"}:
+            # The foreground sets the cell size if there is one: the background's cells are much larger.
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
             mesh = snapped(mesh, points, farthest=_MAX_SNAP * cell)

@@ -62,6 +62,7 @@ def poisson_region(  # noqa: PLR0913  the points of a region, and settings of th
     Raises:
         MeshError: There is not enough memory for the grid; the message says what fits.
     """
+    # The statistics of outlier removal are meaningless for few points.
     inliers = without_outliers(points) if len(points) >= MIN_POINTS else points
     if len(inliers) < MIN_POINTS:
         return MeshRegion(name=name, mesh=None, notes=(_too_few_points(name, len(points)),))

@@ -154,6 +154,7 @@ def surface_points(  # noqa: PLR0913  the Gaussians, the views, and limits of th
     Raises:
         ValueError: There is not enough memory for the points; the message says how many fit.
     """
+    # Rounded up, so that the views together can give the requested number.
     per_view = count // len(views) + 1
     budget.check_points(len(levels) * sum(min(per_view, view.height * view.width) for view in views))
     depths = DepthMaps(len(views), budget.share(_DEPTHS_SHARE))
@@ -223,6 +224,7 @@ def _surface_rays(
     """Return points on the rendered surface at the given pixels, and unit directions from the camera to them."""
     row = pixels // view.width
     column = pixels % view.width
+    # Rays through pixel centers.
     x = (column + 0.5 - view.cx) / view.fx
     y = (row + 0.5 - view.cy) / view.fy
     # z = 1 in camera axes, so that scaling by depth, which is along the optical axis, gives the point.

@@ -67,6 +67,7 @@ class MeshDisplacement:
         """Return ``Refine/...`` as device scalars, without synchronization."""
         moved = (self._gaussians.vertices - self._initial_vertices).norm(dim=1)
         cosines = (self._gaussians.normals * self._initial_normals).sum(1)
+        # Unit normals: the sign of the dot product tells whether the angle exceeds 90 degrees.
         turned_over = torch.count_nonzero(cosines < 0) / len(cosines)
         return {"Refine/moved_mean": moved.mean(), "Refine/moved_max": moved.amax(), "Refine/turned_over": turned_over}
 

@@ -43,6 +43,7 @@ class RefineOptimizers:
             if gaussians.get_parameter(name).numel()
         ]
         # All vertices are updated: normal consistency also moves vertices that the photo does not show.
+        # eps as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
         self.vertices = torch.optim.Adam(
             [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
         )

@@ -75,11 +75,13 @@ def prepare_refinement(config: RefineConfig) -> Refinement:
     """
     if not Ranks.of_process().alone:
         raise InputError("refinement does not support several processes: run `fieldwatch mesh refine` without torchrun")
+    # Merged, because faces that do not share vertices would drift apart in training.
     mesh = read_mesh(config.mesh).welded()
     if not len(mesh.faces):
         msg = f"{config.mesh} has no faces: give a triangle mesh; a point cloud must be meshed first"
         raise MeshError(msg)
     device = choose_device(config.device)
+    # Before the run is opened, since reading its photos takes much longer than this check.
     _refuse_too_large(config, mesh, device)
     stored = open_run(config.run, _which(config.checkpoint), device=config.device)
     visible = visible_faces(mesh, stored.scene.training_views)
@@ -149,6 +151,7 @@ def initial_colours(
         return colours_to_constant((barycentric @ colors).reshape(-1, 3)), rest
     constant, stored = nearest_colours(coarse, means)
     common = min(functions, stored.shape[1])
+    # Higher degrees than the run has start at zero; degrees above the config's are dropped.
     rest[:, :common] = stored[:, :common]
     return constant, rest
 
@@ -193,6 +196,7 @@ def visible_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, 
 
 def needed_bytes(faces: int, vertices: int, config: RefineConfig) -> int:
     """Return the memory that a refinement needs, bytes: parameters, gradients, moments, and intermediates of a step."""
+    # Plane scales, rotation, opacity and SH coefficients of three channels.
     per_gaussian = 2 + 2 + 1 + 3 * harmonics_count(config.degree)
     count = faces * config.gaussians_per_triangle
     return 4 * (count * (_COPIES * per_gaussian + _DERIVED_FLOATS) + vertices * _COPIES * 3)
