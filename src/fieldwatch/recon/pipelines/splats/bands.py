@@ -119,6 +119,7 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
     tiles = -(-view.height // TILE)
     pose = view.camera_from_world.to(means)
     down, ahead = (means @ pose[1:3, :3].T + pose[1:3, 3]).unbind(1)
+    # Pixel rows of the projected centers.
     rows = view.fy * down / ahead + view.cy
     visible_rows = rows[(ahead > view.near) & rows.isfinite()]
     # Centers outside the image count for the first or last row of tiles, to which they are clamped.
@@ -195,6 +196,7 @@ class _BandedRendering:
     def render(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
         """Render Gaussians in a view or band."""
         means, quaternions, scales, opacities, *colours = tensors
+        # A single tensor holds features; two are SH coefficients.
         appearance = (
             {"features": colours[0]} if len(colours) == 1 else {"spherical_harmonics": (colours[0], colours[1])}
         )

@@ -23,6 +23,7 @@ def fused_cloud(model: SplatModel) -> GaussianCloud:
     cloud = model.gaussians.to_cloud()
     if model.mip is None:
         return cloud
+    # The filter is part of the cloud, as Mip-Splatting's files store it, before it is fused.
     return replace(cloud, filter_3d=model.mip.widths.detach().cpu()).fused()
 
 

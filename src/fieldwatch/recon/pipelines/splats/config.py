@@ -48,8 +48,8 @@ class DensificationOptions:
         growth_twins: opacity of clones: "kept" copies the original's (3DGS); "shared" lowers both so that the pair
             blends to the original's opacity (Rota Bulo 2024).
         least_opacity: opacity below which a Gaussian is pruned at each densification.
-        largest_size: standard deviation above which a Gaussian is pruned at a densification (3DGS: after iteration
-            3000), as a fraction of its distance to the nearest training camera that faces it, or of the cameras' extent
+        largest_size: standard deviation above which a Gaussian is pruned at a densification after iteration 3000 (as in
+            3DGS), as a fraction of its distance to the nearest training camera that faces it, or of the cameras' extent
             if that is larger; 0 disables pruning by size.
         reset_every: interval between opacity resets, in iterations; 0 disables them.
         fill_points: number of points added by guess where the reconstruction has none (bare walls, blurred
@@ -59,14 +59,17 @@ class DensificationOptions:
     growth: DensificationMode = "adaptive"
     growth_cap: int | None = None
     growth_from: int = 500
+    # 3DGS: 15,000. Here, densification ends where SuGaR's coarse stage starts.
     growth_until: int = 7000
     growth_every: int = 100
     growth_gradient: Literal["signed", "absolute"] = "signed"
     growth_pull: float | None = None
     split_size: float = 0.0
     growth_twins: Literal["kept", "shared"] = "kept"
+    # The pruning threshold of 3DGS.
     least_opacity: float = 0.005
     largest_size: float = 0.1
+    # The reset interval of 3DGS.
     reset_every: int = 3000
     fill_points: int = 0
 
@@ -78,6 +81,7 @@ class DensificationOptions:
             (*POSITIVE, ("growth_pull",)),
             (*FRACTION, ("least_opacity", "split_size")),
             (*NOT_NEGATIVE, ("reset_every", "fill_points")),
+            # 0 is allowed: it disables pruning by size.
             (*FINITE_WEIGHT, ("largest_size",)),
         )
         if self.growth_from > self.growth_until:
@@ -110,8 +114,8 @@ class SurfaceOptions:
             on.
         samples_on_surface_weight: weight of the samples' distance to the surface, from ``prune_at`` on; 0 disables the
             term.
-        smoothing_weight: weight of the distance between a Gaussian's center and the mean of its neighbors, from
-            ``prune_at`` on; 0 disables the term.
+        smoothing_weight: weight of the distance, along the normal, between a Gaussian's center and the mean of its
+            neighbors, from ``prune_at`` on; 0 disables the term.
         flatness_weight: weight of the smallest scale, from ``surface_from`` on; 0 disables the term.
         samples: number of points at which the density is evaluated; None selects a quarter of the number of Gaussians.
         density_every: interval at which the density terms act, in steps and not scaled (original SuGaR scripts: 5).
@@ -126,9 +130,11 @@ class SurfaceOptions:
     prune_at: int = 9000
     prune_below: float | None = None
     prune_hidden: float = 0.5
+    # SuGaR, section 5.
     entropy_weight: float = 0.1
     depth_normal_weight: float = 0.05
     depth_normal_from: int = 7000
+    # SuGaR, eq. 5 and 8.
     density_weight: float = 0.2
     better_normal_weight: float = 0.2
     samples_on_surface_weight: float = 0.0
@@ -180,6 +186,7 @@ class RateOptions:
         lr_beta: learning rate of the logarithm of the surface thickness, for ``beta`` learnable.
     """
 
+    # Values of the published code of 3DGS.
     lr_means: float = 1.6e-4
     lr_means_final: float = 1.6e-6
     lr_iterations: int | None = 30_000

@@ -30,6 +30,7 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
     for view in views:
         # The only leaf: geometry requires no gradient, so `backward` computes only the blending weights.
         ones = largest.new_ones(len(largest), 1).requires_grad_()
+        # With the filter of training, which changes the blending weights.
         output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(output.features.sum(), ones)
         # The maximum over photos: one that shows a Gaussian is enough to keep it.

@@ -85,6 +85,7 @@ class Densifier:
     def add(self, statistics: DensificationStatistics | None) -> None:
         """Add the statistics of all views of a step."""
         if statistics is not None:
+            # Sums; the mean is taken over the counts when Gaussians are densified.
             self.statistics.gradients += statistics.gradients
             self.statistics.counts += statistics.counts
             # Gradients are averaged over views, but a single view that shows a Gaussian too large is enough.
@@ -143,6 +144,7 @@ class Densifier:
         before = len(gaussians)
         is_transparent = transparent(gaussians, self._prune_below)
         hidden = self._hidden(run, evaluation_batches)
+        # Both are computed before anything is removed, as removal changes what hides what.
         pruned = is_transparent | hidden
         facts = {
             "transparent": int(is_transparent.sum()),
@@ -167,6 +169,7 @@ class Densifier:
         ranks = run.ranks
         views = self._scene.training_views
 
+        # Reads the number of micro-batches at each call: `retry` raises it after an out-of-memory error.
         def of_local_views() -> Float[Tensor, " n"]:
             return largest_contribution(
                 self._model, views[ranks.rank :: ranks.world], band_count(evaluation_batches.count)

@@ -78,6 +78,7 @@ class Evaluation:
         """All applicable metrics by tag. They are means over the views, including PSNR, as in the papers."""
         means = {f"Test/{name}": _mean(self.rows, name) for name in _AVERAGED}
         metrics = {name: value for name, value in means.items() if value is not None}
+        # The original tool's name of the same value.
         metrics["Test/loss"] = metrics["Test/l1"]
         metrics["Test/render_time_ms"] = metrics.pop("Test/ms")
         metrics["Test/num_gaussians_K"] = self.gaussians / 1e3
@@ -136,6 +137,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
                 f"the masks of all {len(indices)} photos to be evaluated are black, which excludes every pixel: fix "
                 "the masks (white pixels are used, black ones are not) or hold out other photos"
             )
+        # The first view that was scored: photos whose mask excludes every pixel are skipped.
         sample = scene.photos.names.index(scores[0].name)
         return Evaluation(
             held_out=bool(scene.photos.test),
@@ -206,6 +208,7 @@ def _training_psnr(
     # Evenly spaced over the photos, so that all parts of a capture are represented.
     for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
         between()
+        # Not timed, unlike the held-out views.
         image = model.render(view.camera, degree=degree, bands=bands).features
         exposed_image = image if model.exposures is None else model.exposures(image, train.index(view.index))
         psnrs.append(score_image(clamped(exposed_image), view).psnr)

@@ -29,6 +29,7 @@ class Evaluator:
         self._scene = scene
         self._model = model
         self._test_meshes = test_meshes
+        # None if the network's weights are not on disk; evaluations then have no LPIPS.
         self._lpips, _ = find_lpips()
         self.micro_batches = MicroBatches("evaluation", most=max_bands(scene.views))
 

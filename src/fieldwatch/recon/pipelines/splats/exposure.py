@@ -213,6 +213,7 @@ def cross_fitted(
     height, width = image.shape[:2]
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
+    # Tiles instead of single pixels: neighboring pixels are nearly equal, so the two halves would not be independent.
     white = (rows[:, None] // TILE + columns // TILE) % 2 == 0
     counted = torch.ones_like(white) if mask is None else mask
     by_black, by_white = (fit_colour(image, photo, counted & tiles) for tiles in (~white, white))

@@ -78,6 +78,7 @@ def _in_gaps(
 ) -> tuple[Float[Tensor, "found 3"], UInt8[Tensor, "found 3"]]:
     camera = photo.camera
     known, depths = _projected(photos.points, camera, photos.extent)
+    # Continuous positions, in pixels.
     pixels = torch.rand(count, 2, generator=generator) * torch.tensor([camera.width, camera.height])
     noise = torch.randn(count, generator=generator)
     columns, rows = pixels.long().unbind(1)

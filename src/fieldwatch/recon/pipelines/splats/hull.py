@@ -37,6 +37,7 @@ class PhotoMask:
     def usable(self) -> Bool[Tensor, "height width"] | None:
         """Pixels that show the surface; None for all."""
         parts = [part for part in (self.counted, self.solid) if part is not None]
+        # Both conditions hold for pixels that show the surface.
         return torch.stack(parts).all(0) if parts else None
 
 
@@ -79,6 +80,7 @@ class VisualHull:
         """Build the hull from the alpha of the training photos; photos are not kept in memory."""
         photos = photos.having(memory_budget=0)
         silhouettes: list[_Silhouette] = []
+        # Without any alpha channel, no photo has to be decoded.
         for index in photos.train if photos.transparent else ():
             photo = photos[index]
             if photo.alpha is not None:

@@ -65,6 +65,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
         # At least two: initial scales are distances between neighbors.
         # No point cloud: start from random positions.
         count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
+        # With a fixed background, training does not use alpha, so neither does the initialization.
         hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
         if len(hull):
             positions = sample_inside(hull, count, *target_box(photos))
@@ -98,6 +99,7 @@ def sample_inside(
     Raises:
         InputError: Hardly any position in the box is inside the silhouettes.
     """
+    # Rejection sampling: the hull has no closed form.
     accepted = list[Tensor]()
     left = count
     for _ in range(_ROUNDS):

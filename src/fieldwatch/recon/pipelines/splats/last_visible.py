@@ -38,6 +38,7 @@ class LastVisible:
             count: number of Gaussians.
             step: current step, 0-based, ascending.
         """
+        # Also after a resume on another device.
         if len(self._steps) != count or self._steps.device != visible.device:
             # The rows are new: no Gaussian has been visible yet.
             self._steps = torch.full((count,), -1, dtype=torch.int32, device=visible.device)

@@ -70,6 +70,7 @@ class LoopClock:
     def _device_use(self) -> dict[str, float]:
         if self._device.type != "cuda":
             return {}
+        # Of torch's allocator in this process; other processes on the device are not included.
         reserved = torch.cuda.memory_reserved(self._device)
         return {
             "VRAM/allocated_GB": torch.cuda.memory_allocated(self._device) / GIB,

@@ -105,6 +105,7 @@ class SplatModel(Generic[GaussiansT]):
 
 def _unless_black(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
     """Return the background, or None if it is black and contributes nothing."""
+    # Saves the compositing over the background.
     return background if bool(background.any()) else None
 
 

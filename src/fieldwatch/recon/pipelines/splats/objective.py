@@ -180,6 +180,7 @@ def photo_similarity(
         # After the color transform, since the same color is added to the photo untransformed. Alpha gets a gradient.
         image = image + (1 - output.alpha)[..., None] * behind
         photo = photo + (1 - view.alpha) * behind
+    # Masked pixels are 0 in both images: they count as equal in SSIM, and in L1, which is a mean over all pixels.
     if view.mask is not None:
         image = image * view.mask
         photo = photo * view.mask
@@ -207,6 +208,7 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
     # The camera at the origin, because rendered normals are in camera axes.
     eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
     if surface.literal:
+        # As in SuGaR's code: neither masked nor weighted by alpha.
         from_depth, _ = normals_from_depth(depth, eye)
         return depth_normal_error(rederived_normals(blended), from_depth)
     mask = None if rendered.view.mask is None else rendered.view.mask[..., 0] > OPAQUE

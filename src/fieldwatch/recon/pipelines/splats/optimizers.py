@@ -61,6 +61,7 @@ class SplatOptimizers:
 
     def active(self, terms: Terms) -> tuple[Optimizer, ...]:
         """Return the optimizers that take part in this update: the thickness only if a density term acts."""
+        # Other terms give the thickness no gradient.
         beta = self._beta if "sdf_density" in terms or "sdf_estimation" in terms else None
         return tuple(each for each in (self.gaussians, self._exposures, beta) if each is not None)
 
@@ -74,6 +75,7 @@ def rates_of(config: SplatsConfig, plan: Plan) -> Rates:
     """Return the learning rates of a config, with iterations converted to steps."""
     options = config.rates
     decay_steps = plan.total if options.lr_iterations is None else max(round(options.lr_iterations * plan.scale), 1)
+    # The decay of `lr_fall` covers the second half of the steps of this run.
     half = (plan.first + plan.total) // 2
     factor = options.lr_factor
     return Rates(

@@ -60,6 +60,7 @@ class Orbit:
         first = _unit(horizontal[int(radii.argmax())], else_across=up)
         second = torch.linalg.cross(up, first)
         angles = torch.atan2(horizontal @ second, horizontal @ first)
+        # Angles are relative to the outermost camera.
         start, sweep = _arc(angles)
         return cls(
             like=replace(cameras[0], cx=cameras[0].width / 2, cy=cameras[0].height / 2),

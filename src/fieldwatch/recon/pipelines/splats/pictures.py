@@ -153,6 +153,7 @@ def _write(canvas: Image.Image, corner: tuple[int, int], text: str, width: int) 
     """Draw one line of text, truncated to the width."""
     draw = ImageDraw.Draw(canvas)
     font = ImageFont.load_default(size=12)
+    # Drop characters from the end until the text fits.
     while text and draw.textlength(text, font) > width - 4:
         text = text[:-1]
     draw.text((corner[0] + 2, corner[1]), text, fill=_TEXT, font=font)

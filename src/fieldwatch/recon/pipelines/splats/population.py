@@ -74,6 +74,7 @@ class PopulationMonitor:
         # `LastVisible.add` must run at every step; everything below is more expensive.
         if not (first or step.every(self._every)):
             return
+        # 0 at the first step, so that the statistics that are recorded rarely start there, too.
         number = (step.index + 1) // self._every
         values = parameter_statistics(self._gaussians, number, sampled=float(len(visible)) if sampled else None)
         values |= population_shares(
@@ -160,6 +161,7 @@ def population_shares(
     if never_visible is not None:
         shares["Population/never_visible"] = never_visible
     if number % REST_EVERY == 0:
+        # One sum per Gaussian instead of a test of every coefficient.
         shares["Population/non_finite"] = _share(~_row_sums(rows).isfinite())
     return shares
 

@@ -91,6 +91,7 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
     cameras = scene.photos.cameras
     photos = scene.photos
     folder.mkdir(parents=True, exist_ok=True)
+    # 3DGS keeps its initial point cloud as `input.ply` in the model folder.
     if len(photos.points):
         write_point_ply(output_path(folder, "input.ply"), photos.points, photos.colours)
     settings = _settings(config, scene, folder)
@@ -107,6 +108,7 @@ def write_renders(
     for index, file in zip(indices, files, strict=True):
         between()
         view = scene.photo_view(index)
+        # Without color transforms, since held-out photos have none.
         image = clamped(model.render(view.camera, bands=bands).features)
         score = "masked" if _masked_out(view) else f"{score_image(image, view).psnr:.2f} dB"
         row = strip(

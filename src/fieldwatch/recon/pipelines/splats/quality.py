@@ -84,6 +84,7 @@ def score_image(image: Float[Tensor, "height width 3"], view: PhotoView) -> Imag
         return _score(error, unmasked.ssim, unmasked.l1)
     # The mask has one channel, the image three.
     weight = view.mask.sum() * 3
+    # Divided by the unmasked values, so that the score does not depend on the size of the mask.
     error = ((image - view.image).square() * view.mask).sum() / weight
     l1 = ((image - view.image).abs() * view.mask).sum() / weight
     return _score(error, image_similarity(image * view.mask, view.image * view.mask).ssim, l1)

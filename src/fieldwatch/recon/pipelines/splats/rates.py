@@ -61,6 +61,7 @@ class Rates:
         """Set the learning rates for this step and return that of the means."""
         rate = self.means_at(step, extent)
         share = self.fall ** min(max((step - self.fall_from) / self.fall_steps, 0.0), 1.0)
+        # Groups are named after the parameters, see `make_optimizer`.
         for group in optimizer.param_groups:
             name = str(group.get("name"))
             group["lr"] = rate if name == "means" else share * getattr(self, name)

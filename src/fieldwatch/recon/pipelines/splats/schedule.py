@@ -148,6 +148,7 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
         saves=_within(to_steps, config.checkpoint_milestones, first + 1, total),
         checkpoint_every=max(round(config.checkpoint_interval * scale), 1) if config.checkpoint_interval else None,
         export_after=_export_after(config, to_steps, total) if loaded is None else None,
+        # The nominal iteration, by which other tools find the export.
         exported_as=min(config.surface.surface_from, config.coarse_iterations),
         degree_every=round(config.degree_every * scale),
         scale=scale,
@@ -229,6 +230,7 @@ def _windows(
         # A run from a checkpoint may start in the middle of a window.
         opening = max(to_steps.steps(begin), first)
         closing = total if end is None else min(to_steps.steps(end), total)
+        # A term that never acts gets no window, so that no health rule expects its metrics.
         if weight > 0 and opening < closing:
             windows[name] = Window(opening, closing - 1)
     return windows
@@ -265,6 +267,7 @@ def _densified_until(config: SplatsConfig, to_steps: _IterationsToSteps, total: 
     until = config.growth_options.growth_until
     if config.regularization != "none":
         until = min(until, config.surface.surface_from)
+    # At least 1: a schedule counts finished updates.
     return max(min(to_steps.steps(until), total), 1)
 
 
@@ -276,6 +279,7 @@ def _prune_after(config: SplatsConfig, to_steps: _IterationsToSteps, first: int,
     return at - 1 if first < at < total else None
 
 
+# A run that ends before the coarse stage exports its last step.
 def _export_after(config: SplatsConfig, to_steps: _IterationsToSteps, total: int) -> int:
     return min(to_steps.steps(config.surface.surface_from), total) - 1
 

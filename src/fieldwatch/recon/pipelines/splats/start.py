@@ -128,6 +128,7 @@ def photos_left_out_by(folder: Path) -> tuple[str, ...] | None:
         NotARun: The folder's content cannot be read as a run.
     """
     names = read_manifest(folder).about.get("left_out") if holds_run(folder) else None
+    # Runs of older versions do not record these names.
     return None if names is None else tuple(str(name) for name in names)
 
 
@@ -219,11 +220,14 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
         skip_unreadable=config.skip_unreadable,
         leave_out=None if left_out is None else tuple(left_out),
     )
+    # In order of precedence: the given scene, the built-in scene, the given photos with the model's cameras, and the
+    # scene that the model names.
     if config.data is not None:
         return _Source(photos=_read(config, config.data, options))
     if folder is None:
         return _built_in(config.views, BUILT_IN_SIZE, 0, config)
     if folder.settings.get("fieldwatch_scene") == BUILT_IN:
+        # The built-in scene is generated again from the parameters that the model's `cfg_args` contain.
         views, size, seed = (int(folder.settings[name]) for name in ("views", "size", "seed"))
         return _built_in(views, size, seed, config)
     if config.images is not None:

@@ -94,6 +94,7 @@ class StepSummary:
             return cls(psnr=first.psnr, visible=first.projected.ids, statistics=statistics)
         return cls(
             psnr=torch.stack([output.psnr for output in outputs]).mean(),
+            # `unique` also sorts: ascending rows, whatever the order of the views.
             visible=torch.cat([output.projected.ids for output in outputs]).unique(),
             statistics=statistics,
         )

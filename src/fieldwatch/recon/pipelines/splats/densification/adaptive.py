@@ -107,8 +107,10 @@ def densify(  # noqa: PLR0913  parameters, thresholds and the state of one step
     _check(gaussians, statistics, reference_length)
     before = len(gaussians)
     late = step + 1 > thresholds.large_after
+    # Mean over the views in which a Gaussian was visible, as in 3DGS.
     large_gradient = statistics.mean_gradient() >= thresholds.gradient
     large_scale = oversized(gaussians, thresholds.split_above * reference_length)
+    # Without a threshold, no Gaussian is wide.
     wide = statistics.radii > (thresholds.split_radius or math.inf)
     # A Gaussian that is rendered too wide is a candidate regardless of its gradient, and always split, never cloned.
     large_gradient = large_gradient | wide
@@ -227,6 +229,7 @@ def _children(gaussians: Gaussians, rows: Int[Tensor, " rows"], generator: torch
     samples = torch.randn(len(parents.means), 3, generator=generator).to(parents.means)
     offsets = (samples * parents.log_scales.exp())[:, :, None]
     means = parents.means + (quaternion_to_matrix(parents.quaternions) @ offsets)[:, :, 0]
+    # Rotation, opacity and colors are inherited from the parent.
     return parents._replace(means=means, log_scales=parents.log_scales - math.log(SHRINK))
 
 

@@ -48,6 +48,7 @@ class DensificationSchedule:
     def resets_after(self, step: int) -> bool:
         """Return whether opacities are reset after this step (0-based); if both are due, densification comes first."""
         done = step + 1
+        # No reset after the last densification: training has to recover from it.
         return self.reset_every > 0 and done <= self.last and done % self.reset_every == 0
 
     def collects_statistics(self, step: int) -> bool:

@@ -70,6 +70,7 @@ def foreground_box(
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
     middle = focus_point(cameras).numpy()
     mean = positions.mean(0)
+    # Nearly parallel optical axes, as in forward-facing captures, have no meaningful intersection.
     if np.linalg.norm(middle - mean) > _MAX_TARGET_DISTANCE * extent:
         middle = mean
     return Box.around(middle, extent)

@@ -22,6 +22,7 @@ class DepthMaps:
 
     def add(self, view: View, depth: Float32[np.ndarray, "height width"]) -> None:
         """Add the depth of a view along the optical axis; 0 for empty pixels, NaN for unknown ones."""
+        # The same stride in both directions, so that the map keeps its aspect ratio.
         stride = max(math.ceil(math.sqrt(depth.size / self._pixels_per_view)), 1)
         self._maps.append((view, stride, np.ascontiguousarray(depth[::stride, ::stride])))
 

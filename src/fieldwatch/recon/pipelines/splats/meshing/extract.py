@@ -103,6 +103,7 @@ def extract_mesh(
         if options.method == "tsdf" and meshes:
             continue  # fusion has no levels and gives a single mesh
         name = "tsdf" if options.method == "tsdf" else f"level{level:g}"
+        # Foreground and background are meshed separately, with different cell sizes.
         inside = foreground.contains(points.points)
         far = background_box(cameras, foreground).contains(points.points) & ~inside
         regions = mesher.regions(level, points.chosen(inside), points.chosen(far))

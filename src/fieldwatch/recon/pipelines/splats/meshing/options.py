@@ -66,6 +66,7 @@ class ExtractOptions:
         for name, least, value in (
             ("points", 1000, self.points),
             ("resolution", 32, self.resolution),
+            # A tetrahedron is the smallest closed mesh; 0 triangles means no limit.
             ("triangles", 4, self.triangles or None),
             ("vertices", 4, self.vertices),
         ):
@@ -87,5 +88,6 @@ class ExtractOptions:
         """Maximum number of triangles or of vertices, by name; None for no limit."""
         if self.vertices is not None:
             return {"vertices": self.vertices}
+        # The default limit applies only if no limit of either kind is given.
         most = MOST_TRIANGLES if self.triangles is None else self.triangles
         return {"triangles": most} if most else None

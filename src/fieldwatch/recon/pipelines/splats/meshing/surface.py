@@ -91,6 +91,7 @@ class OpaqueGaussians:
         return cls(
             ellipsoids=shapes,
             constant=gaussians.constant.detach().cpu()[chosen][:, None],
+            # Among the opaque Gaussians only: transparent ones do not count for the surface.
             neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
             antialiased=model.antialiased,
             bands=bands,
@@ -198,6 +199,7 @@ def _points_of(  # noqa: PLR0913, PLR0917  one view, its pixels, and the levels
     parts: list[list[OrientedPoints]] = [[] for _ in levels]
     for chunk in pixels.split(max(budget.rays() // gaussians.bands, 1)):
         origins, directions = _surface_rays(view, output, chunk)
+        # The Gaussian at which the transmittance falls to one half.
         hit = output.median_ids.flatten()[chunk].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
         colors = output.features.reshape(-1, 3)[chunk].clamp(0, 1).mul(255).round().to(torch.uint8)
         crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)

@@ -54,6 +54,7 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
     # Computed once: the vertices move, but the faces do not change.
     pairs = inner_pairs(gaussians.faces)
     optimizers = RefineOptimizers(config, scene.extent, gaussians)
+    # One photo per step, as in SuGaR.
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
     # Before `run.resume`, which replaces the initial vertices by those of the checkpoint.

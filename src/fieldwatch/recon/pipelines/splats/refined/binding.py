@@ -101,6 +101,7 @@ class BoundGaussians(nn.Module):
         self.thickness = thickness
         self._cached_corners: Tensor | None = None
         self._cached_normals: Tensor | None = None
+        # Persistent, so that a refinement can be opened without its mesh file.
         self.register_buffer("faces", faces.clone())
         barycentric = torch.tensor(PATTERNS[per_triangle].centres, dtype=vertices.dtype, device=vertices.device)
         # Not persistent: it is determined by `per_triangle`.
@@ -238,6 +239,7 @@ class BoundGaussians(nn.Module):
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
         """Return one group per non-empty parameter, for `run.track(groups=gaussians.groups())`."""
+        # Unlike those of free Gaussians, the parameters are never replaced: no live lookup is needed.
         return {name: {name: part} for name, part in self.named_parameters() if part.numel()}
 
     def refuse_not_finite(self) -> None:

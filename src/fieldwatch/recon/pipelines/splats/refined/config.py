@@ -42,6 +42,7 @@ class RefineRates:
 
     lr_vertices: float = 1.6e-4
     lr_vertices_final: float = 1.6e-6
+    # SuGaR's 30,000 would leave short refinements without decay.
     lr_steps: int | None = None
     lr_scales: float = 5e-3
     lr_turns: float = 1e-3
@@ -97,8 +98,10 @@ class RefineOptions:
     opacity: float = 0.1
     thickness: float = 1e-6
     first_colours: FirstColours = "gaussians"
+    # Not SuGaR's choice, which the parity preset restores.
     first_size: FirstSize = "area"
     degree: int = 3
+    # Initial colors come from a trained model, so all SH degrees are used from the start.
     degree_every: int = 0
     test_iterations: tuple[int, ...] = (2000, 7000, 15_000)
     checkpoint_interval: int = 1000
@@ -113,6 +116,7 @@ class RefineOptions:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
+        # Values that may be 0.
         naturals = ("degree_every", "checkpoint_interval", "keep_best", "turntable", "threads", "seed")
         refuse_out_of_bounds(
             self,

@@ -148,5 +148,6 @@ def _state(gaussians: BoundGaussians) -> dict[str, Tensor]:
         "_quaternions": parts["turns"],
         "all_densities": parts["opacity_logits"][:, None],
         "_sh_coordinates_dc": parts["constant"][:, None],
+        # `pad` counts dimensions from the last: channels are unchanged, functions are appended.
         "_sh_coordinates_rest": functional.pad(parts["rest"], (0, 0, 0, missing)),
     }

@@ -24,8 +24,10 @@ def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
         phases=(Phase(PHASE, whole),),
         densification=None,
         prune_after=None,
+        # Never searched: no term of a refinement compares neighbors.
         neighbours_every=total,
         tests=frozenset(step for step in config.test_iterations if step <= total) | {total},
+        # Every evaluation saves a checkpoint anyway.
         saves=frozenset(),
         checkpoint_every=config.checkpoint_interval or None,
         export_after=None,
