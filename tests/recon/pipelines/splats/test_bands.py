@@ -23,7 +23,7 @@ def model(tiny_model):
     return tiny_model
 
 
-def drawn(model, view, bands, **options):
+def rendered_with_gradients(model, view, bands, **options):
     """Render a view, backpropagate through all of its maps; return the image, all gradients, and the statistics."""
     model.gaussians.zero_grad()
     picture = model.render(view, normals=True, bands=bands, **options)
@@ -40,9 +40,9 @@ def drawn(model, view, bands, **options):
 def test_maps_gradients_and_statistics_are_those_of_the_whole_picture(model, tiny_scene, depth, absgrad, antialiased):
     model.antialiased = antialiased
     view = tiny_scene.views[0].scaled(2.1)  # 84 rows: five tiles and a part of one
-    whole, gradients, statistics = drawn(model, view, 1, depth=depth, absgrad=absgrad)
+    whole, gradients, statistics = rendered_with_gradients(model, view, 1, depth=depth, absgrad=absgrad)
     for count in (2, 100):
-        picture, parts, counted = drawn(model, view, count, depth=depth, absgrad=absgrad)
+        picture, parts, counted = rendered_with_gradients(model, view, count, depth=depth, absgrad=absgrad)
         for name in MAPS:
             torch.testing.assert_close(getattr(picture, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
         for name, gradient in gradients.items():

@@ -88,17 +88,17 @@ def test_the_prune_leaves_what_the_photos_show_of_more_gaussians_than_pixels(sce
     """Every Gaussian contributes less than the minimum, but together they make up the scene."""
     surface = replace(SHORT.surface, prune_below=0.0, prune_hidden=1e6)
     config = replace(SHORT, surface=surface)
-    drawn = initial_model(config, scene)
+    initial = initial_model(config, scene)
     with torch.no_grad():
-        drawn.gaussians.opacity_logits.fill_(2.0)
-    densifier = Densifier(config, scene, drawn)
-    light = largest_contribution(drawn, scene.training_views)
+        initial.gaussians.opacity_logits.fill_(2.0)
+    densifier = Densifier(config, scene, initial)
+    light = largest_contribution(initial, scene.training_views)
     with Run(tmp_path, outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(91, first=89):
             densifier.densify_and_prune(run, step)
 
     (prune,) = read_history(tmp_path).events("prune")
-    left = largest_contribution(drawn, scene.training_views)
+    left = largest_contribution(initial, scene.training_views)
     assert prune["refused"] == 0
     assert 0 < prune["hidden"] == prune["removed"] < prune["before"]
     assert left.sum() > 0.7 * light.sum()

@@ -16,7 +16,7 @@ from fieldwatch.record import TOOLKIT, read_history
 
 
 @dataclass
-class Looking:
+class ImageSink:
     """A sink that stores its images."""
 
     images: list = field(default_factory=list)
@@ -47,7 +47,7 @@ def recorded(folder, scene, model, sink, at):
 
 
 def test_it_is_recorded_at_the_number_of_finished_steps(tiny_scene, tiny_model, tmp_path):
-    sink = Looking()
+    sink = ImageSink()
     shown = recorded(tmp_path, tiny_scene, tiny_model, sink, 2)
     history = read_history(tmp_path)
     for name, value in shown.metrics.items():

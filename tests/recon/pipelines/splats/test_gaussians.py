@@ -54,16 +54,16 @@ def test_points_in_one_place_have_a_size():
 
 def test_points_become_round_gaussians_of_their_colours():
     points = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 3]])
-    colours = torch.tensor([[0, 51, 255]] * 4, dtype=torch.uint8)
-    gaussians = Gaussians.from_points(points, colours, degree=2)
+    colors = torch.tensor([[0, 51, 255]] * 4, dtype=torch.uint8)
+    gaussians = Gaussians.from_points(points, colors, degree=2)
     torch.testing.assert_close(gaussians.scales[0], torch.full((3,), 2.0))
     torch.testing.assert_close(gaussians.opacities, torch.full((4,), 0.1))
-    torch.testing.assert_close(0.5 + gaussians.constant * math.sqrt(1 / (4 * math.pi)), colours / 255)
+    torch.testing.assert_close(0.5 + gaussians.constant * math.sqrt(1 / (4 * math.pi)), colors / 255)
     assert gaussians.rest.shape == (4, 8, 3)
     assert gaussians.unit_quaternions.tolist() == [[1, 0, 0, 0]] * 4
-    least = Gaussians.from_points(points, colours, spacing="least")
+    least = Gaussians.from_points(points, colors, spacing="least")
     torch.testing.assert_close(least.scales[:, 0], torch.tensor([1.0, 1, 2, 3]))
-    given = Gaussians.from_points(points[:1], colours[:1], spacing=torch.tensor([0.5]))
+    given = Gaussians.from_points(points[:1], colors[:1], spacing=torch.tensor([0.5]))
     torch.testing.assert_close(given.scales, torch.full((1, 3), 0.5))
 
 

@@ -34,8 +34,8 @@ def picture_of_a_ball(camera: Camera) -> PhotoPixels:
 def photos() -> PhotoSet:
     lens = {"width": SIZE, "height": SIZE, "fx": 1.3 * SIZE, "fy": 1.3 * SIZE, "cx": SIZE / 2, "cy": SIZE / 2}
     cameras = tuple(
-        Camera(name=f"{i:02d}.png", world_from_camera=look_at(place, (0, 0, 0), (0.1, 0.2, 1)), **lens)
-        for i, place in enumerate((2 * evenly(24)).tolist())
+        Camera(name=f"{i:02d}.png", world_from_camera=look_at(position, (0, 0, 0), (0.1, 0.2, 1)), **lens)
+        for i, position in enumerate((2 * evenly(24)).tolist())
     )
     return PhotoSet(
         cameras=cameras,

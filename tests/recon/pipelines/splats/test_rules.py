@@ -18,7 +18,7 @@ from fieldwatch.recon.pipelines.splats.rules import (
     PruneRefused,
 )
 
-LOOKS = {"stride": 10}
+RECORDED = {"stride": 10}
 
 
 def flat(value, count=100):
@@ -31,7 +31,7 @@ def risen(low, high, at=50, count=100):
 
 
 def shares(make, kind, values, **options):
-    return make(({f"Population/{kind}": values}, LOOKS), **options)
+    return make(({f"Population/{kind}": values}, RECORDED), **options)
 
 
 def sizes(make, *counts, each=40, first=0, **options):

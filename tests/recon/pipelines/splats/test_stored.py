@@ -58,8 +58,8 @@ def test_the_model_comes_back_with_all_that_belongs_to_it(tmp_path, whole):
     assert found.folder == tmp_path
     assert found.config == CONFIG
     with torch.no_grad():
-        drawn, wanted = (one.render(found.scene.views[0]).features for one in (found.model, model))
-    assert torch.equal(drawn, wanted)
+        rendered, expected = (one.render(found.scene.views[0]).features for one in (found.model, model))
+    assert torch.equal(rendered, expected)
     if whole:
         assert torch.equal(found.model.mip.widths, model.mip.widths)
         assert torch.equal(found.model.exposures.raw, model.exposures.raw)

@@ -91,7 +91,9 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         Diverged: Training diverged; the message names the checkpoint to resume from.
         Interrupted: A signal arrived; the step was finished and saved.
     """
+    # Before the initialization, which samples points and colors.
     torch.manual_seed(config.seed)
+    # A resumed run keeps the photos it started with, even if others have become readable.
     scene = scene_of_run(config, scene, folder)
     plan = scene.plan
     model = initial_model(config, scene)
@@ -99,6 +101,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
     views = config.views_per_step
     optimizers = SplatOptimizers(config, scene, model)
     densifier = Densifier(config, scene, model)
+    # Without a density term, no neighbors are ever searched.
     neighbourhood = Neighbourhood(config.surface.neighbours, scene.device)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
@@ -145,6 +148,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             summary = StepSummary.of(outputs, densifier.new_statistics(step.index))
             summary = summary.over_ranks(run.ranks, shard.weight, len(gaussians))
             densifier.add(summary.statistics)
+            # Before the update: on a CPU, only the visible rows are updated.
             rate = optimizers.set_rates(step.index, batch.train_indices, summary.visible)
             with step.span("optimizer"):
                 step.update(*optimizers.active(step.terms))
@@ -171,6 +175,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
+        # Rendering the products may run out of memory as well: retried in more bands.
         write = partial(products_of, config, scene, model, optimizers, run, evaluator)
         products = run.ranks.only_first(partial(run.retry, write, evaluator.micro_batches), "the products")
     return Outcome.of(run, evaluation, products or {})
@@ -185,6 +190,7 @@ def products_of(  # noqa: PLR0913, PLR0917  the trained objects and their settin
     evaluator: Evaluator,
 ) -> Mapping[str, Path]:
     """Write the products of a finished run and return their paths; the last checkpoint is already saved."""
+    # SuGaR's file holds a list of losses; every step would be needlessly long.
     losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_products(
         model,

@@ -249,8 +249,7 @@ class SplatsConfig:
         antialiased: preserve the light of Gaussians that the low-pass filter widens to pixel size (Mip-Splatting's 2D
             filter, Yu 2024); without it, every Gaussian is rendered about a pixel too large, and training places it
             that far below its surface.
-        mip: apply Mip-Splatting's 3D filter, which keeps Gaussians from being finer than the photos' resolution (Yu
-            2024).
+        mip: apply Mip-Splatting's 3D filter (Yu 2024), which keeps Gaussians from being finer than the photos resolve.
         stats_every: interval between statistics of the parameters, in steps.
         turntable: length of the turntable video rendered at the end, in seconds; 0 renders none.
         extract_test_meshes: extract a mesh at every evaluation and record its quality (`Mesh/...`); takes some seconds

@@ -49,6 +49,7 @@ def write_table(folder: Path, evaluation: Evaluation, position: int) -> Path:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+    # Overwritten by every evaluation: the tables keep the history.
     about = {"step": position, "held_out": evaluation.held_out, "views": len(rows)}
     with whole_file(output_path(folder, "metrics.json")) as draft:
         draft.write_bytes(orjson.dumps(about | {"metrics": evaluation.metrics}, option=orjson.OPT_INDENT_2) + b"\n")

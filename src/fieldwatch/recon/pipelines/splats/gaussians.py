@@ -275,6 +275,7 @@ class Gaussians(nn.Module):
 
 def refuse_not_finite(name: str, values: Tensor) -> None:
     """Raise `NotFiniteError` with the tensor's name and its first non-finite row if any value is not finite."""
+    # One synchronization with the device; the search for the row follows only in case of an error.
     finite = values.isfinite()
     if not bool(finite.all()):
         rows = (~finite).flatten(1).any(1) if values.dim() > 1 else ~finite

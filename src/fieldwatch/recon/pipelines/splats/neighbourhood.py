@@ -85,6 +85,7 @@ class Neighbourhood:
         self.clear()
         if "indices" in state:
             self._neighbours.table = NeighbourTable(indices=state["indices"], squared=state["squared"])
+        # A thread cannot be stored, so its search is repeated from its input.
         if state["points"] is not None:
             points: Tensor = state["points"]
             self._start(points, int(state["due"]), self.state_device)

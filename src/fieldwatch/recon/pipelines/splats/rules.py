@@ -55,13 +55,13 @@ class DegenerateGaussians(HealthRule):
     fading: Sequence[str] = ("entropy_regularization", "opacity")
     transparent: float = threshold(
         0.5,
-        unit="share",
+        unit="fraction",
         reason="half of the work is wasted; transparent means an opacity below 0.005, 3DGS's pruning threshold",
         source=_KERBL,
     )
     giant: float = threshold(
         0.05,
-        unit="share",
+        unit="fraction",
         reason=(
             "a distant background needs some, but more indicate an unresolved scene; giant means a standard "
             "deviation above 0.1 of the extent, 3DGS's pruning threshold"
@@ -70,14 +70,16 @@ class DegenerateGaussians(HealthRule):
     )
     needle: float = threshold(
         0.5,
-        unit="share",
+        unit="fraction",
         reason=(
             "training on photos alone produces many, but above a half the surface is lost; a needle's longest axis "
             "is over 10 times the second, an effective rank below 1.12"
         ),
         source=_HYUNG,
     )
-    never_visible: float = threshold(0.2, unit="share", reason="a fifth of the memory holds Gaussians without training")
+    never_visible: float = threshold(
+        0.2, unit="fraction", reason="a fifth of the memory holds Gaussians without training"
+    )
     warmup: int = threshold(5, unit="recordings", reason="densification and resets change the population abruptly")
     patience: int = threshold(30, unit="recordings", reason="300 steps at the default interval: three densifications")
     grace: int = threshold(
@@ -159,12 +161,12 @@ class PopulationCollapse(HealthRule):
     planned: Sequence[str] = ("prune",)
     drop: float = threshold(
         0.5,
-        unit="share",
+        unit="fraction",
         reason="a regular densification never removes half; one that prunes opacities right after a reset does",
     )
     most: float = threshold(
         0.95,
-        unit="share",
+        unit="fraction",
         reason="SuGaR's prune at opacity 0.5 keeps a fifth: 5 million become 1 million",
         source=_SUGAR,
     )
@@ -241,10 +243,10 @@ class GrowthCapBinds(HealthRule):
     severity: ClassVar[Severity] = "note"
     kind: str = "growth"
     share: float = threshold(
-        0.02, unit="share of the Gaussians", reason="missing fewer than one in fifty makes no visible difference"
+        0.02, unit="fraction of the Gaussians", reason="missing fewer than one in fifty makes no visible difference"
     )
     left: float = threshold(
-        0.25, unit="share of the densification period", reason="a cap that is reached near the end is well chosen"
+        0.25, unit="fraction of the densification period", reason="a cap that is reached near the end is well chosen"
     )
     patience: int = threshold(3, unit="densifications", reason="a single densification may have many candidates")
     remedy: ClassVar[str] = (

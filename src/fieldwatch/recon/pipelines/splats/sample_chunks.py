@@ -45,6 +45,7 @@ def mean_in_chunks(
 
 def _weighted_mean(means: list[tuple[Tensor, Tensor | int]]) -> Float[Tensor, ""]:
     """Return the mean of means, weighted by their numbers of samples; 0 if there are no samples."""
+    # Chunks differ in size, and a mask may leave different numbers of samples.
     values = torch.stack([value for value, _ in means])
     counts = torch.stack([torch.as_tensor(count).to(values) for _, count in means])
     return (values * counts).sum() / counts.sum().clamp_min(1)

@@ -139,6 +139,7 @@ class Scene:
             train_indices = tuple(int(next(order)) for _ in range(views))
             # Names of all views, also of those that other ranks render: they identify samples in the record.
             names = tuple(self.photos.names[train[index]] for index in train_indices)
+            # The order advances by the whole batch on every rank, but only local photos are read.
             local_views = tuple(view_of(train[index]) for index in train_indices[local])
             return Batch(train_indices=train_indices, names=names, first=local.start or 0, views=local_views)
 

@@ -32,5 +32,6 @@ def point_spacing(points: Float[Tensor, "n 3"], neighbours: int = 3, kind: Spaci
     # One more, because the nearest neighbor of a point is itself.
     table = nearest_neighbours(points, min(neighbours + 1, len(points)))
     others = table.squared[:, 1:].sqrt().to(points)
+    # `squared` is sorted: the first column is the nearest neighbor.
     distances = others.mean(1) if kind == "mean" else others[:, 0]
     return distances.clamp_min(_LEAST)

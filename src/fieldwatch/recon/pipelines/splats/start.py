@@ -85,6 +85,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
         photos=photos,
         views=tuple(view_of(camera, device) for camera in photos.cameras),
         device=device,
+        # Black or white, the two backgrounds of 3DGS.
         background=torch.full((3,), float(config.background == "white"), device=device),
         plan=plan,
         extent=photos.extent,

@@ -157,6 +157,7 @@ MACHINE = (
 
 
 def _statistics() -> Iterator[Metric]:
+    # The tags and their parts are those of the original tool.
     for name, meaning in _PARTS.items():
         yield _metric(f"Stats/{name}_mean", "", f"Mean over all entries of {meaning}.", "steady")
         spread = f"Sample standard deviation over all entries of {meaning}."

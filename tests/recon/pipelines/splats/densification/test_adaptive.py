@@ -73,11 +73,11 @@ def test_children_are_smaller_and_scatter_like_their_parent():
     axes = quaternion_to_matrix(gaussians.quaternions.detach())[0]
     parent = axes @ torch.diag(gaussians.scales.detach()[0] ** 2) @ axes.T
     gaussians.rearrange(torch.zeros(20_000, dtype=torch.int64))
-    centre = gaussians.means[0].detach().clone()
+    center = gaussians.means[0].detach().clone()
     split(gaussians, torch.arange(20_000), torch.Generator().manual_seed(0))
     assert len(gaussians) == 40_000
     torch.testing.assert_close(gaussians.scales[:1], torch.tensor([[0.1, 0.5, 2.0]]) / 1.6)
-    offsets = gaussians.means.detach() - centre
+    offsets = gaussians.means.detach() - center
     torch.testing.assert_close(offsets.T @ offsets / len(offsets), parent, atol=0.05, rtol=0.03)
     own = axes @ torch.diag(gaussians.scales.detach()[-1] ** 2) @ axes.T
     torch.testing.assert_close(own, parent / 1.6**2)

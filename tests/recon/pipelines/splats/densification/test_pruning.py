@@ -33,8 +33,8 @@ def test_only_the_opaque_stay_and_neighbours_can_be_moved_over():
     assert kept.tolist() == [0, 2, 4]
     assert torch.equal(gaussians.means, means[kept])
     assert statistics.radii.tolist() == [0, 2, 4]
-    neighbours = torch.tensor([[0, 2], [2, 4], [4, 1]])
-    assert new_row_numbers(kept, 5)[neighbours].tolist() == [[0, 1], [1, 2], [2, -1]]
+    neighbors = torch.tensor([[0, 2], [2, 4], [4, 1]])
+    assert new_row_numbers(kept, 5)[neighbors].tolist() == [[0, 1], [1, 2], [2, -1]]
 
 
 def test_pruning_nobody_touches_nothing():

@@ -61,10 +61,10 @@ def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_
     one, other = state(tmp_path / "whole"), state(tmp_path / "crashed")
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
-    expected, found = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
+    expected, resumed = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
     assert expected["Loss/total"][0] == list(range(16))
-    assert found.keys() == expected.keys()
-    assert [name for name in expected if found[name] != expected[name]] == []
+    assert resumed.keys() == expected.keys()
+    assert [name for name in expected if resumed[name] != expected[name]] == []
 
 
 def test_updates_of_a_photo_that_is_not_finite_are_refused(config, tmp_path, monkeypatch):

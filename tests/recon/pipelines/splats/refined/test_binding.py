@@ -130,18 +130,18 @@ def test_the_gradient_of_a_picture_reaches_the_vertices(make_bound):
     model = SplatModel(gaussians, torch.zeros(3, dtype=torch.float64))
     weights = torch.randn(view.height, view.width, 3, dtype=torch.float64)
 
-    def shown():
+    def rendered():
         return (model.render(view).features * weights).sum()
 
-    shown().backward()
+    rendered().backward()
     direction = torch.randn_like(gaussians.vertices)
     slope = (gaussians.vertices.grad * direction).sum()
     step = 1e-6
     with torch.no_grad():
         gaussians.vertices.add_(step * direction)
-        after = shown()
+        after = rendered()
         gaussians.vertices.sub_(2 * step * direction)
-        before = shown()
+        before = rendered()
     assert abs(slope) > 1e-2
     assert (after - before) / (2 * step) == pytest.approx(slope.item(), rel=1e-4)
 

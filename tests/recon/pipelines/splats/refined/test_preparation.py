@@ -61,8 +61,8 @@ def test_colours_of_the_vertices_are_blended_by_place(config, coarse_run):
 
 def test_faces_behind_and_beside_the_cameras_are_not_seen(refinement):
     views = refinement.scene.training_views
-    seen = visible_faces(refinement.mesh, views)
-    assert seen.mean() > 0.95
+    visible = visible_faces(refinement.mesh, views)
+    assert visible.mean() > 0.95
     pose = views[0].camera_from_world.double()
     back = torch.linalg.inv(pose)
     for z, expected in ((1.0, True), (-1.0, False)):
@@ -98,8 +98,8 @@ def test_a_mesh_that_is_partly_out_of_sight_is_noted(config, solid_mesh, tmp_pat
         vertices=np.concatenate([solid_mesh.vertices, solid_mesh.vertices + 1000]),
         faces=np.concatenate([solid_mesh.faces, solid_mesh.faces + len(solid_mesh.vertices)]),
     )
-    found = prepare_refinement(replace(config, mesh=write_mesh(tmp_path / "both.ply", both)))
-    assert any("no training photo" in note for note in found.scene.notes)
+    prepared = prepare_refinement(replace(config, mesh=write_mesh(tmp_path / "both.ply", both)))
+    assert any("no training photo" in note for note in prepared.scene.notes)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def new_row_numbers(surviving: Int[Tensor, " surviving"], before: int) -> Int[Te
 
     `new_row_numbers(surviving, n)[neighbours]` remaps a table of indices.
     """
+    # Scatter: row `surviving[i]` becomes row i.
     numbers = surviving.new_full((before,), -1)
     numbers[surviving] = torch.arange(len(surviving), device=surviving.device, dtype=surviving.dtype)
     return numbers
@@ -88,6 +89,7 @@ def reset_opacity(gaussians: Gaussians, ceiling: float = 0.01) -> int:
     if not 0 < ceiling < 1:
         raise ValueError(f"ceiling of the opacity reset must be between 0 and 1, got {ceiling}; 3DGS uses 0.01")
     refuse_not_finite("opacity_logits", gaussians.opacity_logits)
+    # Compared as logits, which avoids a sigmoid and its inverse over all rows.
     logit = math.log(ceiling / (1 - ceiling))
     lowered = int((gaussians.opacity_logits > logit).sum())
     gaussians.opacity_logits.clamp_max_(logit)

@@ -32,6 +32,7 @@ def mesh_metrics(
         mesh = next(iter(extraction.meshes.values()))
     except InputError as error:  # Gaussians early in training may have no surface yet
         return {}, str(error)
+    # Transparent Gaussians need not be on the mesh.
     opaque = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE].cpu().double().numpy()
     fit = {name: value for name, value in gaussian_fit(mesh, opaque).items() if value is not None}
     return {**mesh_quality(mesh).metrics, **fit}, None

@@ -103,6 +103,7 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
 
             visible = summary.visible
             step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
+            # The rows never change here, so nothing has to be restarted.
             monitor.after_update(run, step, visible)
             if step.every(config.stats_every):
                 step.record(displacement.metrics())

@@ -23,6 +23,7 @@ def inner_pairs(faces: Int64[Tensor, "m 3"]) -> Int64[Tensor, "e 2"]:
     # Sorted ends, because the two faces of an edge traverse it in opposite directions.
     ends = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]).sort(1).values
     owners = torch.arange(len(faces), device=faces.device).repeat(3)
+    # `edge` maps each side of a face to its undirected edge.
     _, edge, uses = torch.unique(ends, dim=0, return_inverse=True, return_counts=True)
     inner = uses[edge] == 2
     # Sorted by edge, the two faces of each inner edge are adjacent rows.

@@ -41,6 +41,7 @@ PATTERNS: dict[PerTriangle, Pattern] = {
     1: Pattern(centres=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
     3: Pattern(centres=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
     4: Pattern(centres=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
+    # Three near the corners, three near the middles of the sides.
     6: Pattern(centres=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
 }
 """Patterns by the number of Gaussians per triangle."""
