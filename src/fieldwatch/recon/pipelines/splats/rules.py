@@ -106,7 +106,7 @@ class DegenerateGaussians(HealthRule):
         high = span.values > bound
         # Only transparency is excused: resets and fading terms change opacities, but not shapes or visibility.
         if kind == "transparent":
-            high &= ~(excused(history, self.excuses, steps, self.grace) | self._faded(history, steps))
+            high &= ~(excused(history, self.excuses, steps, self.grace) | self._fading_mask(history, steps))
         at = first_sustained(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
@@ -115,7 +115,7 @@ class DegenerateGaussians(HealthRule):
         text = f"{span.values[at]:.0%} of the Gaussians {what} ({bounds}): {why}."
         return self.finding(span.step(at), text, subject=span.name)
 
-    def _faded(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _fading_mask(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
         mask = np.zeros(len(steps), np.bool_)
         for term in self.fading:
             if term in history.windows:
@@ -185,7 +185,7 @@ class PopulationCollapse(HealthRule):
         steps = series.steps
         # The inner `where` avoids a division by zero, because numpy evaluates both branches.
         lost = np.where(before > 0, 1 - after / np.where(before > 0, before, 1), 0.0)
-        bounds = np.where(self._meant(history, steps), self.most, self.drop)
+        bounds = np.where(self._planned_events_between(history, steps), self.most, self.drop)
         collapses = np.flatnonzero(lost > bounds)
         findings: list[Finding] = []
         for first, last in phases(history):
@@ -197,7 +197,7 @@ class PopulationCollapse(HealthRule):
                 findings.append(self.finding(int(steps[at + 1]), text, subject=self.metric))
         return tuple(findings)
 
-    def _meant(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _planned_events_between(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return, for each pair of consecutive recordings, whether a planned event lies between them."""
         mask = np.zeros(max(len(steps) - 1, 0), np.bool_)
         for kind in self.planned:

@@ -123,7 +123,7 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
     scale = config.schedule_scale
     if scale is None:
         scale = BUILT_IN_SCALE if config.data is None and config.checkpoint_path is None else 1.0
-    beyond = _begins_beyond(config, loaded)
+    beyond = _loaded_after_end(config, loaded)
     if beyond:
         config = replace(config, schedule_origin="relative")
     to_steps = _IterationsToSteps(scale=scale, shift=_shift(config, loaded))
@@ -133,7 +133,7 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
     first = to_steps.loaded(loaded)
     total = end_to_steps.steps(config.coarse_iterations)
     if total <= first:
-        raise NothingToTrainError(_nothing_to_train(config, loaded, scale))
+        raise NothingToTrainError(_nothing_to_train_message(config, loaded, scale))
     return Plan(
         first=first,
         total=total,
@@ -154,7 +154,7 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
         scale=scale,
         notes=(
             *_notes(config, loaded, to_steps, from_loaded=from_loaded),
-            *([_beyond(config, loaded)] if beyond else []),
+            *([_relative_note(config, loaded)] if beyond else []),
         ),
     )
 
@@ -173,14 +173,14 @@ class _IterationsToSteps:
         return round((iteration or 0) * self.scale)
 
 
-def _begins_beyond(config: SplatsConfig, loaded: int | None) -> bool:
-    """Return whether the checkpoint, selected automatically, is from an iteration after the end of the schedule."""
+def _loaded_after_end(config: SplatsConfig, loaded: int | None) -> bool:
+    """Return whether an automatically selected checkpoint is from an iteration at or after the schedule's end."""
     ends_later = config.coarse_iterations >= config.surface.surface_from
     chosen = config.iteration_to_load is not None or config.schedule_origin == "relative"
     return loaded is not None and not chosen and ends_later and loaded >= config.coarse_iterations
 
 
-def _beyond(config: SplatsConfig, loaded: int | None) -> str:
+def _relative_note(config: SplatsConfig, loaded: int | None) -> str:
     return (
         f"the checkpoint has no iteration before --coarse-iterations {config.coarse_iterations}: iteration {loaded} is "
         f"treated as {config.surface.surface_from}, followed by the coarse stage (--schedule-origin relative)"
@@ -192,7 +192,7 @@ def _shift(config: SplatsConfig, loaded: int | None) -> int:
     return loaded - config.surface.surface_from if loaded is not None and config.schedule_origin == "relative" else 0
 
 
-def _nothing_to_train(config: SplatsConfig, loaded: int | None, scale: float) -> str:
+def _nothing_to_train_message(config: SplatsConfig, loaded: int | None, scale: float) -> str:
     end = config.coarse_iterations
     if loaded is None:
         return (

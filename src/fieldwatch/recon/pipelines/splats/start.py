@@ -79,7 +79,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
     cloud = None if folder is None else folder.gaussians(loaded)
     source = _source(config, folder, left_out)
     photos = source.photos
-    _refuse_one_place(photos)
+    _refuse_single_position(photos)
     input_notes = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
     return Scene(
         photos=photos,
@@ -147,7 +147,7 @@ def scene_of_run(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
     return scene if same else prepare_scene(config, left_out)
 
 
-def _refuse_one_place(photos: PhotoSet) -> None:
+def _refuse_single_position(photos: PhotoSet) -> None:
     """Reject cameras that all share one position: without parallax, neither scale nor depth is determined."""
     if photos.extent > 0:
         return

@@ -164,7 +164,7 @@ class _RegionMesher:
     def _foreground(self, level: float, points: OrientedPoints) -> MeshRegion:
         if self.options.method in {"poisson", "open3d"} or not len(points):
             return self._poisson("foreground", points)
-        box = self._around(points)
+        box = self._padded_box(points)
         resolution = self.resolution(points)
         if self.options.method == "density":
             mesh = density_surface(
@@ -195,7 +195,7 @@ class _RegionMesher:
         stage = f"fusion, part {pass_number + 1}" if pass_number else "fusion"
         self.on_progress(stage, (number + 1) / len(self.views))
 
-    def _around(self, points: OrientedPoints) -> Box:
+    def _padded_box(self, points: OrientedPoints) -> Box:
         """Return the bounding box of the points with a margin of four cells."""
         low = points.points.min(0)
         high = points.points.max(0)

@@ -83,10 +83,10 @@ def prepare_refinement(config: RefineConfig) -> Refinement:
     device = choose_device(config.device)
     # Before the run is opened, since reading its photos takes much longer than this check.
     _refuse_too_large(config, mesh, device)
-    stored = open_run(config.run, _which(config.checkpoint), device=config.device)
+    stored = open_run(config.run, _checkpoint_selector(config.checkpoint), device=config.device)
     visible = visible_faces(mesh, stored.scene.training_views)
     if not visible.any():
-        raise InputError(_not_visible(config, mesh, stored.scene))
+        raise InputError(_not_visible_message(config, mesh, stored.scene))
     notes = _notes(mesh, stored, visible)
     scene = replace(stored.scene, plan=make_refine_plan(config, notes), cloud=None, loaded=None, notes=notes)
     return Refinement(
@@ -216,13 +216,13 @@ def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.devic
     )
 
 
-def _which(checkpoint: str) -> CheckpointSelector:
+def _checkpoint_selector(checkpoint: str) -> CheckpointSelector:
     if checkpoint == "last" or checkpoint == "best":  # noqa: PLR1714  the type checker narrows this one
         return checkpoint
     return int(checkpoint)
 
 
-def _not_visible(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
+def _not_visible_message(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
     low, high = (", ".join(f"{x:.3g}" for x in corner) for corner in (mesh.vertices.min(0), mesh.vertices.max(0)))
     positions = torch.stack([scene.photos.cameras[i].position for i in scene.photos.train])
     middle = ", ".join(f"{x:.3g}" for x in positions.mean(0).tolist())
