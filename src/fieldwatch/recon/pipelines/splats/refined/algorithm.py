@@ -32,14 +32,7 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
 ) -> Outcome[Evaluation]:
     """Train a mesh and the Gaussians bound to it in a run folder, and resume the run if the folder contains one.
 
-    Args:
-        config: settings of the refinement.
-        refinement: scene, mesh and initial model, from `prepare_refinement`.
-        folder: run folder, created if necessary.
-        **how: options of the run, see `RunChoices`.
-
-    Returns:
-        The last evaluation and the files that were written.
+    `refinement` comes from `prepare_refinement`. Return the last evaluation and the files that were written.
 
     Raises:
         ConfigMismatch: The folder contains a run with another config, on other photos, or of another mesh.
