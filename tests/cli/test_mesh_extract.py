@@ -115,7 +115,7 @@ def test_second_extraction_takes_the_place_of_the_first(opaque, answer, tmp_path
 def test_transparent_gaussians_are_one_message(splats, fieldwatch):
     code, _, message = fieldwatch("mesh", "extract", splats, *QUICK)
     assert code == 2
-    assert "opaque than 0.5" in message
+    assert "greater than 0.5" in message
     assert "Traceback" not in message
     assert not (splats / "mesh").exists()
 

@@ -131,7 +131,7 @@ def test_transparent_gaussians_have_no_surface_and_the_message_says_so(tmp_path,
     faint.opacity_logits.data.fill_(-2.0)
     message = refused(*COARSE, folder=left_behind(tmp_path / "faint", faint))
     assert "none of the 200 Gaussians" in message
-    assert "0.5 (the most: 0.12)" in message
+    assert "0.5 (maximum: 0.12)" in message
     assert "train longer" in message
 
 

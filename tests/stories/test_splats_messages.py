@@ -241,7 +241,7 @@ def test_a_schedule_that_would_train_nothing(end, trained, photos, refused):
         (("--surface-level", 0.3), r"--surface-level is for the mesh"),
         (("--resume-checkpoint", "15000.pt"), r"fieldwatch resume"),
         (("--schedule-scale", 0), r"--schedule-scale is 0"),
-        (("--growth-from", 9000), r"--growth-from is 9000"),
+        (("--growth-from", 9000), r"--growth-from 9000"),
     ],
 )
 def test_settings_that_mean_nothing(words, message, photos, refused):
