@@ -1,4 +1,4 @@
-"""From trained Gaussians to a mesh (SuGaR, section 4.2)."""
+"""Mesh extraction from trained Gaussians (SuGaR, section 4.2)."""
 
 from fieldwatch.recon.pipelines.splats.meshing.extract import Extraction, extract_mesh
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions

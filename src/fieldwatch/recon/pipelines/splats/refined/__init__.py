@@ -1,4 +1,4 @@
-"""Refinement: Gaussians bound to the triangles of a mesh, trained with its vertices (SuGaR, section 4.3)."""
+"""Refinement of a mesh: Gaussians bound to its triangles are trained with its vertices (SuGaR, section 4.3)."""
 
 from fieldwatch.recon.pipelines.splats.refined.algorithm import refine_mesh
 from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians, BoundRows, face_normals
