@@ -211,7 +211,7 @@ def test_an_end_that_is_asked_for_in_a_rule_is_no_finding(make, ending):
 
 @pytest.mark.parametrize("every", [0, 65])
 def test_an_interval_that_misses_phases_is_refused(every):
-    with pytest.raises(ValueError, match=rf"every={every}\): wanted 1 to 64"):
+    with pytest.raises(ValueError, match=rf"every={every}\): expected 1 to 64"):
         Examiner([], every=every)
 
 

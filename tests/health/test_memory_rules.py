@@ -104,7 +104,7 @@ CASES = [
             "on view IMG_9",
             "cap at 5.1 M primitives",
             "now 1.4 M primitives",
-            "Cap growth",
+            "Cap the model",
         ),
     ),
     Case(
@@ -153,7 +153,7 @@ def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():
 def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
     """48 % idle: a finding if 1600 of 8000 MB lie in pieces, nothing if 80 do."""
     found = memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
-    assert ["20 % lie in pieces" in finding.message for finding in found] == [True]
+    assert ["20 % are in segments" in finding.message for finding in found] == [True]
     assert memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
 
 

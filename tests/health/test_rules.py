@@ -159,7 +159,7 @@ CASES = [
         fault=partial(saves, failed=(299, 310, 399)),
         healthy=partial(saves, failed=()),
         at=(299, "warning", "checkpoint_failed"),
-        words=("step 299 was not saved: No space left", "last good one is of step 199", "Free space"),
+        words=("step 299 was not saved: No space left", "last good checkpoint is step 199", "Free space"),
     ),
     Case(
         rule=saving.FellBack(),
@@ -203,7 +203,7 @@ CASES = [
         fault=partial(views, spike=1.5),
         healthy=partial(views, spike=1.1),
         at=(1507, "note", "view_25"),
-        words=("sample 'view_25'", "times its own last visits", "Look at that sample"),
+        words=("sample 'view_25'", "times its baseline", "Check that sample"),
     ),
     Case(
         rule=losses.LossSpike(),
@@ -231,21 +231,21 @@ CASES = [
         fault=step_of(LOSS, WILD),
         healthy=step_of(LOSS, noisy(noise=0.5)),
         at=(415, "warning", "Loss/total"),
-        words=("swung by", "turning", "Lower the learning rate"),
+        words=("oscillated by", "reversing", "Lower the learning rate"),
     ),
     Case(
         rule=terms.DeclaredButZero(),
         fault=partial(declared, values=flat(0)),
         healthy=partial(declared, values=changed(flat(0.3), slice(0, 299), 0)),
         at=(299, "warning", "normal"),
-        words=("term 'normal'", "declared active from step 100", "exactly 0", "computes nothing"),
+        words=("term 'normal'", "declared active from step 100", "exactly 0", "has no effect"),
     ),
     Case(
         rule=terms.DeclaredButAbsent(),
         fault=partial(declared, values=None),
         healthy=partial(declared, values=flat(0.3)),
         at=(299, "warning", "normal"),
-        words=("term 'normal'", "last recorded never", "Add the term"),
+        words=("term 'normal'", "was never recorded", "Add the term"),
     ),
     Case(
         rule=terms.UndeclaredTerm(),
@@ -259,7 +259,7 @@ CASES = [
         fault=partial(weights, eikonal=4.0),
         healthy=partial(weights, eikonal=2.0),
         at=(263, "warning", "eikonal"),
-        words=("regulariser 'eikonal'", "4.0 times the largest data term", "Lower the regulariser's weight"),
+        words=("regularizer 'eikonal'", "4.0 times the largest data term", "Lower the weight of the regularizer"),
     ),
     Case(
         rule=gradients.TermConflict(),
@@ -294,7 +294,7 @@ CASES = [
         fault=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, None), 0)),
         healthy=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, 450), 0)),
         at=(499, "warning", "opacity"),
-        words=("group 'opacity'", "exactly 0", "freeze it on purpose"),
+        words=("group 'opacity'", "exactly 0", "freeze it at a phase border"),
     ),
     Case(
         rule=gradients.UpdateRatio(),
@@ -308,7 +308,7 @@ CASES = [
         fault=partial(group, mean=flat(0.1, 12)),
         healthy=partial(group, mean=0.1 + 1e-6 * np.arange(12)),
         at=(150, "warning", "sdf"),
-        words=("group 'sdf'", "unchanged since step 0", "Give the group to the optimizer"),
+        words=("group 'sdf'", "unchanged since step 0", "Pass the group to the optimizer"),
     ),
     Case(
         rule=parameters.ParameterDrift(),
