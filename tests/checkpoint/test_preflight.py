@@ -31,7 +31,7 @@ def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monk
 
     made = draft(tmp_path)
     monkeypatch.setattr(os, call, fails)
-    with pytest.raises(CheckpointError, match=r"9,000 bytes wanted, [\d,]+ free") as caught:
+    with pytest.raises(CheckpointError, match=r"9,000 bytes needed, [\d,]+ free") as caught:
         write_test_checkpoint(tmp_path / "checkpoints", made, growth=5000)
     assert caught.value.__cause__.errno == getattr(errno, code)
     monkeypatch.undo()

@@ -101,7 +101,7 @@ def test_too_little_memory_is_said_before_it_is_taken(tmp_path, spare, holds):
         Checkpoints(tmp_path).take(1, {"x": torch.ones(200_000)}, tight.copy_arrays)
         assert 800_000 <= tight.capacity < 810_000  # without the slack, for which there is no room
         return
-    with pytest.raises(ShortOfMemoryError, match=r"wants 80\d,\d{3} bytes of memory .* are free"):
+    with pytest.raises(ShortOfMemoryError, match=r"needs 80\d,\d{3} bytes of memory .* are free"):
         Checkpoints(tmp_path).take(1, {"x": torch.ones(200_000)}, tight.copy_arrays)
     assert tight.capacity == 0
 

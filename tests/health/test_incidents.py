@@ -21,7 +21,11 @@ def flat(value, count=1000):
 @pytest.mark.parametrize(
     ("rule", "kind", "words"),
     [
-        (RolledBack(), "rolled_back", ("holds no surface", "from 300 steps", "after 250", "0.5 times those of the schedule")),
+        (
+            RolledBack(),
+            "rolled_back",
+            ("holds no surface", "from 300 steps", "after 250", "0.5 times those of the schedule"),
+        ),
         (ValidationFailed(), "validation_failed", ("MeshError: no surface", "validation_failures/a.txt")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -1,4 +1,4 @@
-"""Whole checkpoints or none, verified on the way back, with everything a run needs to go on as the same run."""
+"""Checkpoints: written atomically, verified when read, and complete enough to resume a run exactly."""
 
 from fieldwatch.checkpoint.data_orders import take_used_orders
 from fieldwatch.checkpoint.folder import Draft, share_memory
