@@ -93,6 +93,7 @@ class ArraySource:
     def copied_to(self, target: UInt8[Tensor, "nbytes"]) -> Array:
         """Copy the bytes into host memory; the copy from CUDA into pinned memory is asynchronous."""
         if isinstance(self.value, Tensor):
+            # Asynchronous only from CUDA, where an event marks the end of the copy.
             target.copy_(_bytes_of(_dense(self.value)), non_blocking=self.value.is_cuda)
         else:
             target.numpy()[:] = _raw(self.value, self.dtype)
@@ -114,6 +115,7 @@ def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> Ar
 
 def _of_tensor(tensor: Tensor, path: str) -> ArraySource:
     plain = tensor.detach()
+    # Subclasses may store more than their elements, which would be lost.
     if type(plain) is not Tensor or plain.layout != torch.strided or plain.device.type == "meta":
         kind = f"{type(plain).__name__} with layout {plain.layout} on {plain.device}"
         raise CheckpointError(f"{path} is a {kind}: only plain dense tensors are stored; convert it in state_dict()")

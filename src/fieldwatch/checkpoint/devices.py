@@ -27,6 +27,7 @@ def placed(stored: Any, item: Any) -> Any:
         return stored
     if isinstance(item, nn.Module):
         extra = {key: value for key, value in stored.items() if str(key).endswith(_EXTRA_STATE)}
+        # state_dict() of a large module is expensive, so it is called only if needed.
         if not _has_tensor(extra):
             return stored
         moved = placed_as(extra, item.state_dict(), getattr(item, "state_device", None))

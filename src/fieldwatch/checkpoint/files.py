@@ -14,6 +14,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents, and sync each to disk."""
     if folder.is_dir():
         return
+    # Each new entry must be synced in its parent, or a power failure may lose the whole path.
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
@@ -21,6 +22,7 @@ def make_folder(folder: Path) -> None:
 
 def preallocate(path: Path, size: int) -> None:
     """Create a file of ``size`` bytes with all blocks allocated, so that a full disk is detected before writing."""
+    # O_EXCL refuses an existing file or link.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         if size:
@@ -31,6 +33,7 @@ def preallocate(path: Path, size: int) -> None:
 
 def rename_synced(old: Path, new: Path) -> None:
     """Rename within one folder, and return when the new name is synced to disk."""
+    # A rename within a folder is atomic: readers see the old or the new name.
     old.rename(new)
     sync_folder(new.parent)
 

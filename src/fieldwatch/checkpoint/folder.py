@@ -36,6 +36,7 @@ MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
 Value = TypeVar("Value")
 HASH_THREADS = min(4, os.cpu_count() or 1)
+# Size of a read when a checkpoint is verified without keeping its contents.
 _CHUNK_BYTES = 8 * 2**20
 
 
@@ -82,6 +83,7 @@ class Draft:
     """
 
     def __init__(self, contents: Contents, copy_arrays: CopyArrays = share_memory) -> None:
+        # The note is packed later, into the same packer, because its tensors may be shared with the items.
         packer = Packer()
         self._contents = contents
         self.step = contents.step
@@ -99,6 +101,7 @@ class Draft:
             CheckpointError: if the note contains a value that cannot be stored.
         """
         self._note = self._packer.pack(note, ("note",))
+        # Only the arrays that the note has added.
         self._arrays += share_memory(self._packer.sources[len(self._arrays) :])
         self.nbytes = sum(array.raw.size for array in self._arrays)
 
@@ -144,6 +147,7 @@ class Draft:
             ArrayEntry(name=name, dtype=array.dtype, shape=array.shape, nbytes=array.raw.size)
             for name, array in zip(self._packer.names, self._arrays, strict=True)
         ]
+        # Offsets depend only on sizes, so the file can be allocated before hashing is done.
         offsets = LAYOUTS[VERSION].offsets(entries)
         return [replace(entry, offset=offset) for entry, offset in zip(entries, offsets, strict=True)]
 
@@ -178,6 +182,7 @@ def read_manifest(folder: Path) -> CheckpointManifest:
 
 
 def _read_sealed(folder: Path) -> CheckpointManifest:
+    # A link could point to any folder outside the run.
     if folder.is_symlink():
         raise DamageError(f"{folder.name} is a symbolic link; a checkpoint must be a regular folder")
     text = read_small(folder / MANIFEST, MAX_MANIFEST_BYTES)
@@ -216,6 +221,7 @@ def read_folder(folder: Path) -> Contents:
         DamageError: if the checkpoint is damaged.
         CheckpointError: if it was written by a newer fieldwatch, or does not fit into the memory of this machine.
     """
+    # The manifest is verified before any array is allocated.
     manifest = read_manifest(folder)
     _check_memory(manifest)
     unpacker = Unpacker(_read_arrays(folder, manifest))
@@ -260,6 +266,7 @@ def verify_folder(folder: Path) -> None:
 
 def _verify_array(descriptor: int, file: str, start: int, entry: ArrayEntry, number: int) -> None:
     summed = hashlib.sha256()
+    # One buffer for all chunks: a checkpoint may be larger than the memory.
     buffer = memoryview(bytearray(min(entry.nbytes, _CHUNK_BYTES)))
     for done in range(0, entry.nbytes, _CHUNK_BYTES):
         part = buffer[: entry.nbytes - done]
@@ -284,6 +291,7 @@ def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
 
     try:
         start = _check_header(descriptor, manifest)
+        # hashlib and preadv release the interpreter lock, so threads run in parallel.
         with ThreadPoolExecutor(HASH_THREADS) as pool:
             parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
@@ -314,6 +322,7 @@ def _shares(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: ArrayEntry, number: int) -> Array:
+    # The padding of version 1 is read too, so that it can be checked.
     whole = np.empty(layout.padded(entry.nbytes), np.uint8)
     read_into(descriptor, whole.data, start + entry.offset, layout.file)
     raw = whole[: entry.nbytes]

@@ -67,6 +67,7 @@ class Interval:
         self._retry_at: float | None = None
         self._not_before = self._reached
         self._failures = 0
+        # Unknown before the first save, which is therefore due after `least` seconds.
         self._stall = self._writing = 0.0
         self._conflict_reported = False
 

@@ -49,6 +49,7 @@ def put_back(items: Mapping[str, Item], trees: Mapping[str, Any]) -> None:
     """
     _check_names(items, trees)
     leaves = [leaf for name, item in items.items() for leaf in _leaves(item, trees[name], f"items[{name!r}]")]
+    # Parameters that require gradients cannot be changed in place otherwise.
     with torch.no_grad():
         for item, stored, _ in leaves:
             if not isinstance(item, Stateful):
@@ -121,6 +122,7 @@ def _check_tensor(target: Tensor, stored: Any, path: str) -> None:
 
 
 def _load(item: Stateful, tree: Any, path: str) -> None:
+    # Before the try block: its errors already say what differs.
     state = fitted(item, tree, path) if isinstance(item, Optimizer) else tree
     try:
         item.load_state_dict(placed(state, item))

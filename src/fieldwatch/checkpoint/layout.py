@@ -131,6 +131,7 @@ class SafetensorsLayout:
 
     def header(self, entries: Sequence[ArrayEntry]) -> bytes:
         """Return the length of the JSON followed by the JSON, padded so that the arrays begin at a multiple of 64."""
+        # Dtypes without a safetensors name are recorded in the metadata for other readers.
         other_dtypes = {entry.name: entry.dtype for entry in entries if entry.dtype not in _DTYPES}
         metadata = {"format": "pt", "writer": "fieldwatch"}
         metadata |= {f"dtype of {name}": dtype for name, dtype in other_dtypes.items()}

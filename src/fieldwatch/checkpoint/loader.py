@@ -24,6 +24,7 @@ from fieldwatch.checkpoint.incident import StoredStateError
 
 _default_collate: Any = data.default_collate  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  torch leaves it open
 _FORBIDDEN_OPTIONS = (
+    # Options that this loader sets itself.
     "batch_size",
     "shuffle",
     "sampler",
@@ -33,6 +34,7 @@ _FORBIDDEN_OPTIONS = (
     "collate_fn",
     "dataset",
 )
+# numpy's global generator accepts 32-bit seeds only.
 _LARGEST_NUMPY_SEED = 2**32
 
 _STREAM: type = data.IterableDataset
@@ -81,6 +83,7 @@ class ResumableLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         **options: Any,
     ) -> None:
+        # Before DataLoader, whose errors would name its own arguments.
         _check(dataset, batch_size, options, drop_last=drop_last)
         self.dataset = dataset
         made_with = {"length": len(dataset), "batch_size": batch_size, "drop_last": drop_last}
@@ -88,6 +91,7 @@ class ResumableLoader:
         self._restored = 0
         self._iterations = 0
         self._loader = DataLoader(
+            # batch_size=None disables automatic batching: an item of the data set is a whole batch.
             cast("Any", _Batches(dataset, collate_fn or _default_collate, seed)),
             batch_size=None,
             sampler=self._position,
@@ -112,6 +116,7 @@ class ResumableLoader:
             RuntimeError: if another iteration was started meanwhile: both would advance the same position.
         """
         self._iterations += 1
+        # A later iteration invalidates this one.
         iteration = self._iterations
         while True:
             restored = self._restored
@@ -123,6 +128,7 @@ class ResumableLoader:
                 self._position.advance()
                 note_used(self)
                 yield batch
+                # Checked after the yield, because the other iteration starts while this one is suspended.
                 if iteration != self._iterations:
                     raise RuntimeError(
                         "another iteration over this ResumableLoader was started: use one iterator at a time, or two "
@@ -160,6 +166,7 @@ class ResumableLoader:
             )
         self._position.epoch = int(state_dict["epoch"])
         self._position.batch = int(state_dict["batch"])
+        # Running iterations notice the change and continue from the restored position.
         self._restored += 1
 
 
@@ -177,6 +184,7 @@ class _EpochPosition(Sampler[Any]):
     def __len__(self) -> int:
         length: int = self.made_with["length"]
         size: int = self.made_with["batch_size"]
+        # The double negation rounds up.
         return length // size if self.made_with["drop_last"] else -(-length // size)
 
     def __iter__(self) -> Iterator[_Key]:
@@ -207,6 +215,7 @@ class _EpochPosition(Sampler[Any]):
 
 def seed_of(*parts: object) -> int:
     """Return a 63-bit seed that depends only on the parts: the same in every process and on every machine."""
+    # Python's hash() of strings differs between processes; BLAKE2 does not.
     text = "/".join(map(str, parts)).encode()
     # 63 bits, because torch expects signed 64-bit seeds.
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

@@ -77,6 +77,7 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._file is not None:
+            # The file is emptied but not deleted: deleting it could race with a process that has just opened it.
             _rewrite(self._file, b"")
         self.release()
         self._instances.discard(self)
@@ -180,6 +181,7 @@ def _rewrite(descriptor: int, content: bytes) -> None:
 def _describe_owner(path: Path) -> str:
     """Return a message about the owner of a folder, read from its lock file."""
     owner = _owner(path)
+    # Truncated, because the file may contain anything.
     host, pid, since = (str(owner.get(name, "unknown"))[:64] for name in ("host", "pid", "since"))
     if (host, pid) == (socket.gethostname(), str(os.getpid())):
         return f"{path.parent} is already held by this process (pid {pid}): use one Run per folder"
@@ -190,6 +192,7 @@ def _describe_owner(path: Path) -> str:
 def _owner(path: Path) -> dict[str, Any]:
     """Return the owner in a lock file; empty if it cannot be read."""
     try:
+        # O_NONBLOCK, because a pipe in place of the file would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return {}
@@ -202,4 +205,5 @@ def _owner(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", owner) if isinstance(owner, dict) else {}
 
 
+# Forked data workers must not keep the folder locked after the run has ended.
 os.register_at_fork(after_in_child=FolderLock.release_in_child)

@@ -59,6 +59,7 @@ class CheckpointManifest:
             CheckpointError: if it would be too long to be read back.
         """
         # Metrics are stored as text, because JSON has no NaN and no infinity.
+        # repr restores floats exactly.
         fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
         text = json.dumps({"format": FORMAT} | fields, allow_nan=False, separators=(",", ":"))
         if len(text) > MAX_MANIFEST_BYTES:
@@ -125,6 +126,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _whole(value: object, name: str) -> int:
     # `type` instead of `isinstance`, because JSON's true would count as an int.
+    # The upper bound keeps sums of offsets and sizes within numpy's int64.
     if type(value) is not int or not 0 <= value < 2**63:
         raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, expected an integer from 0 to 2**63 - 1")
     return value

@@ -82,6 +82,7 @@ class Mirror:
             if self._copying:
                 return
             self._copying = True
+        # The thread may still be finishing its last task: `_copying` is reset before the thread is idle.
         self._thread.wait()
         self._thread.begin(self._work)
 

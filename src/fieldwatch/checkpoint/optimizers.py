@@ -91,6 +91,7 @@ def check_moments(optimizer: Optimizer, path: str) -> None:
             state = optimizer.state.get(parameter, {})
             for key in _ELEMENTWISE:
                 moment = state.get(key)
+                # torch would load the moments and fail only in the next step.
                 if isinstance(moment, Tensor) and moment.shape != parameter.shape:
                     shapes = (
                         f"{tuple(moment.shape)} in the checkpoint, its parameter {tuple(parameter.shape)} in the run"

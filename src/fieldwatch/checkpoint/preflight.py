@@ -41,6 +41,7 @@ def write_test_checkpoint(folder: Path, draft: Draft, *, growth: int = 0) -> Non
             # The optimizer's state does not exist yet: reserve its space with a file of that size.
             preallocate(draft_folder / "growth", growth)
             draft.write(draft_folder)
+            # Reading back detects disks that accept writes but do not store them.
             verify_folder(draft_folder)
     except (OSError, DamageError) as error:
         raise CheckpointError(_describe_failure(folder, draft.nbytes + growth, error)) from error
@@ -70,6 +71,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _describe_failure(folder: Path, nbytes: int, error: Exception) -> str:
+    # The folder was removed again, so its nearest existing parent is measured.
     near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(near).free
     what = f"a test checkpoint of {nbytes:,} bytes could not be written to {folder.absolute()}"

@@ -74,6 +74,7 @@ class Retention:
         verified = sorted(candidate.step for candidate in candidates if candidate.verified)
         # The last verified checkpoint is always kept, because newer ones may turn out to be damaged.
         kept = {*steps[-self.last :], *verified[-1:]}
+        # every=0 disables the rule.
         kept.update(step for step in steps if self.every and step % self.every == 0)
         kept.update(candidate.step for candidate in self.ranked(candidates)[: self.best])
         kept.update(candidate.step for candidate in candidates if candidate.pinned)

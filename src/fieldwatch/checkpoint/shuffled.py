@@ -55,6 +55,7 @@ class Shuffled(Iterator[Tensor]):
 
     def __next__(self) -> Int64[Tensor, " batch"]:
         note_used(self)
+        # The next epoch starts when it is needed, so `epoch` is that of the last batch.
         left = self.length - self._cursor
         if left < (self.batch if self.drop_last else 1):
             self._epoch += 1

@@ -181,6 +181,7 @@ class _SignalListener:
     def open(self) -> None:
         """Start listening, unless another listener is registered."""
         reader, writer = socket.socketpair()
+        # The interpreter's C handler must never block.
         writer.setblocking(False)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         # Another listener is registered, such as an event loop: restore it.
@@ -230,6 +231,7 @@ _LISTENERS: "weakref.WeakSet[_SignalListener]" = weakref.WeakSet()
 
 def _pause_listening() -> None:
     """Pause listening before a fork, so that a signal to the new worker does not reach the main process."""
+    # set_wakeup_fd may only be called in the main thread.
     if _LISTENERS and threading.current_thread() is threading.main_thread():
         signal.set_wakeup_fd(-1)
 

@@ -64,6 +64,7 @@ class HostBuffers:
         devices = {
             source.value.device for source in sources if isinstance(source.value, Tensor) and source.value.is_cuda
         }
+        # Aligned to 64 bytes, so that views of any dtype are possible.
         self._make_room(sum(aligned(source.nbytes) for source in sources), pinned=bool(devices))
         targets = list[Tensor]()
         offset = 0
@@ -99,6 +100,7 @@ class HostBuffers:
         self._used = nbytes
         if nbytes > self.capacity or (pinned and not self._pinned):
             try:
+                # With room to grow if possible, else the exact size.
                 self._allocate(int(nbytes * GROWTH_FACTOR), pinned=pinned)
             except ShortOfMemoryError:
                 self._allocate(nbytes, pinned=pinned)

@@ -28,6 +28,7 @@ from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidat
 # ``step_`` or ``ckpt_``, the step, and the number of the rewrite if a step was saved again: ``step_0000000400.2``.
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _DEFAULT_RETENTION = Retention()
+# A pin is an empty file in the checkpoint's folder, so that it survives a restart.
 _PINNED = "pinned"
 
 CheckpointSelector = int | Literal["last", "best"]
@@ -136,6 +137,7 @@ class Checkpoints:
         Raises:
             CheckpointError: if a value cannot be stored, or the disk is full or fails; earlier checkpoints are kept.
         """
+        # No copy is needed, because the caller waits until everything is written.
         draft = self.take(step, items, share_memory, metrics=metrics)
         draft.put_note(note)
         return self.write(draft)
@@ -220,6 +222,7 @@ class Checkpoints:
             # Rename damaged folders only now: if no checkpoint can be read, none must be renamed.
             fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())
             return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
+        # Reached only if every candidate is damaged.
         reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
         others = [other for other, path in sorted(self._folders().items()) if path not in damaged]
         rest = f"steps {others} are left" if others else "none is left"
@@ -248,6 +251,7 @@ class Checkpoints:
         with self._pruning:
             folder = self._choose(step)[0]
             refuse_link(folder)
+            # A separate file, so that the manifest and its hash do not change.
             write_synced(folder / _PINNED, [])
             sync_folder(folder)
 
@@ -260,6 +264,7 @@ class Checkpoints:
 
     def _folders(self) -> dict[int, Path]:
         """Return the folder of every step; if a step was saved several times, the latest one."""
+        # A run that has not saved yet has no folder.
         if not self.folder.is_dir():
             return {}
         folders: dict[int, tuple[int, Path]] = {}
@@ -326,6 +331,7 @@ class Checkpoints:
 
     def _set_aside(self, folder: Path, reason: str) -> Incident:
         """Rename a damaged checkpoint, so that it is not mistaken for a good one."""
+        # Renamed rather than deleted, so that the user can inspect or repair it.
         target = _name_beside(folder, "damaged")
         try:
             rename_synced(folder, target)
@@ -396,6 +402,7 @@ class Checkpoints:
 
     def _unwanted(self) -> list[Path]:
         sound = self._sound()
+        # Checkpoints with a damaged manifest are not deleted by the rules.
         kept = self.keep.kept(self._candidates(sound))
         current = set(self._folders().values())
         # Earlier folders of a step that was saved again.
@@ -429,6 +436,7 @@ def _name_beside(folder: Path, what: str) -> Path:
 
 
 def _checked(step: int) -> int:
+    # `type` instead of `isinstance`, because bool is a subclass of int.
     if type(step) is not int or not 0 <= step < 2**63:
         raise CheckpointError(f"save(step={step!r}): step must be an int of 0 or more")
     return step

@@ -68,6 +68,7 @@ class Packer:
         if isinstance(value, np.ndarray | np.generic):
             at = self._add(source_of(cast("np.generic", value), format_path(path)), path)
             return {"$": "scalar" if isinstance(value, np.generic) else "ndarray", "at": at}
+        # Exact types only: a subclass would come back as its base class.
         if type(value) in MAPPINGS:
             return self._mapping(cast("Mapping[object, object]", value), path, depth)
         if type(value) in (list, tuple, torch.Size):
@@ -162,8 +163,10 @@ def _plain(value: object, path: Path, what: str = "") -> Any:
     if value is None or type(value) in (bool, str):
         return value
     if type(value) is int:
+        # Not all JSON parsers support integers beyond 64 bits.
         return value if -(2**63) <= value < 2**63 else {"$": "int", "hex": hex(value)}
     if type(value) is float:
+        # The bits also preserve the payload of a NaN.
         return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
     if type(value) is bytes:
         return {"$": "bytes", "base64": base64.b64encode(value).decode("ascii")}

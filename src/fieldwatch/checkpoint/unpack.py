@@ -44,6 +44,7 @@ class Unpacker:
     def _tagged(self, node: _Node, depth: int) -> Any:
         try:
             return self._build(node, depth)
+        # The parsers of the standard library raise these for malformed input.
         except (ValueError, TypeError, struct.error) as error:
             raise DamageError(f"the manifest contains a malformed {str(node['$'])[:40]}: {error}") from error
 

@@ -42,6 +42,7 @@ class BackgroundWorker:
             RuntimeError: if a task is in progress.
             CheckpointError: if an earlier task failed unexpectedly.
         """
+        # An error of the previous task must not be lost.
         self.raise_failure()
         if self.busy:
             raise RuntimeError(f"{self._name} is busy with another task: call wait() first")
@@ -85,6 +86,7 @@ class BackgroundWorker:
     def _work(self) -> None:
         # Not all systems have a separate priority per thread.
         with suppress(OSError):
+            # On Linux, PRIO_PROCESS with a thread ID changes only that thread.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (work := self._queue.get()) is not None:
             self._do(work)

@@ -89,6 +89,7 @@ class Examiner:
         # A condition that persists into another phase is reported again: thresholds restart at phase borders.
         key = (finding.rule, finding.subject, history.phase_start(finding.step))
         known = self._reported.get(key)
+        # Only a rise in severity is reported again.
         if known is not None and not is_more_severe(finding.severity, known):
             return False
         self._reported[key] = finding.severity
@@ -115,6 +116,7 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
     history = History()
     findings = list[Finding]()
     damage = DamageTally()
+    # Resumed runs append events, so they are not always ordered by step.
     events = deque(sorted(_lasting_events(folder, damage), key=lambda event: event["step"]))
 
     def apply_rules(until: float) -> None:

@@ -77,7 +77,9 @@ def triage(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
         return _impossible(request, device)
     # Bytes that the device still lacks after the allocator has returned its idle segments.
     missing = max(_segment(request) - device.obtainable, 0)
+    # Idle memory is the reason only if it would have been enough.
     fits_idle = device.idle >= missing and device.idle + device.obtainable >= request
+    # The same holds for other processes.
     fits_foreign = device.foreign >= max(missing, _OTHERS_COUNT)
     if missing and fits_idle and not (fits_foreign and device.foreign > device.idle):
         return _fragmented(request, device, missing)
@@ -152,6 +154,7 @@ def _exhausted(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryD
     )
     remedy = f"{_REMEDY_GROWTH} {_REMEDY_STEP}"
     if device.persistent is not None:
+        # Memory that only this step uses, including the failed request.
         step = max(device.allocated + request - device.persistent, 0)
         by_step = step > device.persistent
         which = "memory of one step" if by_step else "memory that stays allocated between steps"

@@ -52,6 +52,7 @@ def threshold(value: float, *, unit: str, reason: str, source: str = AUTHORS) ->
             f"threshold({value}): expected a unit, a reason and a source, got {unit!r}, {reason!r}, {source!r}"
         )
     about = Threshold(value=value, unit=unit, reason=reason, source=source)
+    # dataclasses keep metadata per field, and subclasses inherit it.
     return field(default=value, metadata={_METADATA: about})
 
 

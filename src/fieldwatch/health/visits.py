@@ -39,6 +39,7 @@ class Visits:
     def within(self, first: int, last: int) -> "Visits":
         """Return the visits from step ``first`` to step ``last``, both inclusive."""
         inside = (self.steps >= first) & (self.steps <= last)
+        # Usually one phase covers all visits: avoid the copy.
         if inside.all():
             return self
         return Visits(

@@ -56,6 +56,7 @@ def phases(history: History) -> list[tuple[int, int]]:
         # Older phases were examined completely while they were active.
         if start <= history.step - LOOKBACK:
             break
+        # Walk back phase by phase.
         last = start - 1
     return bounds[::-1]
 
@@ -151,6 +152,7 @@ def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: i
 
 def _running_sum(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return ``[n + 1]`` prefix sums: the sum of the first 0, 1, ..., n values."""
+    # The leading 0 makes the sum of any range a difference of two entries.
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
     return sums

@@ -24,6 +24,7 @@ Ending = Literal["running", "finished", "interrupted", "diverged", "failed", "to
 
 _MAGIC: Final = b"fw-beat1"
 _SIZE: Final = 4096
+# Little-endian without padding, so that the layout is the same on every machine.
 _IDENTITY: Final = struct.Struct("<8sqqd40s")
 _BEAT: Final = struct.Struct("<qddd32s")
 _SAVED: Final = struct.Struct("<q")
@@ -103,6 +104,7 @@ class BlackBox:
             file.write(bytes(_SIZE))
             file.flush()
             os.fsync(file.fileno())
+            # The map stays valid after the file is closed and renamed.
             self._map = mmap.mmap(file.fileno(), _SIZE)
         _IDENTITY.pack_into(self._map, 0, _MAGIC, os.getpid(), attempt, time.time(), boot_id().encode())
         self.saved(-1)
@@ -124,12 +126,14 @@ class BlackBox:
 
     def saved(self, step: int) -> None:
         """Record the step of the last good checkpoint; -1 for none."""
+        # A store of 8 aligned bytes: readers never see a half-written number.
         _SAVED.pack_into(self._map, _AT_SAVED, step)
 
     def close(self, ending: Ending, cause: str = "") -> None:
         """Record the ending, sync it to disk and close the file."""
         self._write_ending(ending, cause)
         # Heartbeats are not flushed, but the ending must also survive a power failure.
+        # msync: waits for the disk.
         self._map.flush()
         self._map.close()
 

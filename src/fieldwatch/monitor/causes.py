@@ -24,7 +24,8 @@ NOT_RETRIED: Final = ("finished", "diverged", "interrupted", "bad-input")
 _PASSING: Final = ("disk", "data")
 """Causes that pass without changing the training: a full disk, a folder that is not mounted yet."""
 _PASSING_AT_START: Final = (*_PASSING, "memory", "cuda")
-"""Before the first step, another process may hold the memory or the GPU; later, the training itself needs too much."""
+"""Causes that pass before the first step, when another process may hold the memory or the GPU. Later, the training
+itself most likely needs too much."""
 BUSY: Final = ("all CUDA-capable devices are busy or unavailable", "CUDA-capable device(s) is/are busy or unavailable")
 """Texts of CUDA errors while another process uses the GPU exclusively."""
 SHORTAGES: Final = ("can't allocate memory", "Cannot allocate memory", "CUDA error: out of memory")
@@ -101,6 +102,7 @@ def cause_of_error(error: BaseException) -> Death:
     texts = " ".join(str(link) for link in chain)
     cause: Cause = "exception"
     # The order matters: a broken CUDA context also fails to allocate, and a full disk may raise any error.
+    # Only the outermost exception counts here, not its chain.
     if any(kind.__name__ == "Diverged" for kind in type(error).__mro__):
         cause = "diverged"
     elif isinstance(error, KeyboardInterrupt):
@@ -137,6 +139,7 @@ def exit_cause(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
         for link in _chain(error)
     )
     if refused and death.cause in ("exception", "left", "bad-input"):
+        # The message without the class name, as the command line prints it.
         death = Death(cause="bad-input", detail=str(error))
     return death, missing
 
@@ -215,6 +218,7 @@ def cause_without_status(beat: Heartbeat, stacks: str) -> Death:
     if fatal is not None:
         return fatal
     where = f"its last heartbeat was at {beat.when}"
+    # Compared only if both are known: containers may hide the boot ID.
     if beat.boot and boot_id() and beat.boot != boot_id():
         return Death(cause="power", detail=f"the machine was rebooted since (power failure, reboot, moved); {where}")
     if _kernel_kill_lines(beat.pid):
@@ -225,6 +229,7 @@ def cause_without_status(beat: Heartbeat, stacks: str) -> Death:
 def cause_in_stacks(stacks: str) -> Death | None:
     """Return the cause according to the output of `faulthandler`; None if it wrote nothing."""
     for text in re.findall(r"^Fatal Python error: (.+)$", stacks, re.MULTILINE):
+        # faulthandler prints a description instead of the signal's number.
         number = _IN_STACKS.get(text.strip())
         if number is not None:
             return cause_of_status(-number)
@@ -261,13 +266,14 @@ def killed_for_memory(pid: int, before: int | None) -> bool:
 
 def _oom_counter_files() -> Iterator[Path]:
     """Yield the possible counter files of this process's control group, for versions 2 and 1, inside or outside."""
-    # Inside a container, the own group is mounted as the root.
+    # Inside a container, its group is mounted as the root.
     root = Path("/sys/fs/cgroup")
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
+        # Format: hierarchy ID, controllers, path.
         _, controllers, group = line.split(":", 2)
         # Version 2 of control groups has one hierarchy, whose line names no controller.
         if not controllers:

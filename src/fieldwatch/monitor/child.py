@@ -78,10 +78,12 @@ class TrainingProcess:
         environment: Mapping[str, str],
     ) -> None:
         self._channel, write_end = os.pipe()
+        # Reads must not block the loop that checks the heartbeat.
         os.set_blocking(self._channel, False)
         cause = f"{before.cause}: {before.detail}" if before else ""
         me = os.getpid()
         link = SupervisorLink(supervisor=me, attempt=number, cause=cause, patience=patience, channel=write_end)
+        # Taken before the start: only an increase can concern the child.
         self._oom_before = oom_kills()
         self._began = time.monotonic()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -116,6 +118,7 @@ class TrainingProcess:
         """
         while True:
             try:
+                # Polled, so that the channel and the heartbeat are checked in between.
                 status = self._process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 self._read_messages()
@@ -191,6 +194,7 @@ class TrainingProcess:
     def _name_signal(self, number: int, stop: int) -> Death:
         if number == signal.SIGKILL and killed_for_memory(self._process.pid, self._oom_before):
             return Death(cause="oom-killer", detail="killed by the kernel's out-of-memory killer (SIGKILL)")
+        # The user or a job scheduler killed it after its grace period.
         if stop and number == signal.SIGKILL:
             return Death(cause="interrupted", detail="killed while it was being stopped")
         return cause_of_status(-number)
@@ -216,6 +220,7 @@ class TrainingProcess:
         beat = self.beat()
         if beat is None:
             return
+        # Any new heartbeat resets the count.
         self._idle = self._idle + passed if beat.beat == self._last_beat else 0.0
         self._last_beat = beat.beat
         # The watchdog of the process acts first; this is for a process that can no longer run Python code.

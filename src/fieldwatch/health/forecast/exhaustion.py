@@ -183,6 +183,7 @@ class _RiskBySize:
         if probability[-1] < _SURE or (limit == np.inf and probability[-1] < 0.5):
             return None
         low, middle, high = (_step_at_probability(steps, probability, share) for share in (_SURE, 0.5, 1 - _SURE))
+        # Without even odds within the horizon, the forecast names its end.
         step = horizon if middle is None else middle
         size, final = self._sizes_at(step, limit if limit < np.inf else step)
         size = min(size, float(self.sizes[-1]))
@@ -212,6 +213,7 @@ class _RiskBySize:
         sizes = self.growth.sizes(steps - self.spacing / 2)
         views = np.interp(sizes, self.sizes, self.views)
         copies = np.interp(self.growth.sizes(steps), self.sizes, self.copies)
+        # Rectangle rule: the steps are evenly spaced.
         risk = np.cumsum(views + copies, axis=1) * (steps[1] - steps[0])
         # The survival probability is exp(-integrated risk), averaged over the weighted growth curves.
         return 1 - self.growth.weights @ np.exp(-risk)

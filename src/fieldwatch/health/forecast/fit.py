@@ -87,6 +87,7 @@ class MemoryModel:
         rows = _subsample(ordinary)
         values, covariance, noise = _fit_line(trace, rows)
         base, per_size, per_work = (float(value) for value in values)
+        # What the views add to the fit.
         excess = trace.peak - base - per_size * trace.size
         loads, noise = _loads(trace, ordinary, excess, per_work, noise)
         growing, growing_noise = _growing(trace, base, per_size, noise)
@@ -215,6 +216,7 @@ def _loads(
     shrunk = center + (means - center) * variance_between / np.maximum(
         variance_between + variance_within / count[visited], 1e-300
     )
+    # In descending order.
     worst = np.argsort(shrunk)[::-1][:_WORST]
     names = tuple(trace.names[int(visited[view])] for view in worst)
     loads = Loads(loads=shrunk[worst], share=1 / len(visited), names=names, exponent=exponent)

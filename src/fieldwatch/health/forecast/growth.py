@@ -163,6 +163,7 @@ def _score_shapes(
     relative = changes / local_mean
     weighted = shape_changes * importance
     squares = (weighted * shape_changes).sum(axis=1, keepdims=True)
+    # Weighted least squares through the origin, one slope per shape.
     slopes = weighted @ relative / squares[:, 0]
     # Leave-one-out residuals: the residuals of the fit divided by 1 - leverage.
     residuals = (relative - slopes[:, None] * shape_changes) / (1 - np.minimum(weighted * shape_changes / squares, 0.9))

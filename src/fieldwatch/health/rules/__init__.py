@@ -65,6 +65,7 @@ def rules_in(module: ModuleType) -> tuple[type[HealthRule], ...]:
     return tuple(
         member
         for member in vars(module).values()
+        # Classes that a module imports belong to another module.
         if inspect.isclass(member) and issubclass(member, HealthRule) and member.__module__ == module.__name__
     )
 

@@ -88,6 +88,7 @@ class NonFinite(HealthRule):
 def _bad_steps(history: History, name: str) -> NDArray[np.float64]:
     series = history[name]
     finite = np.isfinite(series.values)
+    # The common case of a healthy series needs no copy.
     return series.steps[:0] if finite.all() else series.steps[~finite]
 
 
@@ -147,6 +148,7 @@ class RefusedUpdates(HealthRule):
         rows = np.minimum(ends, self.window)
         lost = trailing_count(refused, self.window)
         many = (lost >= self.count) & (lost >= self.share * rows)
+        # A standstill also fulfills the condition of the warning.
         stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
         levels: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
         for mask, level in levels:

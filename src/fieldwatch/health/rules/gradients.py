@@ -58,7 +58,7 @@ class GradientVanishing(HealthRule):
         source=SMDEBUG,
     )
     warmup: int = threshold(16, unit="recordings", reason="the first steps may have no gradient")
-    patience: int = threshold(32, unit="recordings", reason="one empty batch is no trend")
+    patience: int = threshold(32, unit="recordings", reason="a single empty batch is not a trend")
     remedy: ClassVar[str] = (
         "Check for saturated activations, a term scaled down by a mean over too many elements, detached tensors and "
         "float16 underflow; raise the loss scale or the weight of the term."
@@ -106,7 +106,7 @@ class GradientExploding(HealthRule):
         reason="required in addition, because losses summed over pixels have large gradients from the start",
     )
     ceiling: float = threshold(
-        1e6, unit="gradient norm", reason="above it the norm counts as exploding whatever the baseline"
+        1e6, unit="gradient norm", reason="above it, the norm counts as exploding for any baseline"
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
     warmup: int = threshold(32, unit="recordings", reason="gradients of the first steps are large")
@@ -152,7 +152,7 @@ class GroupImbalance(HealthRule):
     )
     high: float = threshold(10.0, unit="ratio of norms", reason="the inverse of `low`")
     warmup: int = threshold(3, unit="recordings", reason="a head that has just started is out of balance")
-    patience: int = threshold(3, unit="recordings", reason="one unbalanced recording is no trend")
+    patience: int = threshold(3, unit="recordings", reason="a single unbalanced recording is not a trend")
     remedy: ClassVar[str] = (
         "Raise the weight of the term that trains the weaker group until the ratio is within 0.1 to 10, or use a "
         "separate learning rate for each group."
@@ -165,6 +165,7 @@ class GroupImbalance(HealthRule):
             name = tags.GRADIENT_NORM.tag(second)
             for span in spans(history, tags.GRADIENT_NORM.tag(first)):
                 below = on_steps(history[name], span.series.steps) if name in history else span.values * np.nan
+                # NaN compares as False, so a missing norm is never out of balance.
                 ratio = np.divide(span.values, below, out=np.full(len(below), np.nan), where=below > 0)
                 findings.append(self._judge(span, ratio, f"{first}/{second}"))
         return tuple(finding for finding in findings if finding)

@@ -46,10 +46,10 @@ class LossSpike(HealthRule):
         10.0, unit="times the baseline", reason="most views differ by less; a ratio of 2 fires on every hard view"
     )
     sample_ratio: float = threshold(
-        3.0, unit="times the sample's baseline", reason="a named sample whose loss is always this high is no spike"
+        3.0, unit="times the sample's baseline", reason="a sample whose loss is always this high is not a spike"
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
-    warmup: int = threshold(32, unit="recordings", reason="there is no baseline before")
+    warmup: int = threshold(32, unit="recordings", reason="minimum number for a baseline")
     patience: int = threshold(16, unit="recordings", reason="a rise that does not recover within this many is a jump")
     grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset")
     remedy: ClassVar[str] = (
@@ -108,8 +108,8 @@ class LossJump(HealthRule):
         reason="losses averaged over pixels or rays are of order 1; applies only if the baseline was below half of it",
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
-    warmup: int = threshold(64, unit="recordings", reason="there is no baseline before")
-    patience: int = threshold(16, unit="recordings", reason="a single spike is no jump")
+    warmup: int = threshold(64, unit="recordings", reason="minimum number for a baseline")
+    patience: int = threshold(16, unit="recordings", reason="a single spike is not a jump")
     grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset, and recovers slowly")
     remedy: ClassVar[str] = (
         "Resume from the last checkpoint before that step with a lower learning rate. Check what changed there (a "
@@ -153,7 +153,7 @@ class LossNotDecreasing(HealthRule):
     drop: float = threshold(
         0.01,
         unit="relative",
-        reason="less than 1 % below the start is no progress (smdebug: 0.1 % over 10 steps)",
+        reason="less than 1 % below the start is not progress (smdebug: 0.1 % over 10 steps)",
         source=SMDEBUG,
     )
     head: int = threshold(128, unit="recordings", reason="length of the initial mean")
@@ -220,7 +220,7 @@ class LossOscillating(HealthRule):
         3, unit="reversals", reason="up, down, up, down: a steady fall or a single spike reverses less often"
     )
     warmup: int = threshold(4, unit="blocks", reason="the loss falls steeply at first")
-    patience: int = threshold(2, unit="blocks", reason="one window with a wide range is no oscillation")
+    patience: int = threshold(2, unit="blocks", reason="one window with a wide range is not an oscillation")
     remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or use larger batches."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -229,6 +229,7 @@ class LossOscillating(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         means, lasts = self._blocks(span)
+        # Cheap test: no window can have a wider range than all blocks together.
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
         windows = sliding_window_view(means, self.window)
@@ -257,6 +258,7 @@ class LossOscillating(HealthRule):
             steps = steps[finite]
         if self.block == 1:
             return values, steps
+        # First recording of each block.
         starts = np.flatnonzero(np.diff(np.floor(steps / self.block), prepend=-1))
         if not len(starts):
             return values, steps

@@ -74,6 +74,7 @@ class MemoryGrowing(HealthRule):
         grown = (
             (gain > self.share * unexplained[since]) & (gain * scale > self.least) & (positions - since >= self.window)
         )
+        # The number of snapshots is already part of the condition.
         at = first_sustained(grown)
         if at is None:
             return None
@@ -166,6 +167,7 @@ class MemoryRanOut(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per step and kind of work; repeated splits within a step are merged."""
+        # A step may split its work several times: 1, 2, 4, ... parts.
         chains: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
         for event in history.events(self.kind):
             chains.setdefault((int(event["step"]), str(event.get("what", "work"))), []).append(event)

@@ -104,7 +104,7 @@ class ParameterDrift(HealthRule):
         0.1, unit="parameter value", reason="lower bound of the first value: groups that start at 0 grow by any factor"
     )
     warmup: int = threshold(1, unit="recordings", reason="the first recording may precede the first update")
-    patience: int = threshold(3, unit="recordings", reason="one large recording is no drift")
+    patience: int = threshold(3, unit="recordings", reason="a single large recording is not a drift")
     remedy: ClassVar[str] = (
         "Lower the group's learning rate, clip gradients, or bound the parameters (weight decay, limited activations)."
     )

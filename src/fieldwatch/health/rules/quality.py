@@ -36,7 +36,7 @@ class Overfitting(HealthRule):
         5.0, unit="dB", reason="gaps below 3 dB are usual; above 5 dB, held-out data hardly gain from training"
     )
     warmup: int = threshold(1, unit="evaluations", reason="the first one is early in training")
-    patience: int = threshold(2, unit="evaluations", reason="one evaluation is no trend")
+    patience: int = threshold(2, unit="evaluations", reason="a single evaluation is not a trend")
     remedy: ClassVar[str] = (
         "Use more views or frames, a smaller model, or an encoding that interpolates (fewer frequency levels); use the "
         "checkpoint with the best validation score."
@@ -82,6 +82,7 @@ class Overtraining(HealthRule):
         values = span.values
         train = on_steps(history[self.train], span.series.steps)
         best = np.maximum.accumulate(values)
+        # Index of the best evaluation so far.
         at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
         over = (values < best - self.worse) & (train > train[at_best] + self.better)
         at = first_sustained(over, patience=self.patience)
@@ -111,7 +112,7 @@ class Collapse(HealthRule):
     drop: float = threshold(
         3.0, unit="dB", reason="drop from the best: NeRV trainings can collapse suddenly at some epoch", source=_DNERV
     )
-    warmup: int = threshold(2, unit="recordings", reason="there is no best before")
+    warmup: int = threshold(2, unit="recordings", reason="the best needs a few recordings first")
     patience: int = threshold(3, unit="recordings", reason="quality recovers from one bad epoch")
     grace: int = threshold(300, unit="steps", reason="quality recovers from an excused event within this time")
     remedy: ClassVar[str] = (

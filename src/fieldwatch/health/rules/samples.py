@@ -78,6 +78,7 @@ class SampleSpike(HealthRule):
 
     def _judge(self, history: History, visits: Visits, first: int) -> Collection[Finding]:
         ratios = visits.against_own_past()
+        # Cheap test first: spreads are only computed for blocks with high ratios.
         high = (ratios > self.ratio) & (visits.steps >= first + self.warmup)
         if not high.any():
             return ()

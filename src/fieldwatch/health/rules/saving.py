@@ -35,6 +35,7 @@ class CheckpointsFail(HealthRule):
         since = -1
         for event in history.events(self.kind):
             step = int(event["step"])
+            # Consecutive failures are reported once.
             if since < 0 or any(since <= at < step for at in good):
                 text = f"step {step} was not saved: {event.get('reason')} {_last(good, step)}"
                 findings.append(self.finding(step, text, subject=self.kind))

@@ -117,7 +117,7 @@ class TermDominates(HealthRule):
         reason="a regularizer this strong decides the result instead of the data",
     )
     warmup: int = threshold(200, unit="recordings", reason="an eikonal term may dominate while the field forms")
-    patience: int = threshold(64, unit="recordings", reason="one batch is no trend")
+    patience: int = threshold(64, unit="recordings", reason="a single batch is not a trend")
     remedy: ClassVar[str] = (
         "Lower the weight of the regularizer until it stays below the data term. If your data terms have other names, "
         "pass them to the rule: TermDominates(primary=(...))."

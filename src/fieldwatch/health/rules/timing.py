@@ -37,7 +37,7 @@ class DataStarved(HealthRule):
     least: float = threshold(5.0, unit="ms", reason="shorter waits do not matter")
     window: int = threshold(128, unit="steps", reason="length of the moving mean")
     warmup: int = threshold(32, unit="steps", reason="workers start, caches fill")
-    patience: int = threshold(32, unit="steps", reason="one slow file is no trend")
+    patience: int = threshold(32, unit="steps", reason="a single slow file is not a trend")
     remedy: ClassVar[str] = (
         "Prefetch with more workers, keep decoded data in memory, or do expensive preprocessing once before training."
     )
@@ -80,7 +80,7 @@ class StalledTraining(HealthRule):
     least: float = threshold(
         60.0, unit="s", reason="shorter pauses cost little (smdebug: 1800 s, longer than many runs)", source=SMDEBUG
     )
-    warmup: int = threshold(32, unit="gaps", reason="the usual gap is not known before")
+    warmup: int = threshold(32, unit="gaps", reason="minimum number to know the usual gap")
     remedy: ClassVar[str] = (
         "Check what blocked the run: data on a network drive, another process on the device, or swapping. Record "
         "planned pauses as 'evaluation', 'checkpoint' or 'pause' events."
@@ -91,6 +91,7 @@ class StalledTraining(HealthRule):
         return tuple(found for span in spans(history, self.metric) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
+        # Seconds between consecutive recordings.
         gaps = np.diff(span.series.seconds)
         long = gaps > self.least
         if not long.any():
@@ -125,7 +126,7 @@ class SlowStart(HealthRule):
         source=SMDEBUG,
     )
     ratio: float = threshold(100.0, unit="times the usual step", reason="slow steps also make the first one slow")
-    settled: int = threshold(16, unit="steps", reason="the usual step time is not known before")
+    settled: int = threshold(16, unit="steps", reason="minimum number to know the usual step time")
     remedy: ClassVar[str] = (
         "Cache the results of the preparation before training (decoded images, compiled kernels, point clouds)."
     )
@@ -138,6 +139,7 @@ class SlowStart(HealthRule):
         # If the history no longer holds the first step, its end is unknown.
         if series.steps[0] > history.first or len(series) <= self.settled or series.seconds[0] <= self.least:
             return ()
+        # The median is not affected by the slow first step.
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
         if series.seconds[0] <= self.ratio * usual:
             return ()
