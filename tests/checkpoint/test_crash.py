@@ -1,4 +1,4 @@
-"""Kill -9 at random times and at every call, every error at every call, and the order of the calls."""
+"""Kill -9 at random times and at every system call, every error at every call, and the order of the calls."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def run(folder, *accidents, prefix=()):
 
 @pytest.fixture(scope="module")
 def accidents(tmp_path_factory):
-    """What came of the accidents that need no disk of their own; one process, since importing torch takes seconds."""
+    """Results of the accidents that need no separate disk; in one process, because importing torch takes seconds."""
     kills = ("kill_loop", "kill_behind", "kill_runs", "kill_at_every_call")
     names = (*kills, "error_at_every_call", "file_size_limit", "recorded_order")
     return run(tmp_path_factory.mktemp("accidents"), *names)
@@ -115,7 +115,7 @@ def parsed(line):
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory):
-    """What came of the accidents on a disk of 8 MB."""
+    """Results of the accidents on a disk of 8 MB."""
     disk = tmp_path_factory.mktemp("disk")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False

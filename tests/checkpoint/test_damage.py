@@ -1,4 +1,4 @@
-"""Damage and malice: every flipped bit is found, the one before is used, a hostile file costs nothing."""
+"""Damaged and malicious checkpoints: every flipped bit is detected and the previous checkpoint is used."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def assert_falls_back(folder, reason=""):
 
 
 def positions(count):
-    """Bits spread over the three files, every file in turn."""
+    """Return random bits, distributed over the three files in turn."""
     draw = random.Random(2026)
     return [(FILES[i % 3], draw.random(), draw.randrange(8)) for i in range(count)]
 

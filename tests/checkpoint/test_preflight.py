@@ -1,4 +1,4 @@
-"""The dress rehearsal before a run: a checkpoint of the real size goes to the disk and back, and leaves nothing."""
+"""The preflight check: a test checkpoint of the real size is written and read back, and leaves no files."""
 
 import errno
 import os

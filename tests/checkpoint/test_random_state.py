@@ -1,5 +1,5 @@
 # ruff: noqa: NPY002 - the global generators are what is tested
-"""All generators go back to where they were, and evaluation leaves no trace."""
+"""All random states are restored, and an evaluation does not change them."""
 
 import random
 

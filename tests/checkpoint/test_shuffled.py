@@ -1,4 +1,4 @@
-"""Shuffled epochs: every sample once an epoch, and resumed bit for bit anywhere."""
+"""Shuffled epochs: every sample once per epoch, and exact resumption anywhere."""
 
 from itertools import chain, islice
 

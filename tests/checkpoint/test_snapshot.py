@@ -1,4 +1,4 @@
-"""Snapshots: what is stored is what was there at that moment, in memory that is used again."""
+"""Snapshots store the state of the moment when they were taken, in reused memory."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def items(size=1000):
 
 
 class Holder:
-    """Hands out arrays of numpy, of foreign byte order too."""
+    """A stateful object with numpy arrays, also of foreign byte order."""
 
     def __init__(self, size):
         self.tree = {"n": np.arange(size, dtype=">f8"), "s": np.float32(2.5), "t": np.ones((3, 4))[:, ::2]}

@@ -1,4 +1,4 @@
-"""Saving and restoring: the everyday life of checkpoints."""
+"""Saving and restoring of checkpoints."""
 
 import hashlib
 import subprocess
@@ -12,7 +12,7 @@ from fieldwatch.checkpoint.manifest import decode
 
 
 class Box:
-    """The smallest stateful thing."""
+    """A minimal stateful object."""
 
     def __init__(self, value=None):
         self.value = value

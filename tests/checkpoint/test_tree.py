@@ -1,4 +1,4 @@
-"""Trees of values: what goes in comes out, bit for bit, or is refused by name."""
+"""Trees of values are restored bit for bit, or refused with the path of the value."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The thread that writes: one thing at a time, at low priority, and nothing that it meets is lost."""
+"""The background worker: one task at a time, at low priority, and no exception is lost."""
 
 import os
 import threading

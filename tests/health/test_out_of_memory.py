@@ -1,4 +1,4 @@
-"""Error texts are read as they are, and four reasons are told apart."""
+"""Parsing of out-of-memory error texts, and classification into four reasons."""
 
 import re
 

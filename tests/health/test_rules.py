@@ -1,4 +1,4 @@
-"""Every rule names a planted fault, and is silent on its healthy twin."""
+"""Each rule detects a simulated fault and reports nothing for the healthy counterpart."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ EVAL = {"stride": 50, "axis": "epoch"}
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A rule; a faulty run and its healthy twin; step, severity, subject; words of the message, then of the remedy."""
+    """A rule with a faulty run, a healthy counterpart, the expected (step, severity, subject), and expected phrases."""
 
     rule: HealthRule
     fault: Callable[[Make], History]
@@ -48,7 +48,7 @@ def flat(value: float, count: int = 600) -> np.ndarray:
 
 
 def noisy(count: int = 600, *, level: float = 1.0, noise: float = 0.05, fall: float = 400.0) -> np.ndarray:
-    """A loss that falls to a third and wobbles."""
+    """Return a loss that decreases to a third, with noise."""
     steps = np.arange(count)
     wobble = 1 + noise * np.random.default_rng(7).standard_normal(count)
     return level * (0.33 + 0.67 * np.exp(-steps / fall)) * wobble
@@ -82,7 +82,7 @@ def bad_terms(make: Make, *, bad: bool = True, refused: float | None = None) -> 
 
 
 def views(make: Make, *, spike: float, at: int = 1507) -> History:
-    """40 views whose losses differ by factors, each wobbling by 3 %; one visit is lifted."""
+    """40 views whose losses differ by large factors, with 3 % noise; the loss of one visit is raised."""
     rng = np.random.default_rng(3)
     base, who = rng.lognormal(0, 0.7, 40), rng.integers(0, 40, 2000)
     losses = base[who] * np.exp(-np.arange(2000) / 3000) * (1 + 0.03 * rng.standard_normal(2000))
@@ -390,7 +390,7 @@ def test_is_silent_on_the_healthy_twin(case, make):
 
 @BY_NAME
 def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
-    """With the recordings up to that step the finding is the same; with one fewer there is none."""
+    """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
     history, patient = case.fault(make), isinstance(case.rule, losses.LossSpike)
     history.discard(case.at[0] + (2 if patient else 1))
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
@@ -418,6 +418,6 @@ def test_a_disk_that_is_full_still_is_a_warning_and_one_that_cost_nothing_a_note
 
 
 def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
-    """Those about memory and incidents have theirs in the test files of their own."""
+    """The rules for memory and incidents are tested in separate files."""
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in set(RULES) - elsewhere)
