@@ -68,7 +68,7 @@ def open_regular(path: Path) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamageError(f"{path.name} is not a regular file")
+        raise DamageError(f"{path.name} is not a regular file: a checkpoint contains regular files only")
     return descriptor
 
 

@@ -86,7 +86,7 @@ def decode(text: bytes) -> CheckpointManifest:
         # By default json accepts NaN and Infinity, which no checkpoint contains.
         fields = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DamageError(f"the manifest is not JSON: {error}") from error
+        raise DamageError(f"the manifest is not JSON, so it was changed after it was written: {error}") from error
     if not isinstance(fields, dict) or cast("dict[str, Any]", fields).get("format") != FORMAT:
         raise DamageError(f"the manifest does not say that it is a {FORMAT}")
     return _manifest(cast("dict[str, Any]", fields))

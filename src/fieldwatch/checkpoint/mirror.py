@@ -167,7 +167,7 @@ class Mirror:
         failure: Exception | None = None
         try:
             self._copy(folder)
-        except Exception as error:  # noqa: BLE001  end of the thread: a failed copy is reported and must not stop the run
+        except Exception as error:  # noqa: BLE001  thread border: a failed copy is reported and must not stop the run
             # Retention has deleted the checkpoint meanwhile; a newer one is offered next.
             if isinstance(error, FileNotFoundError) and not folder.is_dir():
                 return

@@ -97,7 +97,7 @@ class BackgroundWorker:
         self._failure = None
         try:
             work()
-        except BaseException as error:  # noqa: BLE001  end of the thread: kept, and raised on the training thread
+        except BaseException as error:  # noqa: BLE001  thread border: kept, and raised on the training thread
             self._failure = error
         finally:
             self._idle.set()
