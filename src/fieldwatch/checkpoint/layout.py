@@ -143,7 +143,7 @@ class SafetensorsLayout:
         return struct.pack("<Q", len(text)) + text
 
     def padded(self, nbytes: int) -> int:
-        """Return the length itself."""
+        """Return ``nbytes``, because the format has no padding."""
         return nbytes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 MIB = 2**20
 _UNITS = {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtpe", start=1)}
-# A number and its unit. The bounded repetitions keep a hostile log from costing quadratic time.
+# A number and its unit. The bounded repetitions prevent quadratic run time on a malicious log.
 _SIZE = r"\b(\d{1,20}(?:\.\d{0,9})?) ?(bytes?|B|[KMGTPE]iB)\b"
 _TORCH = re.compile(rf"out of memory[.,]? +tried to allocate {_SIZE}", re.IGNORECASE)
 # For sizes of 2**60 bytes and more, torch prints this text instead of a number.

@@ -45,7 +45,7 @@ class Examiner:
 
     def examine(self, history: History) -> list[Finding]:
         """Evaluate all rules and return the new findings, ordered by step."""
-        # Not done in mark_reported: the key holds the phase, which the history knows only by now.
+        # Not done in mark_reported, because the key contains the phase, which the history did not know then.
         for finding in self._reported_before:
             self._is_new(finding, history)
         self._reported_before.clear()

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
-"""How bad a finding is."""
+"""Severity of a finding, in ascending order."""
 # In ascending order: severities are compared by index.
 _RANKS: tuple[Severity, ...] = get_args(Severity)
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")

@@ -196,14 +196,14 @@ def _of_exit_code(status: int) -> Death:
 
 
 def cause_of_beat(beat: Heartbeat, status: int) -> Death:
-    """Name the cause from a process's own last words, and its exit status where it left none."""
-    # 1 is the status of a finished training with an error among its findings.
+    """Return the cause recorded in the black box, or that of the exit status if none is recorded."""
+    # A finished training exits with 1 if there is an error among its findings.
     if beat.ending == "finished" and status in (0, 1):
         return Death(cause="finished", detail="finished")
     if beat.ending in ("interrupted", "diverged", "failed"):
         word, _, detail = beat.cause.partition(": ")
         return Death(cause=as_cause(word) or "exception", detail=detail or beat.cause or beat.ending)
-    # Status 0 without an ending is a library that called os._exit in the middle.
+    # Status 0 without a recorded ending means that a library called os._exit during the training.
     return cause_of_status(status or 1) if beat.ending == "running" and status == 0 else cause_of_status(status)
 
 

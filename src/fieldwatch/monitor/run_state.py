@@ -100,7 +100,7 @@ def state_of(folder: Path | str) -> RunState:
 
 
 _Judged = tuple[StateWord, str, str]
-"""Word, detail and remedy."""
+"""State, detail and remedy of a `RunState`."""
 
 
 def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last: Mapping[str, Any]) -> _Judged:

@@ -114,6 +114,7 @@ def forecast(
         float(growth_until) if growth_until is not None else declared_end(history, last),
         float(end) if end is not None else np.inf,
     )
+    # Densification may stop earlier than declared.
     ended = last - changes.steps[-1] > _PAUSE * changes.spacing
     growth = None if ended or last >= limit else Growth.fit(changes)
     trace = None if growth is None else MemoryTrace.of(history, last)

@@ -82,6 +82,7 @@ class MemoryModel:
     def fit(cls, trace: MemoryTrace) -> Self | None:
         """Fit the model to the ordinary steps of a trace; None if there are fewer than 32."""
         ordinary = np.flatnonzero(~trace.atypical)
+        # Fewer rows do not determine three coefficients and the noise.
         if len(ordinary) < 32:
             return None
         rows = _subsample(ordinary)

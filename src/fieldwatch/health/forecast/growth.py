@@ -97,6 +97,7 @@ class Growth:
         changes = np.diff(sizes)
         added = changes > 0
         shape_changes = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
+        # Pruning does not count as a change of the curve.
         if np.count_nonzero(added) < LEAST_CHANGES:
             return None
         age = (steps[1:][added] - start) / span

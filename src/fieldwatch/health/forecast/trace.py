@@ -67,6 +67,7 @@ class MemoryTrace:
         peak = between(history[PEAK], 0, last)
         size = on_steps(history[name], peak.steps)
         usable = np.isfinite(peak.values) & (size > 0)
+        # Differences need at least two rows.
         if np.count_nonzero(usable) < 2:
             return None
         steps = peak.steps[usable]

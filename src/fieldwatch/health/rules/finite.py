@@ -146,6 +146,7 @@ class RefusedUpdates(HealthRule):
             return
         ends = np.arange(1, len(refused) + 1)
         rows = np.minimum(ends, self.window)
+        # Refusals within the window that ends at each recording.
         lost = trailing_count(refused, self.window)
         many = (lost >= self.count) & (lost >= self.share * rows)
         # A standstill also fulfills the condition of the warning.

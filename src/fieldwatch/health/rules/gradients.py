@@ -119,7 +119,7 @@ class GradientExploding(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
-        # The moving baseline is needed only where enough values are high at all.
+        # The moving baseline is computed only if enough values are high at all.
         if np.count_nonzero(values > self.high) < self.patience:
             return None
         high = values > self.high

@@ -190,6 +190,7 @@ class LossNotDecreasing(HealthRule):
         # Standard error of the difference between two means of independent recordings.
         if spread * np.sqrt(1 / self.head + 1 / self.window) > self.noise * began or began <= 0:
             return None
+        # Compared with the start as soon as there are as many recordings as the head has.
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
         stuck = means >= (1 - self.drop) * began
         if first_sustained(stuck, patience=self.patience, warmup=self.warmup) is None:
@@ -240,6 +241,7 @@ class LossOscillating(HealthRule):
         moves = np.diff(windows, axis=1)
         # Moves below a quarter of the mean are noise and do not count as reversals.
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
+        # A reversal is a change of sign between two consecutive large moves.
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
         wild = (extent > self.swing * middle) & (turns >= self.reversals)
         at = first_sustained(wild, patience=self.patience, warmup=self.warmup)

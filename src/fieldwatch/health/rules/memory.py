@@ -180,6 +180,6 @@ class MemoryRanOut(HealthRule):
         requested = "" if size is None else f" ({format_bytes(int(size))} were requested)"
         text = (
             f"memory ran out{requested}: '{what}' is done in {last.get('after')} parts instead of "
-            f"{first.get('before')} from here on. {last.get('why', '')}"
+            f"{first.get('before')} from now on. {last.get('why', '')}"
         )
         return self.finding(step, text.strip(), subject=what)

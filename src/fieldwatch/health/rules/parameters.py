@@ -119,6 +119,7 @@ class ParameterDrift(HealthRule):
         # Without the phase's first recordings there is no initial size to compare with.
         if len(size) <= self.warmup or not span.whole:
             return None
+        # The first recording after the warm-up, as the initial size.
         base = max(float(size[self.warmup]), self.floor)
         at = first_sustained(size > self.ratio * base, patience=self.patience, warmup=self.warmup)
         if at is None:

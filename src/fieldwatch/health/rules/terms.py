@@ -39,7 +39,7 @@ class DeclaredButZero(HealthRule):
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per term, where it had been zero for too long."""
+        """Return, per term, where it had been zero for ``patience`` recordings."""
         findings: list[Finding] = []
         for term, first, _, series in _declared(history):
             zero = None if series is None else first_sustained(series.values == 0, patience=self.patience)
@@ -62,7 +62,7 @@ class DeclaredButAbsent(HealthRule):
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per term, where it had been missing for too long."""
+        """Return, per term, where it had been missing for ``patience`` steps."""
         findings: list[Finding] = []
         for term, first, end, series in _declared(history):
             known = first - 1 if series is None or not len(series) else int(series.steps[-1])

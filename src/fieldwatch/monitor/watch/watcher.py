@@ -161,7 +161,7 @@ class Watcher:
                 self._damage = update.damage
         except OSError as error:
             more = False
-            self._read_error = f"the record cannot be read now: {error}"
+            self._read_error = f"the record cannot be read: {error}"
         self._read_error = "; ".join(filter(None, (self._read_error, *(one.message for one in self._damaged()))))
         return more
 
