@@ -81,6 +81,7 @@ def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
     Raises:
         OSError: if the disk is full or read-only.
     """
+    # Microseconds keep the names of quick restarts distinct, and sorted by time.
     crash = output_path(folder, CRASH, datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
     crash.mkdir(parents=True)
     stacks = last_stacks(folder, beat.pid)

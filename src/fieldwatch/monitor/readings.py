@@ -203,6 +203,7 @@ class Machine:
     def as_json(self) -> dict[str, Any]:
         """Return all readings as plain values, including each GPU's memory percentage and status."""
         answer = dataclasses.asdict(self)
+        # asdict omits properties, so they are added here.
         for reading, gpu in zip(answer["gpus"], self.gpus, strict=True):
             reading |= {"memory_percent": gpu.memory_percent, "status": gpu.status}
         return answer

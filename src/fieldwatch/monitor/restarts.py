@@ -55,6 +55,7 @@ class RestartLimiter:
             self._without_progress = 0
         elif not passes:
             self._without_progress += 1
+        # Checked before the hourly limit, because its message is more specific.
         if self._without_progress >= self._in_a_row:
             return f"{self._in_a_row} restarts in a row made no progress"
         if self.recent >= self._per_hour:

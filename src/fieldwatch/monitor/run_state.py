@@ -165,6 +165,7 @@ def _recorded_ending(folder: Path, ending: str, beat: Heartbeat | None) -> _Judg
 
 
 def _remote_state(beat: Heartbeat, host: str) -> _Judged:
+    # The monotonic clock of another machine cannot be compared: use wall time.
     quiet = time.time() - beat.time
     if quiet > max(SILENT_AFTER, beat.timeout if math.isfinite(beat.timeout) else 0.0):
         where = f"on {host}" if host else "on another machine"

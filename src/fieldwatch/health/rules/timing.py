@@ -178,7 +178,7 @@ class StepOutlier(HealthRule):
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
-        # Outliers raise the mean only slightly, so a robust estimate is not worth its cost.
+        # Mean of the preceding window, which a few outliers hardly change.
         usual = trailing_mean(values, self.window, least=self.warmup)
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:

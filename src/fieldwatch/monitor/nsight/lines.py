@@ -81,6 +81,7 @@ def training_line(nsys: str, capture: Capture, report: Path, code_file: Path, co
     # nsys launch accepts neither --output nor --sample: they belong to nsys start.
     if capture.session:
         return [nsys, "launch", f"--session-new={capture.session}", *TRACE, *wrapped]
+    # --kill=none lets the command continue after the range.
     limits = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none") if capture.ranged else ()
     return [nsys, "profile", f"--output={report}", *TRACE, *limits, *wrapped]
 

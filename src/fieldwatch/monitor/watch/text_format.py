@@ -17,6 +17,7 @@ def number(value: float | None) -> str:
     if not math.isfinite(value):
         return repr(float(value))
     size = abs(value)
+    # Counts are shown in full, because their digits are meaningful.
     if value == int(value) and size < 1e7:
         return f"{int(value):,}"
     if not 1e-3 <= size < 1e6:
