@@ -36,8 +36,8 @@ _LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|PSNR_Stats|Histogra
 
 def qualities_among(names: Iterable[str]) -> list[str]:
     """Return the metrics of the model's quality, size and rendering, the most important first."""
-    # sorted is stable: metrics of equal rank keep the order in which they were first recorded.
     candidates = [name for name in names if not _SHOWN_ELSEWHERE.match(name)]
+    # sorted is stable: metrics of equal rank keep the order in which they were first recorded.
     return sorted(candidates, key=_rank)
 
 
