@@ -67,7 +67,7 @@ def test_every_poisoned_tensor_is_named_with_how_much_of_it():
 def test_a_parameter_that_nobody_watches_is_named_by_its_optimizer():
     loose = nn.Parameter(torch.tensor([math.nan]))
     found = describe_non_finite({}, [torch.optim.SGD([loose], lr=0.1)])
-    assert found == ["parameter 0 that only optimizer 0 knows (1 of 1 entries)"]
+    assert found == ["unwatched parameter 0 of optimizer 0 (1 of 1 entries)"]
 
 
 def test_a_parameter_that_an_optimizer_is_given_later_is_guarded_at_once(tmp_path):

@@ -57,7 +57,7 @@ def test_one_long_evaluation_among_short_steps_is_not_forgotten():
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_timeout_that_is_no_time_is_refused(tmp_path, timeout):
-    with pytest.raises(ValueError, match=r"hang_timeout=.*wanted seconds above 0"):
+    with pytest.raises(ValueError, match=r"hang_timeout must be greater than 0"):
         Watchdog(tmp_path, timeout)
 
 

@@ -1,4 +1,4 @@
-"""What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
+"""Refuse non-finite updates, clip gradients, and detect divergence."""
 
 from fieldwatch.guard.clipping import Clip, clip_gradients
 from fieldwatch.guard.divergence import Rollback, TrainingDivergence

@@ -1,4 +1,4 @@
-"""A run: somebody's own training loop, recorded, guarded, saved and resumed."""
+"""Record, guard, checkpoint and resume a user-written training loop."""
 
 from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
 from fieldwatch.run.crash import leave_crash_outside
