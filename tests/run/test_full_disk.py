@@ -214,7 +214,7 @@ def test_a_run_that_ends_while_the_disk_is_full_waits_for_room(tmp_path, disk, c
     assert steps_of(tmp_path / "run") == list(range(60))
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 60
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
-    assert "waits for room" in capfd.readouterr().err
+    assert "waits for free space" in capfd.readouterr().err
 
 
 def test_a_run_without_checkpoints_waits_for_room_too(tmp_path, disk):

@@ -37,5 +37,5 @@ def test_a_finding_starts_one_range():
 
 @pytest.mark.parametrize("wrong", ["10", "12:10", "a:b", "1:2:3", "-1:3"])
 def test_a_range_that_is_none_is_refused(wrong):
-    with pytest.raises(ValueError, match="wanted FIRST:LAST"):
+    with pytest.raises(ValueError, match="expected FIRST:LAST"):
         switched({"FIELDWATCH_PROFILE_STEPS": wrong})

@@ -242,11 +242,11 @@ def test_data_has_one_name(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"interval": 0}, "every 0 steps: wanted 1 or more"),
-        ({"interval": -5}, "every -5 steps"),
-        ({"window": (9, 3)}, "profile window 9 3: wanted FIRST LAST"),
-        ({"large_mb": 0}, "from 0 MiB on: wanted at least 1"),
-        ({"snapshot_at": (-1,)}, "wanted 0-based step numbers"),
+        ({"interval": 0}, "interval must be at least 1 step.*got 0"),
+        ({"interval": -5}, "got -5"),
+        ({"window": (9, 3)}, "profile window must be FIRST LAST.*got 9 3"),
+        ({"large_mb": 0}, "must be at least 1 MiB.*got 0 MiB"),
+        ({"snapshot_at": (-1,)}, "snapshot steps must be 0-based"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(wrong, message):

@@ -38,7 +38,7 @@ def test_parts_are_the_batch_and_their_means_weigh_up_to_its_mean(world, whole):
 
 def test_a_batch_without_a_part_for_everyone_is_refused_with_what_to_do():
     Ranks(0, 2).refuse_small(2, "--batch")
-    with pytest.raises(ValueError, match=r"--batch 1 is shared by 2 processes.*--batch 2.*--nproc-per-node 1"):
+    with pytest.raises(ValueError, match=r"--batch 1 is too small for 2 processes.*--batch 2.*--nproc-per-node 1"):
         Ranks(0, 2).refuse_small(1, "--batch")
 
 

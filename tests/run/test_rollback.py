@@ -155,7 +155,7 @@ def test_refusals_in_a_row_are_answered_with_longer_stretches_until_they_are_pas
 
 def test_after_so_many_times_it_stops_and_says_what_it_tried(tmp_path):
     words = (
-        r"because of group model.*Rolled back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
+        r"not finite: group model.*Rolled back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
     )
     with pytest.raises(Diverged, match=words) as caught:
         train(tmp_path / "run", spoil=nan_in(range(60, 400)), guard=Guard(rollback=Rollback(at_most=2), max_refusals=4))

@@ -1,4 +1,4 @@
-"""Damaged checkpoints that a run passed over when it began; they are recorded once the record is rewound."""
+"""Damaged checkpoints that were skipped when a run began; they are recorded once the record is rewound."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from fieldwatch.run.start import refuse_step_0
 
 
 class Incidents:
-    """What happened to a run's checkpoints before it began.
+    """Problems with a run's checkpoints before its loop began.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -20,40 +20,40 @@ class Incidents:
         self._start_allowed = False
 
     def add_damaged(self, incident: Incident, step: int) -> None:
-        """Note that a damaged checkpoint was passed over, and the one of ``step`` was used."""
+        """Add a damaged checkpoint, instead of which the one of ``step`` was restored."""
         message = (
             f"resumed from step {step}, because the checkpoint of step {incident.step} is damaged ({incident.reason}); "
             f"{max(incident.step - step, 0)} steps are repeated"
         )
         facts = {"what": incident.what, "reason": incident.reason, "message": message, "damaged": incident.step}
-        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        event_step = max(step - 1, 0)  # events of `step` itself are dropped if the run resumes there again
         self._pending.append((event_step, {**facts, "resumed_from": step}))
 
     def add_lost(self, reason: str) -> None:
-        """Note that no checkpoint of the run folder is good, and the mirror's is used."""
-        message = f"no checkpoint in the run folder is good ({reason}); the mirror's is used"
+        """Add the loss of all checkpoints in the run folder, for which the mirror's is used."""
+        message = f"no usable checkpoint in the run folder ({reason}); restored from the mirror"
         self._pending.append((0, {"what": "lost", "reason": reason, "message": message}))
 
     def allow_step_0(self) -> None:
-        """Let the run begin at step 0 from now on: it was restored, or the user said so."""
+        """Allow the run to begin at step 0, because it was restored or the user requested it."""
         self._start_allowed = True
 
     @property
     def start_undecided(self) -> bool:
-        """Whether nothing has said yet that the run may begin at step 0."""
+        """Whether a start at step 0 has not been allowed yet."""
         return not self._start_allowed
 
     def refuse_step_0(self) -> None:
-        """Refuse to begin at step 0 in a folder that ever held a checkpoint.
+        """Refuse to begin at step 0 in a folder that contains, or once contained, a checkpoint.
 
         Raises:
-            NoWayBackError: it did.
+            NoWayBackError: the folder contains or contained a checkpoint, and step 0 was not allowed.
         """
         if not self._start_allowed:
             refuse_step_0(self._folder)
 
     def record_all(self, record: RunRecord) -> list[str]:
-        """Record what was noted; a sentence about each, for the terminal."""
+        """Record the pending incidents, and return a message for each."""
         messages = list[str]()
         while self._pending:
             step, facts = self._pending.pop(0)

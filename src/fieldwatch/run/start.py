@@ -1,4 +1,4 @@
-"""The two ends of a run: may it begin in this folder, and how did it end."""
+"""Start and end of a run: checks of the run folder, and the final state in run.json."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,34 +42,35 @@ _RUN_FILES = (
     "tensorboard",
     "wandb",
 )
-"""What a run writes into its folder whatever it trains; what a pipeline adds is checked when it is written."""
+"""Files that every run writes to its folder; those of a pipeline are checked when they are written."""
 
 Resume = Literal["auto", "never", "must", "start-over"]
 GIVEN_UP = "given-up-"
-"""How the folder begins that earlier checkpoints are moved to by ``start-over``."""
+"""Prefix of the folder to which ``start-over`` moves earlier checkpoints."""
 
 
 class Interrupted(SystemExit):
-    """A signal came, the run has ended in order. Exits with 143 (SIGTERM), 130 (SIGINT), 138 (SIGUSR1), 129 (SIGHUP).
+    """Raised after a signal, once the run has ended in order.
 
-    The step was finished and saved; or it was given up at a stop point: then the last checkpoint stands.
+    The exit code is 143 for SIGTERM, 130 for SIGINT, 138 for SIGUSR1 and 129 for SIGHUP. Either the step was finished
+    and saved, or it was abandoned at a stop point, and the last checkpoint is that of an earlier step.
     """
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
-    """Whether the run in this folder is to be continued.
+    """Return whether the folder holds a run that should be continued.
 
     Raises:
-        ConfigMismatch: it holds a run with another config.
-        NotARun: its run.json is damaged, and no checkpoint says what it was.
-        ExistingPathError: it holds a run, and ``resume`` is ``never``; or it is a file.
-        MissingPathError: it holds none, and ``resume`` is ``must``.
+        ConfigMismatch: the folder holds a run with another config.
+        NotARun: its run.json is damaged, and no checkpoint can replace it.
+        ExistingPathError: the folder holds a run, but ``resume`` is ``never``; or the path is a file.
+        MissingPathError: the folder holds no run, but ``resume`` is ``must``.
     """
     if folder.exists() and not folder.is_dir():
-        raise ExistingPathError(f"{folder} is a file: a run needs a folder of its own, choose another with --out")
+        raise ExistingPathError(f"{folder} is a file, but a run needs a folder: choose another path with --out")
     exists = holds_run(folder)
     if exists and resume == "never":
-        raise ExistingPathError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
+        raise ExistingPathError(f"{folder} already holds a run: choose another folder, or continue it (resume='auto')")
     if not exists and resume == "must":
         raise MissingPathError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
     if exists:
@@ -80,10 +81,10 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
 
 
 def _stored_config(folder: Path) -> Mapping[str, Any] | None:
-    """Return the config of the run in a folder; None where only checkpoints are left, which do not hold it.
+    """Return the config of the run in a folder; None if only checkpoints are left, which do not contain it.
 
     Raises:
-        NotARun: run.json is damaged, and nothing else is left of the run.
+        NotARun: run.json is damaged, and there are no checkpoints either.
     """
     try:
         return read_manifest(folder).config
@@ -94,10 +95,10 @@ def _stored_config(folder: Path) -> Mapping[str, Any] | None:
 
 
 def give_up_checkpoints(folder: Path) -> Path | None:
-    """Move the checkpoints of a run's folder to another name, for a run that starts over; nothing is deleted.
+    """Rename the checkpoint folder of a run that starts over; nothing is deleted.
 
     Returns:
-        Where they lie now; None where there were none.
+        The new folder; None if there were no checkpoints.
     """
     checkpoints = folder / CHECKPOINTS
     if not checkpoints.exists():
@@ -108,47 +109,48 @@ def give_up_checkpoints(folder: Path) -> Path | None:
 
 
 def refuse_step_0(folder: Path) -> None:
-    """Refuse to start a run from step 0 in a folder that ever held one of its checkpoints.
+    """Refuse to start a run from step 0 in a folder that contains, or once contained, its checkpoints.
 
     Raises:
-        NoWayBackError: it did; the message says what lies there and what can be done.
+        NoWayBackError: checkpoints exist or are missing; the message says which, and what to do.
     """
     checkpoints = checkpoint_folders(folder)
     set_aside = checkpoint_folders(folder, set_aside=True)
     if checkpoints:
         reason = (
-            f"{folder} holds the checkpoint {checkpoints[0].name}, and none was restored: call run.resume() before "
+            f"{folder} holds the checkpoint {checkpoints[0].name}, but none was restored: call run.resume() before "
             "the loop"
         )
     elif set_aside:
         names = ", ".join(path.name for path in set_aside[:3])
-        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
+        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a backup"
     elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
         reason = (
-            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
+            f"the record of {folder} mentions checkpoints, but {CHECKPOINTS}/ has none: restore that folder from a "
+            "backup"
         )
     else:
         return
     raise NoWayBackError(
-        f"{reason}, use another run folder, or give up what was trained with --resume start-over "
-        "(Saving(resume='start-over')), which moves it aside and starts from step 0"
+        f"{reason}, use another run folder, or discard the training with --resume start-over "
+        "(Saving(resume='start-over')), which moves the checkpoints aside and starts from step 0"
     )
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run folder in which what a run writes is a link: what it leads to would be changed or deleted.
+    """Refuse a run folder in which a file written by the run is a link, whose target would be changed or deleted.
 
-    The folder itself may be a link, for example to a larger disk. Links of other names are nobody's business.
+    The folder itself may be a link, for example to a larger disk. Links with other names are allowed.
 
     Raises:
-        LinkRefused: names the link.
+        LinkRefused: a file is a link; the message names it.
     """
     for name in _RUN_FILES:
         refuse_link(folder / name)
 
 
 def end_state(error: BaseException | None) -> RunState:
-    """How a segment ended, in one word."""
+    """Return the final state of a segment that ended with this exception, or None."""
     if error is None:
         return "finished"
     if isinstance(error, Diverged):
@@ -157,23 +159,23 @@ def end_state(error: BaseException | None) -> RunState:
 
 
 def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None:
-    """Write the end into run.json.
+    """Write the final state of a segment to run.json.
 
     Args:
-        folder: the run's.
-        manifest: what run.json says since this process began its segment; None where it did not get so far.
-        state: how the segment ended.
+        folder: run folder.
+        manifest: content of run.json for this segment; None if the segment did not begin.
+        state: final state of the segment.
     """
     if manifest is None and holds_run(folder):
         try:
             manifest = read_manifest(folder)
-        except NotARun:  # damaged before this process came: it stays as it is
+        except NotARun:  # damaged before this process started: leave it unchanged
             return
     if manifest is not None:
         replace(manifest, state=state).write(folder)
 
 
 def print_warnings(sentences: Sequence[str]) -> None:
-    """Say in the terminal what was survived, whether or not a sink prints it."""
+    """Print warnings to stderr, whether or not a sink prints them as well."""
     for sentence in sentences:
         sys.stderr.write(f"fieldwatch: {sentence}\n")

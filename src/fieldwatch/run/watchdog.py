@@ -204,7 +204,7 @@ class Watchdog:
             self._box.saved(step)
 
     def ending(self, error: BaseException | None) -> ExitStack:
-        """Return a stack that closes the watchdog after its callbacks; `error`, or else theirs, is the cause of the end."""
+        """Return a stack that closes the watchdog with ``error``, or else with an exception raised inside the stack."""
 
         def close(_kind: object, late: BaseException | None, _at: object) -> None:
             self.close(end_state(error or late), error or late)
