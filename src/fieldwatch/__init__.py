@@ -92,7 +92,7 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_names(  # so that reading a record needs no torch
+__getattr__ = lazy_names(  # importing fieldwatch to read a record must not load torch
     __name__,
     {
         "base": [

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used."""
+"""Lazy imports of the public names of a package."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -10,13 +10,13 @@ __all__ = ["lazy_names"]
 def lazy_names(package: str, names: Mapping[str, Sequence[str]], *, home: str = "") -> Callable[[str], Any]:
     """Return a module-level ``__getattr__`` (PEP 562) that imports each public name at its first use.
 
-    A package whose names need torch can then be imported without it, and so can its modules that do not need torch.
-    For type checkers, the package imports the same names under ``TYPE_CHECKING``.
+    The package, and those of its modules that do not need torch, can then be imported without loading torch. For type
+    checkers, the package imports the same names under ``TYPE_CHECKING``.
 
     Args:
-        package: the package's ``__name__``.
-        names: the public names by the module that defines them, a module of ``home``.
-        home: a package; ``package`` itself if empty.
+        package: ``__name__`` of the package.
+        names: public names by the module of ``home`` that defines them.
+        home: package that contains the modules; ``package`` itself if empty.
 
     Raises:
         AttributeError: the package has no such public name (raised by the returned function).
